@@ -34,7 +34,7 @@ help:
 	@echo "make docs    the documentation as a site, into build/docs"
 	@echo "make images  make the picture of the README again: the page of a real job; needs Chromium"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
-	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/queues.py'"
+	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/dispatch/queues.py'"
 	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
 	@echo "make as-ray  libraries that are made for Ray, on this runtime"
 	@echo "make ray-docs  the statements of Ray's documentation, on Ray itself and here"
@@ -48,15 +48,15 @@ test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
 
 # The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
-TUNE_TESTS := tests/unit/test_serialize_frames.py tests/unit/test_tune_learning.py tests/e2e/test_tune_views.py \
-	tests/e2e/test_tune_libraries.py tests/e2e/test_util_optuna.py 'tests/e2e/test_examples.py::test_plainly[tune_optuna_unchanged]' \
-	'tests/e2e/test_examples.py::test_plainly[tune_asha_digits]'
+TUNE_TESTS := tests/unit/objects/test_serialize_frames.py tests/unit/tune/test_learning.py tests/e2e/tune/test_views.py \
+	tests/e2e/tune/test_libraries.py tests/e2e/util/test_optuna.py 'tests/e2e/cli/test_examples.py::test_plainly[tune_optuna_unchanged]' \
+	'tests/e2e/cli/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
 
 # Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
 bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed
-	$(RUN) -m pytest -n $(JOBS) --dist worksteal tests/e2e/test_bare.py $(ARGS)
+	$(RUN) -m pytest -n $(JOBS) --dist worksteal tests/e2e/cli/test_bare.py $(ARGS)
 
 # Where a card is there may be no network, no venv and no MPI: it runs in the interpreter as it is, and needs cupy there.
 device:

@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from mpi_runtime.batch.model import Command
-from mpi_runtime.batch.past import FOLDER, Memory, Planned
-from mpi_runtime.batch.results import CommandResult
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.memory.past import FOLDER, Memory, Planned
+from mpi_runtime.batch.memory.results import CommandResult
 
 
 def spawn(numbers: range, folder: str) -> None:

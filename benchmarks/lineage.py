@@ -14,8 +14,8 @@ import gc
 import tracemalloc
 
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.events import DRIVER, Call, Put, Released, Returned, Spec, Stored, Value
-from mpi_runtime.scheduler.rank_events import JobBegan, RankJoined
+from mpi_runtime.scheduler.protocol.events import DRIVER, Call, Put, Released, Returned, Spec, Stored, Value
+from mpi_runtime.scheduler.protocol.rank_events import JobBegan, RankJoined
 
 UNIT = 10_000
 SIZE = 1 << 20

@@ -20,8 +20,8 @@ from collections.abc import Callable
 
 from benchmarks.launching import machine
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.events import Call, ClientEvent, Done, Released, Spec
-from mpi_runtime.scheduler.rank_events import RankJoined
+from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, Released, Spec
+from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 
 UNIT = 10_000
 CPUS = 8

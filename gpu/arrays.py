@@ -1,4 +1,4 @@
-"""Arrays of cupy and torch: how to describe one, make it again from the description, and copy its bytes.
+"""Arrays of cupy and torch: describes one, rebuilds it from the description, copies its bytes.
 
 To send an array, only libraries that the program has loaded are used. To make one again, its library is imported.
 """

@@ -1,4 +1,4 @@
-"""Limits on the device memory that libraries in a process may take: what its call was granted, and no more.
+"""Limits the memory pools of libraries in a process to the device memory that its call was granted.
 
 Without a limit the memory pool of a library grows until the device is full, and other calls that share the device fail.
 What a process takes besides, above all its CUDA context, is counted as `Device.reserve`. A library that is imported

@@ -1,4 +1,4 @@
-"""Whether CUDA still works in this process, and memory that it pins. The driver's library is asked, if it is loaded.
+"""Asks the CUDA driver, if it is loaded, whether CUDA still works in this process; pins memory.
 
 Libraries on top of CUDA (cuBLAS, cuDNN, NCCL) have errors of their own, which do not say whether the context is dead.
 Nothing is loaded here and no context is made: a process that has not used CUDA has no context that could be dead.

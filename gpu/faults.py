@@ -1,4 +1,4 @@
-"""Which exceptions are CUDA errors, and what they mean. Recognised by module, number and text; imports no library.
+"""Recognises CUDA errors by module, number and text, and classifies them. Imports no library.
 
 Most errors concern only the call that raised them. After some, CUDA returns the same error to the process for ever:
 its context is dead, and only another process can use the device. Running out of memory does not harm the context.

@@ -1,4 +1,4 @@
-"""Which devices of a host a request gets: whole ones, or a share of one. Pure; amounts are integers.
+"""Chooses devices of a host for a request: whole ones, or a share of one. Pure; amounts are integers.
 
 A device has `UNIT` units and a number of bytes. A whole device is all of both. A share takes the same fraction of the
 bytes as of the units, or as many bytes as were requested; a request for bytes alone takes no units. Each process needs

@@ -1,4 +1,4 @@
-"""NVIDIA's devices as the driver shows them through NVML, asked in a process of its own.
+"""Finds NVIDIA's devices through the driver's NVML, in a process of its own.
 
 NVML may hang, and it loads a library that should not be in a process with MPI. So `main` runs in a helper process,
 which writes a `Report` and ends. `pynvml` (the package nvidia-ml-py) is imported there and nowhere else. NVML makes no

@@ -1,4 +1,4 @@
-"""Which devices of a host are connected best. Pure: it only compares the weights of their links."""
+"""Chooses the best connected devices of a host. Pure: it only compares the weights of their links."""
 
 from __future__ import annotations
 

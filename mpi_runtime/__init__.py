@@ -10,7 +10,39 @@
 
     print(mpi_runtime.get([square.remote(x) for x in range(4)]))
 
-Start it with `mpirun -n 8 python app.py`, `srun python app.py` or plain `python app.py`.
+Start it with `mpirun -n 8 python app.py`, `srun python app.py` or plain `python app.py`. ARCHITECTURE.md shows the
+processes and the floors; each room lists its modules in its docstring. From top to bottom:
+
+- `__main__.py`: `python -m mpi_runtime app.py`: the program on rank 0, workers on all other ranks
+- `cli/`: the command `mpi-runtime` and its verbs
+- `as_ray/`: `import ray` gives this package
+- `tune/`: search for hyper-parameters
+- `whatif/`: how long a finished batch or job would take on other nodes
+- `util/`: pools, queues, collectives, state; backends for other libraries
+- `batch/`: shell commands as tasks
+- `api/`: the public functions: `init`, `remote`, `get`, `put`, `wait`, `cancel`
+- `actor.py`: names about actors where programs written for Ray import them
+- `runtime_context.py`: `get_runtime_context` where programs written for Ray import it
+- `runtime_env.py`: `RuntimeEnv` where programs written for Ray import it
+- `cloudpickle.py`: the cloudpickle in use, where programs written for Ray import it
+- `exceptions.py`: the exceptions where programs written for Ray import them
+- `calls/`: remote functions, actor classes and handles, options, arguments
+- `job/`: starts and ends the processes of this program
+- `head/`: rank 0: runs the scheduler and carries out its effects
+- `rank/`: the other ranks, and what all ranks share
+- `agent/`: the node agent in every rank: executors, memory, GPUs of its host
+- `executor/`: the processes of user code, and the forkserver that makes them
+- `client/`: the connection of a driver or executor to its rank: references, values, waits
+- `objects/`: values as bytes: serialisation, the arena, transfers, files of spilled values
+- `transport/`: messages, their codec, sockets, MPI
+- `journal/`: finished calls on disk
+- `host/`: the machine, the launcher, starting further processes
+- `show/`: log lines, tables and pages that people look at
+- `config.py`: the arguments of `init()`; the only reader of the environment
+- `errors/`: every exception, and how those of user code cross processes
+- `scheduler/`: takes events, returns effects: every decision of a job
+- `gpu/`: GPUs: finding them, choosing some, arrays on them
+- `slurm/`: batch systems: the allocation, submission, the end of a job's time
 """
 
 import sys
@@ -47,7 +79,9 @@ def _face(package: str, homes: Mapping[str, tuple[str, ...]], public: Sequence[s
 
 
 _HOMES: dict[str, tuple[str, ...]] = {
-    "api": ("cancel", "explain", "get", "init", "is_initialized", "kill", "put", "remote", "shutdown", "wait"),
+    "api.calls": ("cancel", "explain", "kill", "remote"),
+    "api.job": ("init", "is_initialized", "shutdown"),
+    "api.values": ("get", "put", "wait"),
     "as_ray": ("install_as_ray",),
     "calls.actor_class": ("ActorClass", "method"),
     "calls.actor_handle": ("ActorHandle", "checkpoint", "get_actor"),
@@ -64,7 +98,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "UniqueID",
         "WorkerID",
     ),
-    "context": (
+    "api.context": (
         "RuntimeContext",
         "available_resources",
         "available_resources_per_node",
@@ -74,7 +108,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "get_runtime_context",
         "nodes",
     ),
-    "tracing": ("timeline",),
+    "api.timeline": ("timeline",),
     "actor": (),
     "batch": (),
     "cloudpickle": (),
@@ -143,14 +177,8 @@ if TYPE_CHECKING:
         tune,
         util,
     )
-    from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
-    from mpi_runtime.as_ray import install_as_ray
-    from mpi_runtime.calls.actor_class import ActorClass, method
-    from mpi_runtime.calls.actor_handle import ActorHandle, checkpoint, get_actor
-    from mpi_runtime.calls.remote_function import RemoteFunction
-    from mpi_runtime.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
-    from mpi_runtime.client.refs import ObjectRef
-    from mpi_runtime.context import (
+    from mpi_runtime.api.calls import cancel, explain, kill, remote
+    from mpi_runtime.api.context import (
         RuntimeContext,
         available_resources,
         available_resources_per_node,
@@ -160,7 +188,15 @@ if TYPE_CHECKING:
         get_runtime_context,
         nodes,
     )
-    from mpi_runtime.tracing import timeline
+    from mpi_runtime.api.job import init, is_initialized, shutdown
+    from mpi_runtime.api.timeline import timeline
+    from mpi_runtime.api.values import get, put, wait
+    from mpi_runtime.as_ray import install_as_ray
+    from mpi_runtime.calls.actor_class import ActorClass, method
+    from mpi_runtime.calls.actor_handle import ActorHandle, checkpoint, get_actor
+    from mpi_runtime.calls.remote_function import RemoteFunction
+    from mpi_runtime.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
+    from mpi_runtime.client.refs import ObjectRef
 
 
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours

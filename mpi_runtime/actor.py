@@ -1,4 +1,4 @@
-"""What concerns actors, in the module from which programs written for Ray import it."""
+"""Names about actors, where programs written for Ray import them."""
 
 from mpi_runtime.calls.actor_class import ActorClass, exit_actor, method
 from mpi_runtime.calls.actor_handle import ActorHandle, ActorMethod, get_actor

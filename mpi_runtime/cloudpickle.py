@@ -1,4 +1,4 @@
-"""The cloudpickle that carries functions and values to executors, in the module that programs for Ray import."""
+"""The cloudpickle that pickles functions and values, where programs written for Ray import it."""
 
 from cloudpickle import CloudPickler, dump, dumps, load, loads, register_pickle_by_value, unregister_pickle_by_value
 

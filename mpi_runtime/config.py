@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.checks import WHOLE_MAX, check_amount, check_number, check_text
+from mpi_runtime.errors.arguments import WHOLE_MAX, check_amount, check_number, check_text
 
 LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"

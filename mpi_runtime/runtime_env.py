@@ -1,4 +1,4 @@
-"""`RuntimeEnv`, in the module from which programs written for Ray import it."""
+"""`RuntimeEnv`, where programs written for Ray import it."""
 
 from typing import Any
 

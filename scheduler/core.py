@@ -5,41 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from mpi_runtime.scheduler import (
-    actor_calls,
-    actor_lives,
-    actor_names,
+from mpi_runtime.scheduler.actors import calls as actor_calls
+from mpi_runtime.scheduler.actors import checkpoints
+from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.actors import names as actor_names
+from mpi_runtime.scheduler.answers import explain, glance
+from mpi_runtime.scheduler.calls import copies, refusals, tasks
+from mpi_runtime.scheduler.dispatch import (
     backfill,
     backoff,
-    blocked_executors,
-    cancel,
-    checkpoints,
-    copies,
     deadline,
-    deaths,
     dispatch,
-    explain,
-    glance,
-    groups,
-    health,
-    items,
-    journaling,
-    losses,
-    memory_pressure,
-    nodes,
-    notes,
-    objects,
-    overdue,
     queues,
-    refusals,
     reservations,
-    spilling,
     stealing,
-    tasks,
 )
-from mpi_runtime.scheduler.dispatch import first_waiting, serve, settle
-from mpi_runtime.scheduler.effects import Effects
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.dispatch import (
+    blocked as blocked_executors,
+)
+from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
+from mpi_runtime.scheduler.dispatch.turns import Turns
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.log.history import note_clock
+from mpi_runtime.scheduler.losses import cancel, deaths, losses, overdue
+from mpi_runtime.scheduler.nodes import groups, health, memory_pressure, nodes, spilling
+from mpi_runtime.scheduler.protocol.effects import Effects
+from mpi_runtime.scheduler.protocol.events import (
     Began,
     Blocked,
     BroadcastRequested,
@@ -72,9 +63,8 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Yielded,
 )
-from mpi_runtime.scheduler.history import note_clock
-from mpi_runtime.scheduler.limits import LONG_US, UNIT
-from mpi_runtime.scheduler.rank_events import (
+from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
+from mpi_runtime.scheduler.protocol.rank_events import (
     Arriving,
     ExecutorDied,
     ExecutorStarted,
@@ -91,9 +81,9 @@ from mpi_runtime.scheduler.rank_events import (
     Spilled,
     TakenBack,
 )
-from mpi_runtime.scheduler.records import Bundle, Executor, Family, Function, Node, Queue, Task
-from mpi_runtime.scheduler.state import Client, Fetching, State
-from mpi_runtime.scheduler.turns import Turns
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records.state import Client, Fetching, State
+from mpi_runtime.scheduler.values import items, journaling, objects
 
 
 class Described(NamedTuple):

@@ -1,9 +1,9 @@
 """Recordings: the events of the scheduler of a job, kept so that its decisions can be repeated.
 
-A recording is a list of frames, each with its length before it: what clients and ranks said, with the time at which it
-was handled, and after each decision a hash of its effects. The scheduler is a function of these, so a fresh one that is
-told the same does the same, to the last byte: whoever has the recording can look into every state on the way. The last
-frame may be cut off. What is in calls and small values is in the recording too.
+A recording is a list of frames, each with its length before it: the events of clients and ranks, with the time at
+which each was handled, and after each decision a hash of its effects. The scheduler is a function of these, so the same
+events give the same decisions in a new scheduler, to the last byte, and every state on the way can be inspected. The
+last frame may be cut off. What is in calls and small values is in the recording too.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import Effects
-from mpi_runtime.scheduler.events import ClientEvent, RefusedError
-from mpi_runtime.scheduler.ids import digest
-from mpi_runtime.scheduler.rank_events import HeadEvent, RankEvent
+from mpi_runtime.scheduler.protocol.effects import Effects
+from mpi_runtime.scheduler.protocol.events import ClientEvent, RefusedError
+from mpi_runtime.scheduler.protocol.ids import digest
+from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent
 
 MAGIC = b"mpi_runtime recording 1\n"
 """How a recording begins; the number changes with the format."""

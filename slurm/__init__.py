@@ -2,6 +2,20 @@
 
 Imports nothing else of mpi_runtime. Allocations of PBS, LSF and Grid Engine are read too. Jobs can be submitted only to
 Slurm.
+
+- `environment.py`: the only reader of the environment in this package
+- `allocation.py`: the allocation of a job: nodes, CPUs, GPUs, memory
+- `nodelist.py`: Slurm's short forms for names and counts
+- `script.py`: the text of a batch script for a request
+- `profiles.py`: options that a user needs often, in a TOML file
+- `jobs.py`: submits Slurm jobs and asks for their status
+- `commands.py`: runs commands of the batch system, and explains failures
+- `following.py`: follows a job to its end: output, progress, exit code
+- `progress.py`: the output of a job with its progress below
+- `exit_file.py`: the file in which a submitted program leaves its exit code
+- `walltime.py`: callbacks before the job's time ends, and requeueing
+- `ends.py`: reads the end of a job's time from answers of batch systems
+- `diagnosis.py`: finds what is wrong with a launch, for `mpi-runtime doctor`
 """
 
 if __name__ != "mpi_runtime.slurm":

@@ -1,4 +1,4 @@
-"""Following a Slurm job to its end: its output, its progress, and the exit code of its program."""
+"""Follows a Slurm job to its end: its output, its progress, and the exit code of its program."""
 
 import contextlib
 import sys

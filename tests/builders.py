@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from mpi_runtime.gpu.device import DEVICE
-from mpi_runtime.scheduler import effects, invariants
+from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import GPU, LATE, QUARANTINE, Note
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.protocol import effects
+from mpi_runtime.scheduler.protocol.effects import GPU, LATE, QUARANTINE, Note
+from mpi_runtime.scheduler.protocol.events import (
     ACTOR,
     METHOD,
     Blocked,
@@ -44,8 +45,8 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Value,
 )
-from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
+from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import ToExecutor
 

@@ -1,8 +1,9 @@
 """Every kind of process of a job gets every signal, at every time: `python -m tests.kill_matrix`.
 
 After a strike the job has ended with a code that tells of it, or goes on and ends with 0, as docs/failures.md says; and
-nothing of it is left. `tests/e2e/test_kill_matrix.py` has a part of the cases; this command has all of them, or those
-that are chosen (`--way ulfm --victim head`), and prints a table. `--resume FILE` keeps results, and skips those in it.
+nothing of it is left. `tests/e2e/launch/test_kill_matrix.py` has a part of the cases; this command has all of them, or
+those that are chosen (`--way ulfm --victim head`), and prints a table. `--resume FILE` keeps results, and skips those
+in it.
 
 The program of rank 0 waits at each time for a line, so that strikes come at known moments: before `init()`, in it while
 one rank is kept from it (`HELD`), and after it while calls run.

@@ -2,6 +2,16 @@
 
 `names.py` lists the modules of Ray and their content, `modules.py` makes them, and importing `installed.py` installs
 them. If the driver has imported it, executors import it before they run anything.
+
+- `installed.py`: its import makes `import ray` give this package in this process
+- `modules.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
+- `names.py`: tables of Ray's modules and names, and the modules here that stand behind them
+- `top.py`: names of the module `ray` that only exist for Ray: its version, languages, modes
+- `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
+- `annotations.py`: decorators such as `PublicAPI`, which change nothing
+- `debug.py`: functions that log a line once per process
+- `ray_client.py`: Ray's client as libraries ask for it: it is never connected
+- `distribution.py`: the distribution "ray" for `importlib.metadata`
 """
 
 import importlib
@@ -33,7 +43,7 @@ def install_as_ray() -> None:
             "install_as_ray() comes too late: Ray itself has been imported. Call it before the first `import ray`, "
             "also before libraries that import it, or start the program with `python -m mpi_runtime --as-ray app.py`."
         )
-    from mpi_runtime.api import is_initialized
+    from mpi_runtime.api.job import is_initialized
 
     if is_initialized():
         raise RuntimeError(

@@ -39,7 +39,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ),
         ("mpi_runtime.tune.search",),
     ),
-    "ray.tune.search.sample": ("mpi_runtime.tune.space",),
+    "ray.tune.search.sample": ("mpi_runtime.tune.space.domains",),
     "ray.tune.stopper": ("mpi_runtime.tune",),
     "ray.tune.trainable": ("mpi_runtime.tune",),
     "ray.tune.tune_config": ("mpi_runtime.tune",),

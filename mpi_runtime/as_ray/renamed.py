@@ -1,4 +1,4 @@
-"""Functions with Ray's name in their own name that need code of their own."""
+"""Functions with `ray` in their name that need code of their own."""
 
 
 def register_ray() -> None:

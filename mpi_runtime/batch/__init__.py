@@ -1,7 +1,16 @@
-"""Shell commands as tasks: one at a time, arrays of them, and whole files of them by `mpi-runtime batch FILE`."""
+"""Shell commands as tasks: one at a time, arrays of them, and whole files of them by `mpi-runtime batch FILE`.
 
-from mpi_runtime.batch.launching import array, command
-from mpi_runtime.batch.parameters import product, rows, zipped
-from mpi_runtime.batch.results import CommandError, CommandResult
+A batch file is parsed into commands (`file/`). The loop of a batch submits those that may start (`run/`), and records
+each start and end in a journal (`memory/`), from which a later run and all views (`show/`) read.
+
+- `file/`: batch files and the options of commands
+- `memory/`: the history of a batch, results, outputs, and which commands may start
+- `show/`: the live view, the overview, the report
+- `run/`: runs commands: the loop of a batch, the task of a command, its process
+"""
+
+from mpi_runtime.batch.file.parameters import product, rows, zipped
+from mpi_runtime.batch.memory.results import CommandError, CommandResult
+from mpi_runtime.batch.run.launching import array, command
 
 __all__ = ["CommandError", "CommandResult", "array", "command", "product", "rows", "zipped"]

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, 
 import msgspec
 
 from mpi_runtime.calls import options as option_rules
-from mpi_runtime.calls import running, specs
+from mpi_runtime.calls import specs
 from mpi_runtime.calls.actor_handle import ActorHandle, inside, weak_handle
 from mpi_runtime.calls.arguments import Parameters, digest_of_arguments, pack
 from mpi_runtime.calls.code import Code
-from mpi_runtime.calls.registered import Registered
 from mpi_runtime.calls.specs import Method
+from mpi_runtime.calls.submitter import Registered
 from mpi_runtime.client.refs import ObjectRef, weak_actor
 from mpi_runtime.client.submitting import create_actor, create_named_actor
-from mpi_runtime.scheduler.events import Call, Spec, Where
+from mpi_runtime.job import running
+from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 P = ParamSpec("P")
 R = TypeVar("R")

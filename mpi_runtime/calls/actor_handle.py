@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import msgspec
 
 from mpi_runtime.calls import options as option_rules
-from mpi_runtime.calls import running, specs
+from mpi_runtime.calls import specs
 from mpi_runtime.calls.arguments import digest_of_arguments, pack, parameters_of
 from mpi_runtime.calls.specs import Method
-from mpi_runtime.checks import check_text
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ActorRef, ObjectRef, weak_actor
 from mpi_runtime.client.submitting import submit
 from mpi_runtime.client.typed_ids import ActorID
 from mpi_runtime.errors import PendingCallsLimitExceeded
-from mpi_runtime.scheduler.events import Call
+from mpi_runtime.errors.arguments import check_text
+from mpi_runtime.job import running
+from mpi_runtime.scheduler.protocol.events import Call
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault

@@ -12,8 +12,8 @@ from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put
 from mpi_runtime.objects import serialize
-from mpi_runtime.scheduler.events import Call
-from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.protocol.events import Call
+from mpi_runtime.scheduler.protocol.ids import digest
 
 DIGEST_BYTES = 16
 

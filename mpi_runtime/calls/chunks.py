@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mpi_runtime import remote_errors
-from mpi_runtime.calls import running, specs
+from mpi_runtime.calls import specs
 from mpi_runtime.calls.arguments import pack
 from mpi_runtime.calls.options import DEFAULT_MAX_RETRIES
 from mpi_runtime.calls.submitter import Submitter
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, note
+from mpi_runtime.errors import remote as remote_errors
+from mpi_runtime.job import running
 from mpi_runtime.objects import serialize
 
 CALLS_MAX = 4096

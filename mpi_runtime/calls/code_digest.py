@@ -16,7 +16,7 @@ from typing import Any
 
 from mpi_runtime.calls.module_digest import imported_names, is_installed, module_digest
 from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.protocol.ids import digest
 
 DIGEST_BYTES = 16
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))

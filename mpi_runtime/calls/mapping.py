@@ -10,11 +10,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Literal, TypeVar, overload
 
-from mpi_runtime import errors, remote_errors
-from mpi_runtime.calls import running
+from mpi_runtime import errors
 from mpi_runtime.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
 from mpi_runtime.calls.options import COUNT_MAX
 from mpi_runtime.calls.submitter import Submitter
+from mpi_runtime.errors import remote as remote_errors
+from mpi_runtime.job import running
 
 T_co = TypeVar("T_co", covariant=True)
 

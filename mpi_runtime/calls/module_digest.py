@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.protocol.ids import digest
 
 _DIGEST_BYTES = 16
 _OURS = "mpi_runtime"

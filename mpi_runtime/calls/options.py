@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from mpi_runtime.checks import check_amount, check_bool, check_number, check_text
-from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING, AccountSpec
-from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.errors.arguments import check_amount, check_bool, check_number, check_text
+from mpi_runtime.scheduler.protocol.events import DYNAMIC, RETURNS_MAX, STREAMING, AccountSpec
+from mpi_runtime.scheduler.protocol.limits import UNIT
 
 DEFAULT_MAX_RETRIES = 3
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime import errors, remote_errors
-from mpi_runtime.calls import running
-from mpi_runtime.checks import check_amount, check_text, seconds
+from mpi_runtime import errors
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import create_group, new_ref, put_written
 from mpi_runtime.client.typed_ids import PlacementGroupID
+from mpi_runtime.errors import remote as remote_errors
+from mpi_runtime.errors.arguments import check_amount, check_text, seconds
+from mpi_runtime.job import running
 from mpi_runtime.objects import serialize
-from mpi_runtime.scheduler.events import STRATEGIES, BundleSpec, GroupRemovalRequested
-from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.protocol.events import STRATEGIES, BundleSpec, GroupRemovalRequested
+from mpi_runtime.scheduler.protocol.limits import UNIT
 
 
 class PlacementGroup:

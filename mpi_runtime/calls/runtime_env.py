@@ -18,12 +18,12 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from mpi_runtime.client import current
-from mpi_runtime.client.inherited import Inherited
 from mpi_runtime.client.refs import ObjectRef, adopt, keep
+from mpi_runtime.client.scope import Inherited
 from mpi_runtime.client.submitting import put
 from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR
 from mpi_runtime.objects import archives, serialize
-from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.protocol.ids import digest
 
 _HASH_BYTES = 16
 _INSTALL = "install it, before the job, into the environment of the Python that starts the program, on all hosts"

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.calls.options import fields
-from mpi_runtime.client.inherited import Inherited
+from mpi_runtime.client.scope import Inherited
 from mpi_runtime.errors import TaskTimeoutError
 from mpi_runtime.host.spawn import COSTLY
-from mpi_runtime.scheduler.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
-from mpi_runtime.scheduler.ids import digest
-from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
+from mpi_runtime.scheduler.protocol.ids import digest
+from mpi_runtime.scheduler.protocol.limits import UNIT
 
 ASYNC_MAX_CONCURRENCY = 1000
 """The default of `max_concurrency` for actors with coroutines, as in Ray."""
@@ -67,7 +67,7 @@ def _placed(
     made = fields(kind, options)
     model = options.get("accelerator_type")
     if model is not None:
-        from mpi_runtime.scheduler.resources import TYPE  # not at the top: it loads the ledger of GPUs
+        from mpi_runtime.scheduler.protocol.resources import TYPE  # not at the top: it loads the ledger of GPUs
 
         made.setdefault("custom", {}).setdefault(TYPE + model, TYPE_UNITS)
     made["environment"] = environment or {}
@@ -118,7 +118,7 @@ def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _where(name: str, options: Mapping[str, Any], made: dict[str, Any], inherited: Where | None) -> Where | None:
     from mpi_runtime.calls import strategies
-    from mpi_runtime.scheduler.resources import Request
+    from mpi_runtime.scheduler.protocol.resources import Request
 
     asked = {field: made.get(field, 0) for field in ("cpu", "gpu", "memory", "gpu_memory")}
     custom = tuple(sorted(made.get("custom", {}).items()))

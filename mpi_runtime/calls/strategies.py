@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.calls import running
 from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec
-from mpi_runtime.scheduler.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
-from mpi_runtime.scheduler.resources import Request, fits, pool_for, request_of
+from mpi_runtime.job import running
+from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.protocol.resources import Request, fits, pool_for, request_of
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,16 @@
-"""The command line."""
+"""The command `mpi-runtime`: `main.py` has the table of verbs, and each verb has a module.
+
+- `main.py`: the table of verbs, help, `version`
+- `run.py`: `run`: starts a program on N ranks with the installed MPI
+- `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
+- `batch.py`: `batch`: runs the commands of a file
+- `batch_views.py`: `batch status`, `batch report`, `batch log`
+- `experiments.py`: `tune`: lists, shows and resumes experiments
+- `running_job.py`: `top`: shows a running job
+- `gpus.py`: `gpus`: the GPUs of this host, their links and their problems
+- `doctor.py`: `doctor`: what each rank sees, and what is wrong with the launch
+- `journals.py`: `journal`: shows, verifies and compacts a journal
+- `replay.py`: `replay`: repeats the decisions of a recorded job
+- `whatif.py`: `whatif`: estimates a finished batch or job on other nodes
+- `slurm.py`: `submit`, `status`, `template`: Slurm jobs
+"""

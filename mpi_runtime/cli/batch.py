@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.batch.batch_file import FORMS, JSON, Group, form_of, read_batch
-from mpi_runtime.batch.batch_run import TIME_IS_OVER, BatchRun
-from mpi_runtime.batch.capacity import infeasible, node_resources
-from mpi_runtime.batch.file_entries import Problem
-from mpi_runtime.batch.graph import wrong_names
-from mpi_runtime.batch.live import live_view
-from mpi_runtime.batch.model import OPTIONS, read_command
-from mpi_runtime.batch.overview import described
-from mpi_runtime.batch.past import BatchJournal
-from mpi_runtime.batch.selection import Selection, select
+from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.model import OPTIONS, read_command
+from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
+from mpi_runtime.batch.file.selection import Selection, select
+from mpi_runtime.batch.memory.graph import wrong_names
+from mpi_runtime.batch.memory.past import BatchJournal
+from mpi_runtime.batch.run.capacity import infeasible, node_resources
+from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun
+from mpi_runtime.batch.show.live import live_view
+from mpi_runtime.batch.show.overview import described
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import JournalError, LaunchError

@@ -1,4 +1,4 @@
-"""The verbs of `batch` that look at one: `status`, `report`, `log`. They read what it has written and start nothing."""
+"""The verbs of `batch` that look at a batch: `status`, `report`, `log`. They only read its files."""
 
 import argparse
 import os
@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mpi_runtime.batch.overview import in_lines, overview
-from mpi_runtime.batch.past import FOLDER, History, read_history, used_by
-from mpi_runtime.batch.report import report
+from mpi_runtime.batch.memory.past import FOLDER, History, read_history, used_by
+from mpi_runtime.batch.show.overview import in_lines, overview
+from mpi_runtime.batch.show.report import report
 from mpi_runtime.errors import JournalError, LaunchError
 
 

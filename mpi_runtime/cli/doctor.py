@@ -18,12 +18,12 @@ from contextlib import contextmanager
 import msgspec
 
 from mpi_runtime import config
+from mpi_runtime.agent.gpus import Finder, Gpus
 from mpi_runtime.cli import gpus
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, detect
 from mpi_runtime.host.mpiexec import find_launcher
-from mpi_runtime.rank.gpu_finder import Finder, Gpus
 from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment

@@ -1,4 +1,4 @@
-"""The verb `tune`: experiments of hyper-parameter search, by their directories."""
+"""The verb `tune`: lists, shows and resumes experiments of hyper-parameter search."""
 
 import argparse
 import json
@@ -104,13 +104,13 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Seen]]:
         if metrics is not None:
             trial = trials[line.event.trial_id]
             trial.last, trial.reports, trial.seconds = dict(metrics), trial.reports + 1, line.now
-    from mpi_runtime.tune.study_log import header
+    from mpi_runtime.tune.experiment.log import header
 
     return header(directory), trials
 
 
 def _lines(directory: Path) -> Iterator[Any]:
-    from mpi_runtime.tune.study_log import read  # not at the top: `mpi-runtime --help` needs none of it
+    from mpi_runtime.tune.experiment.log import read  # not at the top: `mpi-runtime --help` needs none of it
 
     return read(directory)
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from mpi_runtime.agent.gpus import Finder, Gpus
 from mpi_runtime.config import environment, find_gpus
 from mpi_runtime.gpu.device import MIB, Device, Report, Use
 from mpi_runtime.host.launch import detect
-from mpi_runtime.rank.gpu_finder import Finder, Gpus
 
 LIMIT_S = 20.0
 """Seconds that the driver may take, as in a job with the default `start_timeout_s`."""

@@ -1,4 +1,4 @@
-"""The verb `journal`: what is in a journal, whether it is whole, and how to make it small."""
+"""The verb `journal`: shows, verifies and compacts a journal."""
 
 import argparse
 import sys
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import claim, upkeep
-from mpi_runtime.scheduler.effects import Checkpoint, Record
-from mpi_runtime.scheduler.events import Kept
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
+from mpi_runtime.scheduler.protocol.events import Kept
 
 
 def run(words: Sequence[str]) -> int:

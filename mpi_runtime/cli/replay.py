@@ -1,4 +1,4 @@
-"""The verb `replay`: give the recorded events of a job to a fresh scheduler, and compare its decisions."""
+"""The verb `replay`: sends the recorded events of a job to a new scheduler, and compares its decisions."""
 
 import argparse
 import sys

@@ -1,15 +1,12 @@
-"""`run --restarts N` and `run --fault-tolerant`: a program that is watched, and started again if it was killed.
+"""`run --restarts N`: starts a killed program again, with its journal.
 
-The file that the program leaves (`slurm/exit_file.py`) says whether it was killed, not the launcher's exit code: a
-launcher that loses a host has been seen to return 0, and Open MPI's returns 0 with ULFM whenever a signal has killed
-the program. A program that has come to its end, by an error of its own too, is not started again.
+The exit file (`slurm/exit_file.py`) shows whether the program was killed, not the launcher's exit code: a launcher that
+loses a host has been seen to return 0. A program that has ended by itself, also by an error of its own, is not started
+again.
 
-1. Start the launcher, and pass on signals. After SIGINT, SIGTERM or SIGHUP nothing is started again.
-2. If the program has ended and the launcher does not, end the launcher. With ULFM it waits for all other ranks, also
-   for those that wait in `MPI_Init` for a rank that has died.
-3. End the ranks that the launcher leaves. With ULFM it leaves those that have not reached `MPI_Init`.
-4. If the launcher ends and the program has left no exit code, ask each host of --hosts for a sign of life.
-5. Start again on those that have given one.
+1. Start the launcher, and pass on SIGINT and SIGTERM. After one of these nothing is started again.
+2. If it ends and the program has left no exit code, ask each host of --hosts for a sign of life.
+3. Start again on those that have answered.
 """
 
 import contextlib

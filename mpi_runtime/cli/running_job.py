@@ -1,4 +1,4 @@
-"""The verb `top`: how a running job is, seen from another terminal of its host."""
+"""The verb `top`: shows a running job, from another terminal of its host."""
 
 import argparse
 import contextlib
@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.batch.overview import duration
+from mpi_runtime.batch.show.overview import duration
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.rank.window import prefix, user_of
+from mpi_runtime.head.window import prefix, user_of
 
 LIMIT_S = 10.0
 """How long a job may take to answer: its head may be in the middle of something."""

@@ -1,4 +1,4 @@
-"""The verb `whatif`: how long a batch or a job that has run would take with other nodes."""
+"""The verb `whatif`: estimates how long a finished batch or job would take on other nodes."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.past import History, read_history
+from mpi_runtime.batch.memory.past import History, read_history
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
 from mpi_runtime.whatif.batches import Batch

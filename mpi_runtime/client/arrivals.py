@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mpi_runtime.client.entries import is_error
 from mpi_runtime.client.feed import Feed
 from mpi_runtime.client.received_items import ReceivedItems
-from mpi_runtime.client.references import References
-from mpi_runtime.scheduler.effects import Answer, Demand, Entry, Forget, Item, Ready, SaveRequested
-from mpi_runtime.scheduler.events import Call, Spec
+from mpi_runtime.client.references import References, is_error
+from mpi_runtime.scheduler.protocol.effects import Answer, Demand, Entry, Forget, Item, Ready, SaveRequested
+from mpi_runtime.scheduler.protocol.events import Call, Spec
 from mpi_runtime.transport.messages import Ahead, Allocated, Exit, ForCalls, GiveBack
 
 

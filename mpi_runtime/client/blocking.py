@@ -1,4 +1,4 @@
-"""Whether the scheduler knows that the call of an executor waits, and may lend its CPU.
+"""Reports that the call of an executor waits, so that the scheduler can lend its CPU.
 
 The simulator runs this too.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mpi_runtime.client.outgoing import Outgoing
 from mpi_runtime.client.scope import Scope
-from mpi_runtime.scheduler.events import BLOCKED_IDS_MAX, Blocked, Unblocked
+from mpi_runtime.scheduler.protocol.events import BLOCKED_IDS_MAX, Blocked, Unblocked
 
 
 class Blocking:

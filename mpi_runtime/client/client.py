@@ -1,4 +1,4 @@
-"""The client, which driver and executors have in common. This module puts its parts together.
+"""The client of a driver or executor. This module puts its parts together.
 
 `references.py`, `outgoing.py`, `received_items.py`, `feed.py`, `blocking.py` and `arrivals.py` need no socket, and the
 simulator runs them too. `line.py` connects them to the process of the rank. These parts know ids only. Users hold the
@@ -17,19 +17,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from mpi_runtime.client.arrivals import Arrivals
 from mpi_runtime.client.blocking import Blocking
 from mpi_runtime.client.feed import Feed
-from mpi_runtime.client.inherited import Inherited
 from mpi_runtime.client.line import Line
 from mpi_runtime.client.outbox import Outbox
 from mpi_runtime.client.questions import Questions, Replies
 from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.ref_futures import RefFutures
 from mpi_runtime.client.references import References
-from mpi_runtime.client.scope import Scope, Scopes
+from mpi_runtime.client.scope import Inherited, Scope, Scopes
 from mpi_runtime.client.stalls import Says, Stalls
 from mpi_runtime.client.store import Store
 from mpi_runtime.client.waiting import Waiting
 from mpi_runtime.objects.arena import ClientArena
-from mpi_runtime.scheduler.events import Call, Spec, Where
+from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.draft import Draft
 

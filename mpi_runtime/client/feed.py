@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from mpi_runtime.scheduler.effects import Demand, Entry
-from mpi_runtime.scheduler.events import Call, Spec
+from mpi_runtime.scheduler.protocol.effects import Demand, Entry
+from mpi_runtime.scheduler.protocol.events import Call, Spec
 
 ALL = 1 << 62
 """So many items are consumed of a call whose items nobody takes."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
-from mpi_runtime.checks import seconds
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.errors.arguments import seconds
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -3,6 +3,9 @@
 While it is busy, messages wait until there are enough for a frame, until the client waits for an answer, or for about a
 millisecond. Then a thread sends them, which exists only while there are messages. Without it the last calls of a burst
 would wait for as long as the program computes.
+
+An executor seals results in its draft: they are delivered even if it dies, because its agent reads the draft
+(`transport/draft.py`). The simulator runs `seal` and `take` too.
 """
 
 from __future__ import annotations
@@ -19,11 +22,10 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from mpi_runtime.client.interrupts import Interrupts
-from mpi_runtime.client.outgoing import Outgoing
+from mpi_runtime.client.outgoing import Outgoing, ends_in
 from mpi_runtime.client.references import References
-from mpi_runtime.client.sealing import seal, take
 from mpi_runtime.errors import HeadDiedError
-from mpi_runtime.scheduler.effects import Entry, Forget, Ready, ReadyStored
+from mpi_runtime.scheduler.protocol.effects import Entry, Forget, Ready, ReadyStored
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer
 from mpi_runtime.transport.channel import COUNT_MAX, LOCAL, packed
@@ -274,3 +276,20 @@ class Outbox(Outgoing):
                 if not self._is_due():
                     return
                 self.ticking = True
+
+
+def seal(outgoing: Outgoing, draft: Draft) -> bool:
+    """Put everything that is due into the draft. Returns whether it fits; if not it is due still."""
+    frame = outgoing.frame()
+    if draft.add(frame, ends_in(frame)):
+        return True
+    outgoing.messages[:0] = frame
+    return False
+
+
+def take(outgoing: Outgoing, draft: Draft | None) -> tuple[int, bytes]:
+    """Everything that is due or was sealed, as one frame, after the number of calls that end in it. It may be empty."""
+    frame = outgoing.frame()
+    if draft is not None and draft.count:
+        return draft.frame(frame, ends_in(frame))
+    return (ends_in(frame), codec.encode(frame)) if frame else (0, b"")

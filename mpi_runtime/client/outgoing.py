@@ -9,8 +9,8 @@ No lock, no socket: `outbox.py` adds them. The simulator runs this too.
 from __future__ import annotations
 
 from mpi_runtime.client.references import References
-from mpi_runtime.scheduler.effects import Entry, Forget, ReadyStored
-from mpi_runtime.scheduler.events import Done, Forgotten, Held, Released, Returned
+from mpi_runtime.scheduler.protocol.effects import Entry, Forget, ReadyStored
+from mpi_runtime.scheduler.protocol.events import Done, Forgotten, Held, Released, Returned
 
 
 class Outgoing:

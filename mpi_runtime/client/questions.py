@@ -12,8 +12,8 @@ from mpi_runtime.client.line import Line
 from mpi_runtime.client.outbox import Outbox
 from mpi_runtime.client.spares import Spares
 from mpi_runtime.errors import InternalError
-from mpi_runtime.scheduler.effects import Answer
-from mpi_runtime.scheduler.events import Query
+from mpi_runtime.scheduler.protocol.effects import Answer
+from mpi_runtime.scheduler.protocol.events import Query
 from mpi_runtime.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from mpi_runtime.client.outgoing import Outgoing
-from mpi_runtime.scheduler.effects import Item
-from mpi_runtime.scheduler.events import CancelRequested, Consumed
+from mpi_runtime.scheduler.protocol.effects import Item
+from mpi_runtime.scheduler.protocol.events import CancelRequested, Consumed
 
 ALL = 1 << 62
 """More items than there will ever be."""

@@ -7,8 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.scheduler.effects import Entry, Ready, ReadyElsewhere, ReadyError, ReadyStored
-from mpi_runtime.scheduler.events import Put, SubscriptionRequested, Value
+from mpi_runtime.scheduler.protocol.effects import Entry, Ready, ReadyElsewhere, ReadyError, ReadyFailed, ReadyStored
+from mpi_runtime.scheduler.protocol.events import Put, SubscriptionRequested, Value
+
+
+def is_error(entry: Entry | None) -> bool:
+    """Whether `get` would raise an error."""
+    if isinstance(entry, ReadyStored):
+        return entry.is_error
+    return isinstance(entry, (ReadyError, ReadyFailed))
 
 
 class References:

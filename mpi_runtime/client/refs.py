@@ -1,7 +1,7 @@
 """`ObjectRef`: a reference to a value that exists or will exist.
 
 Each process counts its own references (`References.counts`): a new `ObjectRef` or a view into the arena adds one, its
-end removes one. The scheduler is told of the first and of the last reference of a process only.
+end removes one. Only the first and the last reference of a process are reported to the scheduler.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mpi_runtime.client.client import Client
 from mpi_runtime.client.typed_ids import TaskID
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.objects import collecting
-from mpi_runtime.scheduler.ids import ID_BYTES, first_of
+from mpi_runtime.scheduler.protocol.ids import ID_BYTES, first_of
 
 if TYPE_CHECKING:
     import asyncio

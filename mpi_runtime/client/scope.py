@@ -10,8 +10,8 @@ import itertools
 import threading
 from contextvars import ContextVar
 
-from mpi_runtime.scheduler.events import Call
-from mpi_runtime.scheduler.ids import ID_BYTES, PREFIX_BYTES, index_of_several, prefix_of
+from mpi_runtime.scheduler.protocol.events import Call, Where
+from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, index_of_several, prefix_of
 
 beside: ContextVar[Scope | None] = ContextVar("mpi_runtime scope", default=None)
 """The scope of a call that runs concurrently with others."""
@@ -77,3 +77,19 @@ class Scopes:
         if count == 1 and scope._prefix:  # the frequent case, without a further call
             return scope._prefix + next(scope._single).to_bytes(_COUNTER_BYTES, "big")
         return scope.next_ids(count)
+
+
+class Inherited:
+    """In an executor the settings of its call, in the driver those of the job."""
+
+    def __init__(self, namespace: str = "", environment: dict[str, str] | None = None) -> None:
+        self.namespace = namespace
+        """The default namespace of names."""
+        self.environment = environment or {}
+        """Variables, and archives: see `scratch.py`."""
+        self.where: Where | None = None
+        """The place of calls, if the running call captures them."""
+        self.archives: dict[str, bytes] = {}
+        """Archives that calls made here name, by their hashes. They are kept until the process ends."""
+        self.packed: dict[tuple[str, tuple[str, ...], str], str] = {}
+        """The hash of each packed path, by path, excludes and way of packing."""

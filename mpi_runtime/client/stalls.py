@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mpi_runtime import log
 from mpi_runtime.client.arrivals import Arrivals
 from mpi_runtime.client.line import Line
 from mpi_runtime.client.questions import Questions
+from mpi_runtime.show import log
 
 
 class Says(NamedTuple):

@@ -7,13 +7,14 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mpi_runtime import errors, remote_errors
+from mpi_runtime import errors
 from mpi_runtime.client.outbox import Outbox
 from mpi_runtime.client.questions import Questions
+from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
-from mpi_runtime.scheduler.effects import Entry, Ready, ReadyError, ReadyFailed, ReadyStored
-from mpi_runtime.scheduler.events import ErrorRead, JournalFailed, Kept, Stored, Value
+from mpi_runtime.scheduler.protocol.effects import Entry, Ready, ReadyError, ReadyFailed, ReadyStored
+from mpi_runtime.scheduler.protocol.events import ErrorRead, JournalFailed, Kept, Stored, Value
 from mpi_runtime.transport.messages import Abandon
 
 

@@ -9,8 +9,9 @@ import msgspec
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ActorRef, ObjectRef
+from mpi_runtime.errors.frames import user_line
 from mpi_runtime.objects.serialize import Serialized
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.protocol.events import (
     DYNAMIC,
     STREAMING,
     BundleSpec,
@@ -20,8 +21,7 @@ from mpi_runtime.scheduler.events import (
     Spec,
     Value,
 )
-from mpi_runtime.scheduler.ids import return_ids
-from mpi_runtime.tracebacks import user_line
+from mpi_runtime.scheduler.protocol.ids import return_ids
 
 
 def submit(client: Client, call: Call, spec: Spec) -> Any:

@@ -14,16 +14,15 @@ from typing import Any
 
 from mpi_runtime import errors
 from mpi_runtime.client.arrivals import Arrivals, Watch
-from mpi_runtime.client.entries import is_error
 from mpi_runtime.client.line import Line
 from mpi_runtime.client.received_items import ReceivedItems
-from mpi_runtime.client.references import References
+from mpi_runtime.client.references import References, is_error
 from mpi_runtime.client.stalls import Stalls
 from mpi_runtime.client.store import Store
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.serialize import NONE
-from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere
-from mpi_runtime.scheduler.events import SubscriptionRequested
+from mpi_runtime.scheduler.protocol.effects import Ready, ReadyElsewhere
+from mpi_runtime.scheduler.protocol.events import SubscriptionRequested
 
 SUBSCRIBED_MAX = 100
 """How many objects that are ready elsewhere are requested at a time, during a wait for many."""

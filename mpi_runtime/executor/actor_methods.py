@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from mpi_runtime.client import current
-from mpi_runtime.scheduler.events import Spec
+from mpi_runtime.scheduler.protocol.events import Spec
 
 _TITLE_CHARACTERS_MAX = 100
 """It is printed before each line of the output of an actor."""

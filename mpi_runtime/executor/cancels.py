@@ -17,8 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
-from mpi_runtime.scheduler.events import Call
-from mpi_runtime.scheduler.ids import ATTEMPT_BYTES, attempt_of
+from mpi_runtime.scheduler.protocol.events import Call
+from mpi_runtime.scheduler.protocol.ids import ATTEMPT_BYTES, attempt_of
 
 READ_BYTES = ATTEMPT_BYTES << 12
 _DESTRUCTORS = ("__del__", "released")

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from mpi_runtime import errors, remote_errors, tracebacks
+from mpi_runtime import errors
 from mpi_runtime.client.client import Client, Executing
-from mpi_runtime.client.inherited import Inherited
-from mpi_runtime.client.scope import Scope
+from mpi_runtime.client.scope import Inherited, Scope
+from mpi_runtime.errors import frames as tracebacks
+from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.executor import gpu_errors, output
 from mpi_runtime.executor.actor_methods import ActorExit, find_method, title_of
 from mpi_runtime.executor.cancels import Cancels
@@ -31,7 +32,7 @@ from mpi_runtime.executor.yields import Written, Yields
 from mpi_runtime.gpu.device import VISIBLE
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.protocol.events import (
     ACTOR,
     CANCELLED_TEXT,
     METHOD,

@@ -34,8 +34,8 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.executor import output, scratch
+from mpi_runtime.executor.becoming import shadowed
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Kill, Setup, read_request
-from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import (
     adopt_orphans,
@@ -49,9 +49,10 @@ from mpi_runtime.host.process_tree import (
 from mpi_runtime.host.spawn import COSTLY, THREAD_VARIABLES, name_process
 from mpi_runtime.transport.messages import bytes_to_text
 
-PRELOADED = ("cloudpickle", "mpi_runtime.executor.becoming", "mpi_runtime.api", "mpi_runtime.context")
-"""Modules that executors find loaded. User code calls the last two; they are named as text, since this module must not
-import them."""
+PUBLIC = (*(f"mpi_runtime.api.{name}" for name in ("job", "calls", "values", "context")),)
+"""What user code calls. It is named as text, since this module must not import it."""
+PRELOADED = ("cloudpickle", "mpi_runtime.executor.becoming", *PUBLIC)
+"""Modules that executors find loaded."""
 LOOK_AGAIN_MS = 20
 """Milliseconds between two looks at the rest of a group. The end of adopted processes, which are most, is signalled."""
 END_LIMIT_S = 5.0

@@ -1,4 +1,4 @@
-"""How a forkserver is started, and what its agent has of it."""
+"""Starts a forkserver, and holds the agent's end of its connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of CUDA in an executor: whether the process can go on, and which processes use memory that ran out."""
+"""Errors of CUDA in an executor: whether the process can continue, and what uses up the memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpi_runtime.gpu.device import MIB, NODE, STATED, UNIT, VISIBLE, Device
 
 if TYPE_CHECKING:
     from mpi_runtime.gpu.faults import Fault
-    from mpi_runtime.scheduler.events import Spec
+    from mpi_runtime.scheduler.protocol.events import Spec
 
 
 class Granted(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from mpi_runtime.client import scope
 from mpi_runtime.client.scope import Scope
-from mpi_runtime.scheduler.events import Call, Spec
-from mpi_runtime.scheduler.ids import attempt_of
+from mpi_runtime.scheduler.protocol.events import Call, Spec
+from mpi_runtime.scheduler.protocol.ids import attempt_of
 
 Work = tuple[Spec, Call, list[Any]]
 

@@ -1,7 +1,7 @@
-"""Tags output with its writer. The executor writes a mark into the pipe before the first line of a new writer.
+"""Tags the output of an executor with its writer, by a mark in the pipe before the first line of a new writer.
 
-An executor has the next calls before the running one has ended, so nobody else could tell which of them wrote a line.
-Marks go straight into the pipe, also while user code has standard output or error go elsewhere.
+An executor has its next calls before the running one has ended, so no other process could tell which of them wrote a
+line. Marks go straight into the pipe, also while user code has redirected standard output or error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Saves the state of an actor, between calls: pickled here, written here, told to the scheduler with the ends of calls.
+"""Saves the state of an actor between calls: pickles it, writes it, and reports it with the ends of calls.
 
-A state and the end of the call after which it was saved are said in one frame. So with `checkpoint_calls=1` whoever has
-the result of a call can rely on it that the state is saved too; not of an actor that runs several calls at a time.
+A state and the end of the call after which it was saved are sent in one frame. So with `checkpoint_calls=1`, a process
+that has the result of a call can rely on it that the state is saved too; not if the actor runs several calls at a time.
 
 The default costs little: every DEFAULT_S, and less often where saving takes long, so that it takes at most a twentieth
-of the time. Of an actor that runs several calls at a time the state is saved when none runs.
+of the time. The state of an actor that runs several calls at a time is saved when none runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from mpi_runtime.client.client import Client
 from mpi_runtime.errors import JournalError
-from mpi_runtime.scheduler.events import JournalFailed, Kept, Saved, Spec
+from mpi_runtime.scheduler.protocol.events import JournalFailed, Kept, Saved, Spec
 
 DEFAULT_S = 10.0
 SHARE = 20

@@ -1,4 +1,4 @@
-"""Items that calls yield: with "streaming" they are sent one by one, with "dynamic" they are put.
+"""Items that calls yield: sent one by one with "streaming", put into the store with "dynamic".
 
 With back-pressure an executor waits until enough items have been consumed before it continues.
 """
@@ -15,7 +15,7 @@ from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put_written
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.objects import serialize
-from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, TASK, Call, Spec, Value, Yielded
+from mpi_runtime.scheduler.protocol.events import DYNAMIC, STREAMING, TASK, Call, Spec, Value, Yielded
 
 DEMAND_PAUSE_S = 0.002
 """Seconds between two checks of an asynchronous generator whether it may continue."""

@@ -1,1 +1,11 @@
-"""The machine: its limits, the launcher that started this process, how further interpreters are started."""
+"""The machine: its limits, the launcher that started this process, and how further processes are started.
+
+- `launch.py`: detects the launcher, the rank and the number of ranks, before MPI starts
+- `launchers.py`: variables that launchers set, and how they are removed for child processes
+- `mpiexec.py`: finds the launcher of the installed MPI, and makes its command line
+- `machine.py`: limits of this process: processors, memory, descriptors
+- `memory_usage.py`: how much memory the host and its control groups use
+- `process_tree.py`: children, orphans and process groups; the launcher above a rank
+- `spawn.py`: starts further Python processes: the head, forkservers, helpers
+- `libc.py`: calls of the C library that Python lacks
+"""

@@ -1,4 +1,4 @@
-"""Which launcher started this process, and as which rank of how many. This is known before MPI starts.
+"""Detects the launcher of this process, its rank and the number of ranks, before MPI starts.
 
 Launchers tell their processes by environment variables. The order of the table matters: inside an allocation, the
 processes of mpirun are children of a daemon that is itself a Slurm step. Slurm's variables then describe the daemon and

@@ -1,4 +1,4 @@
-"""The C library, for what Python's own modules cannot do. Agents do not load ctypes, so it is imported when needed."""
+"""The C library, for calls that Python lacks. Agents do not load ctypes, so it is imported when needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory is used, as the kernel counts it, on the host and in control groups with a limit."""
+"""Memory in use, as the kernel counts it, on the host and in control groups with a limit."""
 
 from __future__ import annotations
 

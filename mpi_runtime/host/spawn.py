@@ -1,4 +1,4 @@
-"""Starting further Python processes of our own: the head and the forkservers."""
+"""Starts further Python processes of our own: the head, forkservers, helpers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import subprocess
 
-COSTLY = ("numpy", "mpi_runtime.tune.trial_runner")
+COSTLY = ("numpy", "mpi_runtime.tune.trials.runner")
 """What executors find loaded if their first function, or whoever submits it, uses it: it takes long, and a program
 that does not use it should not wait for it. It starts no threads that stay and knows no GPUs: it is loaded before
 executors are forked. The second is what runs trials in executors."""

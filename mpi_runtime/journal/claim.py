@@ -1,4 +1,4 @@
-"""Who uses a journal: one job at a time, also where files cannot be locked.
+"""Keeps a journal to one job at a time, also where files cannot be locked.
 
 The owner's name stands in a file, `owner`, which exists once: it is made whole under another name and gets this one by
 `link`, which fails where there is one. Each second the owner writes it anew with a higher number. A job that finds it

@@ -1,4 +1,4 @@
-"""What earlier runs have recorded, by key. Each record is used for one call."""
+"""Records of earlier runs, by key. Each is used for one call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import BinaryIO
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments, value_files
 from mpi_runtime.journal.states import States
-from mpi_runtime.scheduler.effects import Checkpoint, Recall, Record
-from mpi_runtime.scheduler.events import Kept
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
+from mpi_runtime.scheduler.protocol.events import Kept
 
 _POSITION_BITS = 44
 _LIST_FROM = 2

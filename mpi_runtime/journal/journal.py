@@ -1,4 +1,4 @@
-"""The journal of one job, as its head uses it: what earlier runs have made is taken, what this one makes is given."""
+"""The journal of one job: the head recalls results of earlier runs, and records those of this run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mpi_runtime.journal.earlier import Earlier
 from mpi_runtime.journal.segments import Began, Body
 from mpi_runtime.journal.states import STATES_KEPT
 from mpi_runtime.journal.writer import Writer
-from mpi_runtime.scheduler.effects import Checkpoint, Discard, Recall, Record
-from mpi_runtime.scheduler.events import Kept
-from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Recall, Record
+from mpi_runtime.scheduler.protocol.events import Kept
+from mpi_runtime.scheduler.protocol.ids import digest
 
 
 class Journal:

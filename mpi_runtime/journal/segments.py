@@ -16,8 +16,8 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from mpi_runtime.scheduler.effects import Checkpoint, Record
-from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
+from mpi_runtime.scheduler.protocol.ids import digest
 
 FORMAT = 1
 MAGIC = b"mpi_runtime journal\n"

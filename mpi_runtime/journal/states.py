@@ -1,4 +1,4 @@
-"""Saved states of actors in a journal, and the calls that each of them has had.
+"""Saved states of actors in a journal, and the calls that each contains.
 
 A state names the life of its actor in which it was saved, and the state with which that had begun. Its calls are those
 that were recorded of this life before it, and those of the other state. It says how many were recorded: if a record of
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from mpi_runtime.scheduler.effects import Checkpoint, Recall, Record
-from mpi_runtime.scheduler.events import Kept
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
+from mpi_runtime.scheduler.protocol.events import Kept
 
 STATES_KEPT = 2
 """Of each life of an actor the last states of which the files are kept: the last may be damaged."""

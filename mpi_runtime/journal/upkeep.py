@@ -1,4 +1,4 @@
-"""A journal between runs: what is in it, whether it is whole, and without what nobody needs."""
+"""Shows, verifies and compacts a journal between runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpi_runtime.journal import segments, value_files
 from mpi_runtime.journal.claim import Claim
 from mpi_runtime.journal.segments import Began, Damage, Noted
 from mpi_runtime.journal.states import STATES_KEPT
-from mpi_runtime.scheduler.effects import Checkpoint, Record
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 
 BATCH = 1000
 

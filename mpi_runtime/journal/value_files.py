@@ -1,14 +1,14 @@
-"""Large values of a journal: a file for each, with the bytes that an arena has of it."""
+"""Large values of a journal: a file for each, with the same bytes as in an arena."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from _blake2 import blake2b  # not by hashlib: see `scheduler/ids.py`
+from _blake2 import blake2b  # not by hashlib: see `scheduler/protocol/ids.py`
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mpi_runtime.scheduler.events import Kept
+from mpi_runtime.scheduler.protocol.events import Kept
 
 FOLDER = "values"
 DIGEST_BYTES = 16

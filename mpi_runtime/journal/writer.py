@@ -1,6 +1,6 @@
-"""Writes the records of a run: a thread, so that nobody waits for a disk.
+"""Writes the records of a run in a thread, so that nothing waits for a disk.
 
-Another has them put on the disk. That may take seconds, and what is written meanwhile outlives this process too.
+A second thread flushes them to the disk. That may take seconds; what is written meanwhile outlives this process too.
 """
 
 from __future__ import annotations

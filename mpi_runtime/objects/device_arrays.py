@@ -1,4 +1,4 @@
-"""Arrays on GPUs inside values. Their bytes stand beside the pickle, and the same library makes the array again.
+"""Arrays on GPUs inside values: their bytes beside the pickle, and the way to rebuild them.
 
 This module is loaded if the program has loaded cupy or torch, and where such an array is read.
 """

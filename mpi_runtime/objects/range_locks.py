@@ -1,4 +1,4 @@
-"""Locks of the kernel on ranges of the arena's memory file: who has pinned pages, and who may give them back.
+"""Kernel locks on ranges of the arena's memory file: which pages are pinned, and by which process.
 
 They belong to an open file description (`F_OFD_SETLK`), so a process that pins opens one of its own. Several processes
 may share a range; taking it needs that nobody else has any of it. The kernel drops what belongs to the dead. Nobody

@@ -1,4 +1,4 @@
-"""Sending objects of our arena to other ranks: the sender's side of `transfer.py`.
+"""Copies objects of our arena to other ranks: the sender's side of `transfer.py`.
 
 Each receiver gets its chunks one after the other, and all receivers in turns, so that none waits until another one has
 all. Of an object that is still arriving here a chunk is sent as soon as it is there.

@@ -1,4 +1,4 @@
-"""Bringing objects from other hosts' arenas into ours: the receiver's side. The sender's is in `sends.py`.
+"""Copies objects from arenas of other hosts into ours: the receiver's side (sender: `sends.py`).
 
 1. The scheduler orders a copy (`fetch`). When there is an extent for it, a `Pull` asks the source for its bytes. They
    come in chunks under a tag that only this transfer has, and in order. So `arrived` says what is there, and others may
@@ -21,9 +21,9 @@ from contextlib import suppress
 
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.sends import WINDOW, Sends
-from mpi_runtime.scheduler.effects import Fetch
-from mpi_runtime.scheduler.limits import PIPELINED_BYTES
-from mpi_runtime.scheduler.rank_events import Arriving, Fetched
+from mpi_runtime.scheduler.protocol.effects import Fetch
+from mpi_runtime.scheduler.protocol.limits import PIPELINED_BYTES
+from mpi_runtime.scheduler.protocol.rank_events import Arriving, Fetched
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
 from mpi_runtime.transport.messages import BULK_TAGS, Pull, Unpull

@@ -12,6 +12,11 @@ from typing import NoReturn
 import msgspec
 
 from mpi_runtime import config as configuration
+from mpi_runtime.agent.agent import NodeAgent
+from mpi_runtime.agent.forkserver import Forkservers
+from mpi_runtime.agent.gpus import PART_OF_START, Finder, Gpus
+from mpi_runtime.agent.memory import MemoryWatch
+from mpi_runtime.agent.poller import Poller
 from mpi_runtime.config import Config
 from mpi_runtime.executor.fork_messages import Setup
 from mpi_runtime.executor.scratch import directory_of
@@ -20,13 +25,8 @@ from mpi_runtime.host.launch import Launch, is_of_other_family, singleton_messag
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.rank.forkserver_line import Forkservers
-from mpi_runtime.rank.gpu_finder import PART_OF_START, Finder, Gpus
-from mpi_runtime.rank.memory_watch import MemoryWatch
-from mpi_runtime.rank.node_agent import NodeAgent
-from mpi_runtime.rank.poller import Poller
-from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.rank_events import RankJoined
+from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from mpi_runtime.transport.base import Transport, TransportError
 from mpi_runtime.transport.messages import Job, WorkerToHead
 

@@ -18,18 +18,18 @@ import time
 from functools import partial
 from typing import NoReturn
 
+from mpi_runtime.agent.forkserver import Forkservers
+from mpi_runtime.agent.gpus import Finder
+from mpi_runtime.agent.leftovers import watch_head, watch_launcher, watch_ranks
+from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.rank.bad_frames import BadFrames
-from mpi_runtime.rank.forkserver_line import Forkservers
-from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Rank, end_process, join, library, raise_descriptor_limit
-from mpi_runtime.rank.leftovers import watch_head, watch_launcher, watch_ranks
-from mpi_runtime.rank.poller import Poller
-from mpi_runtime.scheduler.effects import RankEffect
+from mpi_runtime.scheduler.protocol.effects import RankEffect
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transport, TransportError
 from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, Unpull, WorkerToHead

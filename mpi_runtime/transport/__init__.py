@@ -1,1 +1,18 @@
-"""Communication: messages, their codec, channels between the processes of a rank and between ranks."""
+"""Communication: messages, their codec, channels between the processes of a rank and between ranks.
+
+Look for a message in `messages.py`, and for events and effects of the scheduler in `scheduler/protocol/`.
+
+- `messages.py`: every message that the scheduler does not see, and the unions that are decoded
+- `codec.py`: frames: lists of messages in msgpack
+- `start.py`: the first messages between driver and head
+- `channel.py`: frames on a socketpair between a client and its rank
+- `tokens.py`: a counter of calls that executor and agent share, so that one of them owns a call
+- `draft.py`: an executor's unsent frame in shared memory, which outlives the executor
+- `base.py`: the interface of transports between ranks
+- `mpi.py`: the transport on MPI; the only importer of mpi4py
+- `memory.py`: transports inside one process, for jobs of one rank and for tests
+- `bulk.py`: large data between ranks, in chunks
+- `doorbell.py`: wakes sleeping ranks of the same host, and passes them descriptors
+- `patience.py`: decides whether to poll for a moment before sleeping
+- `mpi_libraries.py`: workarounds for MPI libraries: yields of Open MPI, files in /dev/shm
+"""

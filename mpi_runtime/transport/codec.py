@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from mpi_runtime.scheduler.effects import Entry
-from mpi_runtime.scheduler.events import UNREADABLE, Call, GroupRequested, NamedActorRequested, Query
+from mpi_runtime.scheduler.protocol.effects import Entry
+from mpi_runtime.scheduler.protocol.events import UNREADABLE, Call, GroupRequested, NamedActorRequested, Query
 from mpi_runtime.transport import messages
 from mpi_runtime.transport.base import Buffer
 

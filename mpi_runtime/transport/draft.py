@@ -1,4 +1,4 @@
-"""The frame that an executor prepares, in memory that its agent reads if the executor dies before it has sent it.
+"""A draft: an executor's next frame, in memory that its agent reads if the executor dies first.
 
     word | messages, encoded, one after the other
 

@@ -1,17 +1,16 @@
 """Every message of the runtime, by sender and receiver.
 
-The events and effects of the scheduler are declared in `scheduler/events.py`, `scheduler/rank_events.py` and
-`scheduler/effects.py`. Here are all other messages, and the unions that the codec decodes. A frame is a list of
-messages of one of these unions.
+Events and effects of the scheduler are declared in `scheduler/protocol/`: `events.py`, `rank_events.py`, `effects.py`.
+This module has all others, and the unions that the codec decodes. A frame is a list of messages of one of these unions.
 """
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from mpi_runtime.scheduler.effects import ClientEffect, RankEffect
-from mpi_runtime.scheduler.events import Call, ClientEvent, Id, Number, Spec
-from mpi_runtime.scheduler.rank_events import RankEvent
+from mpi_runtime.scheduler.protocol.effects import ClientEffect, RankEffect
+from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Number, Spec
+from mpi_runtime.scheduler.protocol.rank_events import RankEvent
 
 BULK_TAGS = 1 << 14
 """How many transfers between two ranks are told apart."""

@@ -16,7 +16,7 @@ from 50 µs to 1 ms; after a second of idleness a thousandth of it, to 10 ms, be
 from user code, and a rank is idle for as long as its executors compute. Sends that MPI has not finished are looked at
 every millisecond: Open MPI 5 calls a frame of more than 256 bytes finished only when its receiver has taken it, and who
 waits for the rest of a large frame rings. A rank spins only while a transfer flows, or, where cores abound, while the
-last traffic is fresh. It never yields its core inside MPI: see `open_mpi.py`.
+last traffic is fresh. It never yields its core inside MPI: see `mpi_libraries.py`.
 
 **Ranks that die.** With ULFM (`mpirun --with-ft ulfm`) MPI says so wherever it is asked for anything: once for each
 failure to who looks for messages from anybody, and each time to who sends to the dead or waits for them. All that have
@@ -52,8 +52,7 @@ from typing import TYPE_CHECKING, Any
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transfer, TransportError
 from mpi_runtime.transport.bulk import Bulk
 from mpi_runtime.transport.doorbell import NAME_BYTES, START_LIMIT_S, Doorbell, lowest_of_host
-from mpi_runtime.transport.open_mpi import set_yields
-from mpi_runtime.transport.shared_files import name_own_file, unlink_shared_files
+from mpi_runtime.transport.mpi_libraries import name_own_file, set_yields, unlink_shared_files
 
 if TYPE_CHECKING:
     from mpi4py import MPI

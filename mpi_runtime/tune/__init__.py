@@ -2,7 +2,17 @@
 
     from mpi_runtime import tune
 
-`Tuner` runs trials as tasks, `tune.simulate` runs an experiment in virtual time.
+`Tuner` runs trials as tasks, `tune.simulate` runs an experiment in virtual time. All decisions are in `study/`, a state
+machine without a clock: the driver in `experiment/` sends it events and performs its orders.
+
+- `experiment/`: runs experiments: `Tuner`, the driver, the journal, results
+- `show/`: progress, files of trials, plots, the page of an experiment
+- `trials/`: one trial in its process: `report`, checkpoints, the trainable
+- `study/`: the decisions of an experiment
+- `schedulers/`: schedulers of trials: ASHA, HyperBand, PBT and others
+- `search/`: searchers: grids and random numbers, BOHB, other libraries
+- `space/`: spaces of parameters
+- `trial.py`: one trial: its state, and the moves that are allowed
 """
 
 from typing import TYPE_CHECKING
@@ -10,18 +20,18 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    "bundles": ("PlacementGroupFactory",),
-    "callback": ("Callback",),
-    "checkpoint": ("Checkpoint",),
-    "loggers": ("CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
-    "old_names": ("ExperimentAnalysis", "run", "run_experiments"),
-    "progress_reporter": ("CLIReporter", "JupyterNotebookReporter", "ProgressReporter"),
-    "reporting": ("Context", "TuneContext", "get_checkpoint", "get_context", "report"),
-    "result_grid": ("Result", "ResultGrid", "TuneError"),
+    "trials.bundles": ("PlacementGroupFactory",),
+    "study.callback": ("Callback",),
+    "trials.checkpoint": ("Checkpoint",),
+    "show.loggers": ("CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
+    "experiment.old_names": ("ExperimentAnalysis", "run", "run_experiments"),
+    "show.progress": ("CLIReporter", "JupyterNotebookReporter", "ProgressReporter"),
+    "trials.reporting": ("Context", "TuneContext", "get_checkpoint", "get_context", "report"),
+    "experiment.results": ("Result", "ResultGrid", "TuneError"),
     "schedulers": (),
     "search": (),
-    "settings": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
-    "space": (
+    "study.settings": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
+    "space.domains": (
         "choice",
         "grid_search",
         "lograndint",
@@ -36,7 +46,7 @@ _HOMES = {
         "sample_from",
         "uniform",
     ),
-    "stoppers": (
+    "study.stoppers": (
         "CombinedStopper",
         "ExperimentPlateauStopper",
         "FunctionStopper",
@@ -45,9 +55,9 @@ _HOMES = {
         "TimeoutStopper",
         "TrialPlateauStopper",
     ),
-    "trainable": ("Trainable", "register_env", "register_trainable", "with_parameters", "with_resources"),
-    "tuner": ("Tuner",),
-    "virtual_time": ("Simulated", "simulate"),
+    "trials.trainable": ("Trainable", "register_env", "register_trainable", "with_parameters", "with_resources"),
+    "experiment.tuner": ("Tuner",),
+    "study.virtual_time": ("Simulated", "simulate"),
 }
 """The names of each module, which is loaded when one of them is used: a process that runs trials needs few of them."""
 
@@ -111,16 +121,12 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime.tune import schedulers, search
-    from mpi_runtime.tune.bundles import PlacementGroupFactory
-    from mpi_runtime.tune.callback import Callback
-    from mpi_runtime.tune.checkpoint import Checkpoint
-    from mpi_runtime.tune.loggers import CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
-    from mpi_runtime.tune.old_names import ExperimentAnalysis, run, run_experiments
-    from mpi_runtime.tune.progress_reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
-    from mpi_runtime.tune.reporting import Context, TuneContext, get_checkpoint, get_context, report
-    from mpi_runtime.tune.result_grid import Result, ResultGrid, TuneError
-    from mpi_runtime.tune.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-    from mpi_runtime.tune.space import (
+    from mpi_runtime.tune.experiment.old_names import ExperimentAnalysis, run, run_experiments
+    from mpi_runtime.tune.experiment.results import Result, ResultGrid, TuneError
+    from mpi_runtime.tune.experiment.tuner import Tuner
+    from mpi_runtime.tune.show.loggers import CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
+    from mpi_runtime.tune.show.progress import CLIReporter, JupyterNotebookReporter, ProgressReporter
+    from mpi_runtime.tune.space.domains import (
         choice,
         grid_search,
         lograndint,
@@ -135,7 +141,9 @@ if TYPE_CHECKING:
         sample_from,
         uniform,
     )
-    from mpi_runtime.tune.stoppers import (
+    from mpi_runtime.tune.study.callback import Callback
+    from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from mpi_runtime.tune.study.stoppers import (
         CombinedStopper,
         ExperimentPlateauStopper,
         FunctionStopper,
@@ -144,15 +152,17 @@ if TYPE_CHECKING:
         TimeoutStopper,
         TrialPlateauStopper,
     )
-    from mpi_runtime.tune.trainable import (
+    from mpi_runtime.tune.study.virtual_time import Simulated, simulate
+    from mpi_runtime.tune.trials.bundles import PlacementGroupFactory
+    from mpi_runtime.tune.trials.checkpoint import Checkpoint
+    from mpi_runtime.tune.trials.reporting import Context, TuneContext, get_checkpoint, get_context, report
+    from mpi_runtime.tune.trials.trainable import (
         Trainable,
         register_env,
         register_trainable,
         with_parameters,
         with_resources,
     )
-    from mpi_runtime.tune.tuner import Tuner
-    from mpi_runtime.tune.virtual_time import Simulated, simulate
 
 
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours

@@ -4,6 +4,30 @@ This package has `ActorPool`, placement groups, `as_completed`, `map_unordered`,
 `broadcast`, `memory_summary`, `get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules
 `queue`, `multiprocessing`, `futures`, `collective`, `scheduling_strategies` and `state` are loaded on first use. So
 are `joblib`, `dask` and `tqdm`, which need the libraries of these names.
+
+- `actor_pool.py`: a pool of actors that share work
+- `queue.py`: a queue that tasks, actors and the driver share
+- `streams.py`: `emit`: items of a stream from within a plain function
+- `helpers.py`: results in the order in which they become ready
+- `broadcasting.py`: copies values to all nodes before they are needed
+- `collective.py`: collective operations on arrays: `allreduce`, `barrier` and others
+- `collective_group.py`: the coordinator of a collective group, and each process's part
+- `state.py`: lists of calls, actors, objects and nodes; `memory_summary`
+- `tqdm.py`: progress bars in tasks and actors
+- `serialization.py`: serialisers for classes that cannot be pickled
+- `check_serialize.py`: finds the part of a value that cannot be serialised
+- `addresses.py`: the address of this node
+- `futures.py`: a backend for `concurrent.futures`
+- `multiprocessing.py`: a backend for `multiprocessing`: its `Pool`
+- `pool_process.py`: the actor behind each process of a `Pool`
+- `pool_results.py`: results and iterators of a `Pool`
+- `background_calls.py`: a bounded number of calls in the background, for `futures` and `Pool`
+- `joblib.py`: a backend for joblib, and so for scikit-learn
+- `dask.py`: a scheduler for dask
+- `optuna.py`: an Optuna study over all ranks
+- `placement_group.py`: placement groups, where programs written for Ray import them
+- `scheduling_strategies.py`: strategies, where programs written for Ray import them
+- `accelerators.py`: names of accelerators for `accelerator_type`
 """
 
 from typing import TYPE_CHECKING
@@ -25,7 +49,7 @@ if TYPE_CHECKING:
     from mpi_runtime.util.check_serialize import Failure, inspect_serializability
     from mpi_runtime.util.helpers import as_completed, map_unordered
     from mpi_runtime.util.serialization import deregister_serializer, register_serializer
-    from mpi_runtime.util.summaries import memory_summary
+    from mpi_runtime.util.state import memory_summary
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "actor_pool": ("ActorPool",),
@@ -34,7 +58,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "check_serialize": ("Failure", "inspect_serializability"),
     "helpers": ("as_completed", "map_unordered"),
     "serialization": ("deregister_serializer", "register_serializer"),
-    "summaries": ("memory_summary",),
+    "state": ("memory_summary",),
     "accelerators": (),
     "collective": (),
     "dask": (),
@@ -44,7 +68,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "optuna": (),
     "queue": (),
     "scheduling_strategies": (),
-    "state": (),
     "streams": (),
     "tqdm": (),
 }

@@ -1,13 +1,13 @@
-"""Values that are brought to all nodes before they are used there."""
+"""Copies values to all nodes before they are used there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.calls import running
 from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.scheduler.events import BroadcastRequested
+from mpi_runtime.job import running
+from mpi_runtime.scheduler.protocol.events import BroadcastRequested
 
 __all__ = ["broadcast"]
 

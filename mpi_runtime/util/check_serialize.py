@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from mpi_runtime import ActorClass, RemoteFunction
-from mpi_runtime.checks import check_whole
+from mpi_runtime.errors.arguments import check_whole
 from mpi_runtime.objects import serialize
 
 CONTENT_CHARACTERS_MAX = 80

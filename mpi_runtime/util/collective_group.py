@@ -1,4 +1,4 @@
-"""A group of processes that call the same operations in the same order: the coordinator, and a process's part.
+"""A group of processes with the same operations in the same order: coordinator and members.
 
 The processes meet in a named actor, the coordinator. It holds references and knows which ranks have come. Values stay
 in the object store. It answers at once, because actors run one call at a time: a process that has to wait polls.
@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from mpi_runtime.api import get, kill, remote
+from mpi_runtime.api.calls import kill, remote
+from mpi_runtime.api.values import get
 from mpi_runtime.calls.actor_handle import ActorHandle, get_actor
 from mpi_runtime.client.blocking_future import blocked
 from mpi_runtime.client.refs import ObjectRef

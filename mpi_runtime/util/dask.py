@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpi_runtime.api import get, put, remote
+from mpi_runtime.api.calls import remote
+from mpi_runtime.api.values import get, put
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import TaskError
 from mpi_runtime.util.background_calls import of_user

@@ -1,4 +1,4 @@
-"""An executor as in `concurrent.futures`, whose calls run as tasks of the job.
+"""An executor as in `concurrent.futures` that runs calls as tasks of the job.
 
 from concurrent.futures import as_completed
 from mpi_runtime.util.futures import Executor
@@ -15,10 +15,11 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from mpi_runtime.api import put, remote
-from mpi_runtime.checks import PROCESSES_MAX, check_whole
+from mpi_runtime.api.calls import remote
+from mpi_runtime.api.context import cluster_resources
+from mpi_runtime.api.values import put
 from mpi_runtime.client.blocking_future import BlockingFuture
-from mpi_runtime.context import cluster_resources
+from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
 from mpi_runtime.util.background_calls import Dispatcher
 
 P = ParamSpec("P")

@@ -1,4 +1,4 @@
-"""A backend for joblib whose batches of calls run as tasks of the job; scikit-learn computes through joblib.
+"""A backend for joblib, and so for scikit-learn, that runs batches of calls as tasks of the job.
 
 from joblib import Parallel, delayed, parallel_config
 from mpi_runtime.util.joblib import register_mpi_runtime
@@ -15,8 +15,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+from mpi_runtime.api.context import cluster_resources
 from mpi_runtime.client.blocking_future import blocked
-from mpi_runtime.context import cluster_resources
 from mpi_runtime.util.futures import Executor
 
 try:

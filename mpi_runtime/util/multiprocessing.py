@@ -1,4 +1,4 @@
-"""A pool of processes as in the standard library's `multiprocessing`, whose processes are actors of the job.
+"""A pool as in the standard library's `multiprocessing`, with actors of the job as its processes.
 
 from mpi_runtime.util.multiprocessing import Pool
 
@@ -21,12 +21,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from mpi_runtime.api import kill, put, remote
+from mpi_runtime.api.calls import kill, remote
+from mpi_runtime.api.context import cluster_resources
+from mpi_runtime.api.values import put
 from mpi_runtime.calls.actor_handle import ActorHandle
-from mpi_runtime.checks import PROCESSES_MAX, check_whole
 from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.context import cluster_resources
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
+from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
 from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.pool_process import PoolProcess
 from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, terminated

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mpi_runtime import ObjectRef, get, kill, remote, wait
-from mpi_runtime.checks import check_bool, seconds
 from mpi_runtime.errors import ActorDiedError
+from mpi_runtime.errors.arguments import check_bool, seconds
 
 PAUSE_MIN_S = 0.001
 PAUSE_MAX_S = 0.05

@@ -1,4 +1,4 @@
-"""Items of a stream from the midst of a plain function, and whether anybody wants more.
+"""Items of a stream from within a plain function, and whether the reader wants more.
 
     from mpi_runtime.util.streams import emit, emits
 

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mpi_runtime.client import current
-from mpi_runtime.rank import status
+from mpi_runtime.head import status
 
 try:
     from tqdm.std import tqdm as plain_tqdm

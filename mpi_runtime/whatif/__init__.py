@@ -1,1 +1,8 @@
-"""What a graph of calls would have taken with other resources: the same scheduler in virtual time."""
+"""How long a finished batch or job would take on other nodes: the scheduler of real jobs in virtual time.
+
+- `batches.py`: a batch on other nodes, from its journal
+- `recorded_jobs.py`: a job on other nodes, from its recording
+- `recorded_calls.py`: the calls in a recording: submitter, arguments, duration
+- `virtual_cluster.py`: nodes and processes in virtual time, around the scheduler
+- `prospects.py`: the estimates as a table
+"""

@@ -1,14 +1,14 @@
-"""A batch that has run, on other nodes: what its journal says, through the scheduler in virtual time."""
+"""Estimates a finished batch on other nodes: its journal, through the scheduler in virtual time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpi_runtime.batch.batch_file import Group
-from mpi_runtime.batch.graph import Graph
-from mpi_runtime.batch.model import Command
-from mpi_runtime.batch.past import History
-from mpi_runtime.batch.paths import Paths
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.memory.graph import Graph
+from mpi_runtime.batch.memory.past import History
+from mpi_runtime.batch.memory.paths import Paths
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, custom
 

@@ -1,4 +1,4 @@
-"""What a graph of calls would take on some nodes, and the table of it."""
+"""How long a graph of calls would take on some nodes, and the table of these estimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording of a job says of its calls: what each waited for, who submitted it and when, and how long it took.
+"""The calls in a recording: what each waited for, its submitter, its start, its duration.
 
 Two things are not in a recording, and are guessed. A driver submits calls after it has waited for results, or after
 some work of its own: where calls of the driver have ended since it last submitted some, it is thought to have waited
@@ -12,7 +12,7 @@ import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.protocol.events import (
     ACTOR,
     BLOCKED_IDS_MAX,
     DRIVER,
@@ -27,9 +27,9 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Yielded,
 )
-from mpi_runtime.scheduler.ids import first_of
-from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.rank_events import RankJoined
+from mpi_runtime.scheduler.protocol.ids import first_of
+from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from mpi_runtime.scheduler.recording import ClientSaid, Decided, RankSaid
 from mpi_runtime.whatif.virtual_cluster import Shape, custom
 

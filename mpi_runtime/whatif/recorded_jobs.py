@@ -1,4 +1,4 @@
-"""A job of tasks and actors that has run, on other nodes: its recording, through the scheduler in virtual time."""
+"""Estimates a finished job on other nodes: its recording, through the scheduler in virtual time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mpi_runtime.scheduler.events import METHOD
+from mpi_runtime.scheduler.protocol.events import METHOD
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of, width_of
 from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work

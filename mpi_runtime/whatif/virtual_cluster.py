@@ -1,8 +1,7 @@
-"""Nodes and processes that exist in virtual time only, around the scheduler of real jobs.
+"""Nodes and processes in virtual time, around the scheduler of real jobs.
 
-Calls take as long as they are said to take, messages no time. Nothing fails. What the scheduler decides is what it
-would decide in a job, so makespans can be asked for without machines. For faults and for the protocol there is the
-simulator of the tests.
+Calls take their stated durations, messages no time, and nothing fails. The scheduler decides as in a real job, so
+makespans can be estimated without machines. Faults and the protocol are the subject of the tests' simulator.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.events import DRIVER, TASK, AccountSpec, Call, Done, Released, Spec
-from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
-from mpi_runtime.scheduler.resources import TYPE
+from mpi_runtime.scheduler.protocol.effects import StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.protocol.events import DRIVER, TASK, AccountSpec, Call, Done, Released, Spec
+from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
+from mpi_runtime.scheduler.protocol.resources import TYPE
 
 UNTIL_ENDED = -1
 """The duration of what runs until `VirtualCluster.end`."""

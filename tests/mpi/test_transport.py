@@ -260,7 +260,7 @@ def test_open_mpi_does_not_yield_between_start_and_end(mpi: str) -> None:
     program = """
 import os
 os.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
-from mpi_runtime.transport import mpi, open_mpi
+from mpi_runtime.transport import mpi, mpi_libraries as open_mpi
 transport = mpi.MpiTransport()
 os.write(1, f"yields: {open_mpi.set_yields(False)}\\n".encode())
 told = []

@@ -30,65 +30,69 @@ ONE_MORE = "a limit of policy, in microseconds: nobody can tell one more or less
 
 EQUIVALENT = [
     Equivalent(
-        "scheduler/locality.py",
+        "scheduler/dispatch/locality.py",
         "nearest",
         "best = max(able, key=lambda number: (found[number], -number), default=-1)",
         "best = max(able, key=lambda number: (found[number], -number), default=-2)",
         NO_NODE,
     ),
     Equivalent(
-        "scheduler/queues.py",
+        "scheduler/dispatch/queues.py",
         "queue_for",
         "if near < 0 and depth < len(function.queues):",
         "if near < (-1) and depth < len(function.queues):",
         "saves a look into the table, which finds the same",
     ),
-    Equivalent("scheduler/queues.py", "queue_for", "if near < 0:", "if near < (-1):", "the same is found in the table"),
-    Equivalent("scheduler/queues.py", "find_queue", "own = spec.id if function.is_timed else 0", "", "ids are hashes"),
     Equivalent(
-        "scheduler/dispatch.py",
+        "scheduler/dispatch/queues.py", "queue_for", "if near < 0:", "if near < (-1):", "the same is found in the table"
+    ),
+    Equivalent(
+        "scheduler/dispatch/queues.py", "find_queue", "own = spec.id if function.is_timed else 0", "", "ids are hashes"
+    ),
+    Equivalent(
+        "scheduler/dispatch/dispatch.py",
         "acquire",
         "if can_wait and work_us < STEAL_WORTH_US // 2 and any_is_free_soon(queue):",
         "if can_wait and work_us <= STEAL_WORTH_US // 2 and any_is_free_soon(queue):",
         ONE_MORE,
     ),
     Equivalent(
-        "scheduler/dispatch.py",
+        "scheduler/dispatch/dispatch.py",
         "estimate_us",
         "return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US",
         "return function.duration_us + 4 if function.duration_us >= 0 else LOCAL_QUEUE_US",
         ONE_MORE,
     ),
     Equivalent(
-        "scheduler/dispatch.py",
+        "scheduler/dispatch/dispatch.py",
         "estimate_us",
         "return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US",
         "return function.duration_us + 2 if function.duration_us >= 0 else LOCAL_QUEUE_US",
         ONE_MORE,
     ),
     Equivalent(
-        "scheduler/groups.py",
+        "scheduler/nodes/groups.py",
         "find_spots",
         "return None # most often so, and cheap to see",
         "pass # most often so, and cheap to see",
         "saves the search that finds the same",
     ),
     Equivalent(
-        "scheduler/gpu_pool.py",
+        "scheduler/places/gpu_pool.py",
         "homes",
         "return inventory.homes",
         "pass",
         "saves making the same again",
     ),
     Equivalent(
-        "scheduler/tasks.py",
+        "scheduler/calls/tasks.py",
         "submit",
         "if call.attempt and retries > 0:",
         "if call.attempt and retries >= 0:",
         "of 0 retries 0 are left",
     ),
     Equivalent(
-        "scheduler/objects.py",
+        "scheduler/values/objects.py",
         "give_up",
         "if found.references > 1:",
         "if found.references > 0:",

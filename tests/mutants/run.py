@@ -33,17 +33,17 @@ from tests.mutants.mutations import Mutation, mutations
 Command = tuple[str, ...]
 
 FILES = (
-    "scheduler/*.py",
+    "scheduler/**/*.py",
     "gpu/ledger.py",
     "mpi_runtime/objects/arena.py",
     "mpi_runtime/objects/region.py",
     "mpi_runtime/objects/allocator.py",
-    "mpi_runtime/rank/custody.py",
-    "mpi_runtime/rank/forkserver_line.py",
-    "mpi_runtime/rank/local_executor.py",
-    "mpi_runtime/rank/node_agent.py",
+    "mpi_runtime/agent/custody.py",
+    "mpi_runtime/agent/forkserver.py",
+    "mpi_runtime/agent/executors.py",
+    "mpi_runtime/agent/agent.py",
 )
-SIMULATED = ("scheduler/", "gpu/ledger.py", "mpi_runtime/rank/custody.py")
+SIMULATED = ("scheduler/", "gpu/ledger.py", "mpi_runtime/agent/custody.py")
 """What the simulator runs."""
 SEEDS = "0:60"
 CPU_LIMIT_S = 240

@@ -10,42 +10,64 @@ import pytest
 from tests.helpers import ROOT
 from tests.rules.house import PACKAGE, Module, imports, modules
 
-FLOORS: tuple[tuple[str, ...], ...] = (
-    # Top first. A module may import its own floor and those below; the most specific name counts.
-    ("",),  # the package itself: public names, loaded on first use
-    ("__main__", "cli"),
-    ("as_ray",),  # and nobody below knows of Ray's name
-    ("tune", "whatif"),
-    ("util", "batch"),
-    ("api", "values", "context", "tracing", "actor", "runtime_env", "runtime_context"),
-    ("calls",),
-    ("session", "head_handle"),
-    ("rank",),
-    ("executor",),
-    ("client",),
-    ("objects",),
-    ("transport",),
-    ("journal",),
-    ("host",),
-    ("config", "log", "cloudpickle", "job_report", "report_page"),
-    ("exceptions",),
-    ("ray_errors",),
-    ("checks", "errors", "remote_errors", "exception_copies", "tracebacks", "tables"),
-    ("scheduler", "gpu", "slurm"),
-)
-TUNE_DOES = {
-    # What runs experiments. All else in the room decides, and knows neither the runtime nor a clock.
-    PACKAGE + ".tune",
-    *(
-        f"{PACKAGE}.tune.{name}"
-        for name in (
-            *("checkpoint", "reporting", "trainable", "trial_runner", "study_driver", "study_log", "kept_checkpoints"),
-            *("bundles", "resuming", "tuner", "old_names", "result_grid", "progress_reporter", "loggers", "plots"),
-            *("html_report",),
-            *("optuna_search", "hyperopt_search", "bayesopt_search", "nevergrad_search", "search"),
-        )
+FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
+    # Top first. What stands in a room may import its own floor and those below; "": what lies loose in the room.
+    "": (
+        ("",),  # the package itself: public names, loaded on first use
+        ("__main__", "cli"),
+        ("as_ray",),  # and nobody below knows of Ray's name
+        ("tune", "whatif"),
+        ("util", "batch"),
+        ("api", "actor", "runtime_env", "runtime_context"),
+        ("calls",),
+        ("job",),
+        ("head",),
+        ("rank",),
+        ("agent",),
+        ("executor",),
+        ("client",),
+        ("objects",),
+        ("transport",),
+        ("journal",),
+        ("host",),
+        ("show", "config", "cloudpickle"),
+        ("exceptions",),
+        ("errors",),
+        ("scheduler", "gpu", "slurm"),
     ),
+    "scheduler": (
+        ("core", "recording"),
+        ("checks",),
+        ("answers",),
+        ("losses",),
+        ("nodes",),
+        ("calls",),
+        ("actors",),
+        ("dispatch",),
+        ("places",),
+        ("values",),
+        ("log",),
+        ("records",),
+        ("protocol",),
+    ),
+    "tune": (
+        ("",),
+        ("experiment",),
+        ("show",),
+        ("trials",),
+        ("study",),
+        ("schedulers",),
+        ("search",),
+        ("space",),
+        ("trial",),
+    ),
+    "batch": (("",), ("run",), ("show",), ("memory",), ("file",)),
 }
+OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
+FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
+"""They load their names on first use, by a function of the package itself."""
+PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial"))
+"""What decides in an experiment: it knows neither the runtime nor a clock."""
 AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
@@ -55,28 +77,17 @@ CLOSED: dict[str, Callable[[str], bool]] = {
     f"{PACKAGE}.gpu": lambda name: below(name, f"{PACKAGE}.gpu"),
     f"{PACKAGE}.slurm": lambda name: below(name, f"{PACKAGE}.slurm"),
 }
-SCHEDULER_IN_TRANSPORT = {f"{PACKAGE}.scheduler.{name}" for name in ("events", "rank_events", "effects")}
-SCHEDULER_OPEN = {
-    # What is outside of it may import: its front, its words, and arithmetic on what calls ask for.
-    *(f"{PACKAGE}.scheduler.{name}" for name in ("core", "recording", "events", "rank_events", "effects")),
-    *(f"{PACKAGE}.scheduler.{name}" for name in ("ids", "limits", "resources")),
-}
-SCHEDULER_RECORDS = {
-    # What the scheduler knows, and the words it is told in: they import nothing of what acts on them.
-    f"{PACKAGE}.scheduler.{name}"
-    for name in (
-        *("events", "rank_events", "effects", "ids", "limits", "timers"),
-        *("lifecycle", "resources", "sources", "records", "index", "state"),
-    )
-}
+PROTOCOL = f"{PACKAGE}.scheduler.protocol"
+SCHEDULER_OPEN = (PROTOCOL, f"{PACKAGE}.scheduler.core", f"{PACKAGE}.scheduler.recording")
+"""What others may import of the scheduler: its words and its front."""
 PURE_CLIENT = {
-    f"{PACKAGE}.client.{name}"
-    for name in ("arrivals", "blocking", "entries", "feed", "outgoing", "received_items", "references")
+    f"{PACKAGE}.client.{name}" for name in ("arrivals", "blocking", "feed", "outgoing", "received_items", "references")
 }
 """What every client is made of, whatever line it has: the simulator's too."""
 KNOWN_TO_PURE_CLIENT = {
     *PURE_CLIENT,
-    *(f"{PACKAGE}.{name}" for name in ("client.scope", "scheduler.effects", "scheduler.events", "transport.messages")),
+    *(f"{PACKAGE}.{name}" for name in ("client.scope", "transport.messages")),
+    *(f"{PROTOCOL}.{name}" for name in ("effects", "events")),
 }
 PURE_LIBRARY = {
     # What scheduler/ and the pure modules of gpu/ and client/ may import besides: nothing that sees the world outside.
@@ -86,11 +97,6 @@ PURE_LIBRARY = {
 }
 PURE_TUNE_LIBRARY = PURE_LIBRARY | {"datetime", "inspect", "numpy", "statistics"}
 """What an experiment may import: its spaces draw with numpy's generators, and spans of time may be given to it."""
-NAMED_BY_RAY = {
-    # Modules whose names programs written for Ray import. Each may stand a second time, in a room of its own.
-    "runtime_env": "the public name of what `calls/runtime_env.py` has",
-    "state": "`util.state` is Ray's; `scheduler/state.py` has all tables",
-}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}
 """`hash` of a string and `id` differ from run to run."""
 WRITES_ENVIRONMENT = {"update", "clear", "pop", "setdefault"}
@@ -100,15 +106,18 @@ def below(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-def room(name: str) -> str:
-    return name[len(PACKAGE) + 1 :].split(".")[0]
-
-
-def floor(name: str) -> int:
-    for number, rooms in enumerate(FLOORS):
-        if room(name) in rooms:
+def floor(name: str, inside: str) -> int:
+    """The number of a module's floor in a room that has it: 0 is the top."""
+    rest = name.removeprefix(f"{PACKAGE}.{inside}" if inside else PACKAGE).lstrip(".")
+    for number, rooms in enumerate(FLOORS[inside]):
+        if rest.split(".")[0] in rooms:
             return number
     pytest.fail(f"{name} has no floor: say in FLOORS of this test where it belongs")
+
+
+def rooms_of(name: str) -> set[str]:
+    """The rooms with floors in which a module stands."""
+    return {inside for inside in FLOORS if below(name, f"{PACKAGE}.{inside}" if inside else PACKAGE)}
 
 
 def ours() -> Iterator[tuple[Module, str, str, bool]]:
@@ -140,7 +149,9 @@ def test_arrows_point_down() -> None:
     wrong = [
         f"{where}: {name}"
         for module, name, where, _ in ours()
-        if floor(name) < floor(module.name) and not (name == PACKAGE and room(module.name) in AS_USERS_DO)
+        for inside in rooms_of(module.name) & rooms_of(name)
+        if floor(name, inside) < floor(module.name, inside)
+        and not (name == PACKAGE and module.name.split(".")[1] in AS_USERS_DO)
     ]
     assert not wrong, "these imports point up (see FLOORS)"
 
@@ -160,19 +171,9 @@ def test_transport_knows_of_the_scheduler_its_messages_only() -> None:
         for module, name, where, _ in ours()
         if below(module.name, f"{PACKAGE}.transport")
         and below(name, f"{PACKAGE}.scheduler")
-        and name not in SCHEDULER_IN_TRANSPORT
+        and not below(name, PROTOCOL)
     ]
     assert not wrong
-
-
-def test_records_lie_below_behaviour() -> None:
-    wrong = [
-        f"{where}: {name}"
-        for module, name, where, _ in ours()
-        if module.name in SCHEDULER_RECORDS and not (name in SCHEDULER_RECORDS or name in PURE_GPU)
-    ]
-    assert modules().keys() >= SCHEDULER_RECORDS
-    assert not wrong, "records of the scheduler import nothing of what acts on them"
 
 
 def test_the_scheduler_has_no_imports_for_types_alone_and_none_inside_functions() -> None:
@@ -185,18 +186,18 @@ def test_the_scheduler_has_no_imports_for_types_alone_and_none_inside_functions(
         if isinstance(node, ast.Import | ast.ImportFrom) and node not in module.tree.body
     ]
     wrong += [module.where(one.line) for module in own for one in imports(module) if one.for_types]
-    assert len(own) > len(SCHEDULER_RECORDS)
+    assert len(own) > 60
     assert not wrong
 
 
 def test_the_scheduler_is_closed() -> None:
-    """Others know its words and its front, `core.py`; what they need beyond its effects they ask it for."""
+    """Others know its protocol and its front, `core.py`; what they need beyond its effects they ask it for."""
     outside = [module for module in modules().values() if not below(module.name, f"{PACKAGE}.scheduler")]
     wrong = [
         f"{module.where(one.line)}: {one.module}"
         for module in outside
         for one in imports(module)
-        if below(one.module, f"{PACKAGE}.scheduler") and one.module not in SCHEDULER_OPEN
+        if below(one.module, f"{PACKAGE}.scheduler") and not any(below(one.module, door) for door in SCHEDULER_OPEN)
     ]
     wrong += [
         f"{module.where(node.lineno)}: {ast.unparse(node)}"
@@ -225,17 +226,6 @@ def test_states_change_in_one_place() -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "object.__setattr__")
     ]
-
-
-def test_no_name_stands_in_two_rooms() -> None:
-    """A module is known by its name alone: in a traceback, in ARCHITECTURE.md, in talk."""
-    homes: dict[str, list[str]] = {}
-    for name, module in modules().items():
-        if module.path.stem not in ("__init__", "__main__"):
-            homes.setdefault(module.path.stem, []).append(name)
-    twice = {stem: names for stem, names in homes.items() if len(names) > 1}
-    assert {stem: names for stem, names in twice.items() if stem not in NAMED_BY_RAY} == {}
-    assert twice.keys() >= NAMED_BY_RAY.keys(), "an exception that nobody needs"
 
 
 def test_there_are_no_circles() -> None:
@@ -282,14 +272,18 @@ def test_scheduler_and_protocol_are_pure() -> None:
 
 def test_experiments_are_pure() -> None:
     """The same seed and the same events make the same decisions: no clock, no environment, no global generator."""
-    room = f"{PACKAGE}.tune"
-    own = [module for module in modules().values() if below(module.name, room) and module.name not in TUNE_DOES]
+    own = [
+        module
+        for module in modules().values()
+        if any(below(module.name, room) for room in PURE_TUNE) and module.name not in OF_OTHER_LIBRARIES | FACES
+    ]
+    names = {module.name for module in own}
     wrong = [f"{where}: {name}" for module in own for name, where in outside(module) if name not in PURE_TUNE_LIBRARY]
     wrong += [
         f"{module.where(one.line)}: {one.module}"
         for module in own
         for one in imports(module)
-        if below(one.module, PACKAGE) and (not below(one.module, room) or one.module in TUNE_DOES - {room})
+        if below(one.module, PACKAGE) and one.module not in names
     ]
     wrong += [
         f"{module.where(node.lineno)}: {ast.unparse(node.func)}()"

@@ -9,6 +9,7 @@ import inspect
 import pkgutil
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime import batch, config, errors, exceptions, ray_errors, slurm, tune, util
+from mpi_runtime import batch, config, errors, exceptions, slurm, tune, util
 from mpi_runtime.calls import options
 from mpi_runtime.cli import run
 from mpi_runtime.cli.main import VERBS
+from mpi_runtime.errors import ray as ray_errors
 from mpi_runtime.tune import schedulers, search
 from tests.helpers import ROOT
 from tests.rules.house import PACKAGE, modules, texts
@@ -35,7 +37,6 @@ INSIDE = {
     "check_serialize",
     "collective_group",
     "helpers",
-    "summaries",
     "broadcasting",
     "serialization",
     "background_calls",
@@ -48,8 +49,12 @@ RAYS_NAMES = {name for name in exceptions.__all__ if getattr(exceptions, name)._
 """Other names of errors of ours, which a guide lists, and errors that nothing raises."""
 NOT_SET_BY_USERS = {config.RANKS_TAKEN}
 """Variables that we set ourselves."""
-OTHER_NAMES = {"tune.TuneContext", "tune.schedulers.ASHAScheduler"}
-"""Of classes that have a place of their own."""
+OTHER_NAMES = {"tune.TuneContext", "tune.schedulers.ASHAScheduler", "util.state.memory_summary"}
+"""Of things that have a place of their own."""
+MODULES_MAX = 24
+"""In one folder of the package."""
+LOOSE_MAX = 8
+"""Files in the folder of the package itself."""
 STANDARD = {"util.multiprocessing.TimeoutError"}
 """The standard library documents it."""
 
@@ -72,7 +77,7 @@ def find(name: str) -> Any:
 
 def public_names() -> set[str]:
     """All that the reference has to have."""
-    found = {"actor.exit_actor", "api.Context", "calls.mapping.Results", "config.Config", "runtime_env.RuntimeEnv"}
+    found = {"actor.exit_actor", "api.job.Context", "calls.mapping.Results", "config.Config", "runtime_env.RuntimeEnv"}
     found |= {name for name in mpi_runtime.__all__ if not inspect.ismodule(getattr(mpi_runtime, name))}
     found |= {f"errors.{name}" for name in exceptions.__all__ if name not in RAYS_NAMES}
     found |= {f"slurm.{name}" for name in slurm.__all__}
@@ -214,7 +219,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_figures_of_the_readme_are_those_of_the_benchmark() -> None:
     measured = PAGES[Path("docs/performance.md")]
     figures = re.findall(r"\d+,\d{3}", PAGES[Path("README.md")])
-    assert figures and [figure for figure in figures if f"{figure} /s" not in measured] == []
+    assert figures
+    assert [figure for figure in figures if f"{figure} /s" not in measured] == []
 
 
 def test_each_example_is_in_the_gallery() -> None:
@@ -224,9 +230,19 @@ def test_each_example_is_in_the_gallery() -> None:
     assert named == known
 
 
-def test_the_architecture_names_each_module_of_the_package_and_no_other() -> None:
-    named = set(re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", PAGES[Path("ARCHITECTURE.md")]))
-    known = {one.path.name for one in modules().values()} - {"__init__.py"}
-    elsewhere = {path.name for path, _ in texts() if path.parts[0] == "tests"}
-    assert known - named == set(), "ARCHITECTURE.md tells where to look, and not of these"
-    assert named - known - elsewhere == set(), f"not in {PACKAGE}"
+ROOMS = sorted(name for name, module in modules().items() if module.path.stem == "__init__")
+IN_MAP = re.compile(r"^- `(\w+)(?:\.py|/)`: \S", re.MULTILINE)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_room_has_its_map(room: str) -> None:
+    """The docstring of a room names what stands in it, a line each."""
+    inside = [name.rpartition(".")[2] for name in modules() if name.rpartition(".")[0] == room]
+    assert sorted(IN_MAP.findall(ast.get_docstring(modules()[room].tree) or "")) == sorted(inside)
+
+
+def test_rooms_are_small() -> None:
+    sizes = Counter(module.path.parent for module in modules().values() if module.path.stem != "__init__")
+    assert {room: size for room, size in sizes.items() if size > MODULES_MAX} == {}
+    loose = list((ROOT / PACKAGE).glob("*.py"))
+    assert len(loose) <= LOOSE_MAX, "only what `import mpi_runtime.X` must find"

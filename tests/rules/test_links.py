@@ -44,9 +44,3 @@ def test_folder_cannot_be_imported_by_its_own_name(folder: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"import {folder}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"ImportError: import this package as {PACKAGE}.{folder}" in done.stderr
-
-
-@pytest.mark.parametrize("folder", LINKED.values())
-def test_the_files_of_a_mapped_folder_lie_flat(folder: str) -> None:
-    found = [path.name for path in (ROOT / folder).iterdir() if path.is_dir() and any(path.glob("*.py"))]
-    assert not found, "a package below a mapped folder would not be shipped"

@@ -48,8 +48,8 @@ def shipped() -> set[str]:
     """The names that the wheel must hold, by the mapping."""
     names = set()
     for package in LISTED:
-        parent, _, last = package.rpartition(".")
-        folder = MAPPING.get(package) or f"{MAPPING[parent]}/{last}"
+        mapped = max((name for name in MAPPING if f"{package}.".startswith(f"{name}.")), key=len)
+        folder = MAPPING[mapped] + package.removeprefix(mapped).replace(".", "/")
         inside = {name.relative_to(folder) for name in files() if name.is_relative_to(folder)}
         patterns = ["*.py", *project()["tool"]["setuptools"]["package-data"].get(package, ())]
         names |= {f"{package.replace('.', '/')}/{name}" for name in inside if any(fits(name, one) for one in patterns)}
@@ -64,7 +64,7 @@ def test_the_wheel_holds_exactly_the_package_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     described = {name for name in names if name.split("/")[0].endswith(".dist-info")}
     assert names - described == shipped()
-    assert f"{PACKAGE}/scheduler/events.py" in names
+    assert f"{PACKAGE}/scheduler/protocol/events.py" in names
     assert f"{PACKAGE}/py.typed" in names
     assert f"{PACKAGE}/slurm/templates/one_node.sbatch" in names
 
@@ -74,7 +74,7 @@ def test_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
     program = f"""if True:
         import sys
         sys.path.insert(0, {str(wheel)!r})
-        import {PACKAGE}, {PACKAGE}.scheduler.events as events
+        import {PACKAGE}, {PACKAGE}.scheduler.protocol.events as events
         assert {PACKAGE}.__file__.startswith({str(wheel)!r}), {PACKAGE}.__file__
         assert events.__file__.startswith({str(wheel)!r}), events.__file__
         [getattr({PACKAGE}, name) for name in {PACKAGE}.__all__]

@@ -1,14 +1,13 @@
-"""Virtual node agents: they obey as `mpi_runtime/rank/node_agent.py` does, with virtual executors and real custody."""
+"""Virtual node agents: they obey as `mpi_runtime/agent/agent.py` does, with virtual executors and real custody."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
 
+from mpi_runtime.agent.custody import Custody
 from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
-from mpi_runtime.rank.custody import Custody
-from mpi_runtime.scheduler import spreading
-from mpi_runtime.scheduler.effects import (
+from mpi_runtime.scheduler.protocol.effects import (
     Cancel,
     Erase,
     Fetch,
@@ -21,7 +20,7 @@ from mpi_runtime.scheduler.effects import (
     StopFetch,
     TakeBack,
 )
-from mpi_runtime.scheduler.rank_events import (
+from mpi_runtime.scheduler.protocol.rank_events import (
     Arriving,
     ExecutorDied,
     ExecutorStarted,
@@ -32,6 +31,7 @@ from mpi_runtime.scheduler.rank_events import (
     Spilled,
     TakenBack,
 )
+from mpi_runtime.scheduler.values import spreading
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.draft import left
 from mpi_runtime.transport.messages import Drained, FromExecutor, ToExecutor

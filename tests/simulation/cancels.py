@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.events import Call, CancelRequested
+from mpi_runtime.scheduler.protocol.events import Call, CancelRequested
 from tests.simulation.require import require
 from tests.simulation.steps import ACTOR, TASK
 

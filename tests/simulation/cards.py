@@ -11,8 +11,8 @@ from tests.simulation.options import UNIT, Shape
 from tests.simulation.require import require
 
 if TYPE_CHECKING:
-    from mpi_runtime.scheduler.events import Faulted
-    from mpi_runtime.scheduler.rank_events import RankJoined
+    from mpi_runtime.scheduler.protocol.events import Faulted
+    from mpi_runtime.scheduler.protocol.rank_events import RankJoined
     from tests.simulation.checkers import Use
     from tests.simulation.executors import Executor
     from tests.simulation.steps import Function

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mpi_runtime.gpu.device import NODE
-from mpi_runtime.scheduler.backoff import wait_us
-from mpi_runtime.scheduler.effects import Record, StartExecutor
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.dispatch.backoff import wait_us
+from mpi_runtime.scheduler.protocol.effects import Record, StartExecutor
+from mpi_runtime.scheduler.protocol.events import (
     Call,
     CancelRequested,
     Done,
@@ -25,9 +25,9 @@ from mpi_runtime.scheduler.events import (
     Where,
     Yielded,
 )
-from mpi_runtime.scheduler.ids import prefix_of
-from mpi_runtime.scheduler.limits import AT_ONCE_US, STILLBORN_MAX
-from mpi_runtime.scheduler.rank_events import RankJoined
+from mpi_runtime.scheduler.protocol.ids import prefix_of
+from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, STILLBORN_MAX
+from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
 from tests.simulation.cards import Cards, Taken

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler import spreading
-from mpi_runtime.scheduler.effects import Effects, Fetch, StopFetch
-from mpi_runtime.scheduler.rank_events import Arriving, Fetched, RoomWanted
+from mpi_runtime.scheduler.protocol.effects import Effects, Fetch, StopFetch
+from mpi_runtime.scheduler.protocol.rank_events import Arriving, Fetched, RoomWanted
+from mpi_runtime.scheduler.values import spreading
 from tests.simulation.require import require
 
 if TYPE_CHECKING:

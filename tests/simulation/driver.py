@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.events import Query
+from mpi_runtime.scheduler.protocol.events import Query
 from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
 from tests.simulation.processes import Process

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.client.sealing import seal, take
+from mpi_runtime.client.outbox import seal, take
 from mpi_runtime.gpu.device import NODE
-from mpi_runtime.scheduler.effects import Entry, StartExecutor
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.protocol.effects import Entry, StartExecutor
+from mpi_runtime.scheduler.protocol.events import (
     METHOD,
     Began,
     Call,
@@ -33,7 +33,7 @@ from mpi_runtime.scheduler.events import (
     Value,
     Yielded,
 )
-from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.draft import SIZE, Draft, Memory
 from mpi_runtime.transport.messages import Drained

@@ -22,22 +22,23 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
+from mpi_runtime.agent.agent import NodeAgent
+from mpi_runtime.agent.forkserver import Forkservers
+from mpi_runtime.agent.poller import Poller
 from mpi_runtime.config import Config
+from mpi_runtime.head import head
+from mpi_runtime.head.head import DriverFrameError, Head
 from mpi_runtime.host.launch import Launch
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.rank import bad_frames, head, worker
-from mpi_runtime.rank.forkserver_line import Forkservers
-from mpi_runtime.rank.head import DriverFrameError, Head
-from mpi_runtime.rank.node_agent import NodeAgent
-from mpi_runtime.rank.poller import Poller
+from mpi_runtime.rank import bad_frames, worker
 from mpi_runtime.rank.worker import Worker
-from mpi_runtime.scheduler import invariants
+from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import Effects
-from mpi_runtime.scheduler.events import DRIVER, Call
-from mpi_runtime.scheduler.lifecycle import STAGING, STARTING
-from mpi_runtime.scheduler.rank_events import ExecutorDied, JobBegan
+from mpi_runtime.scheduler.protocol.effects import Effects
+from mpi_runtime.scheduler.protocol.events import DRIVER, Call
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, JobBegan
+from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
 from mpi_runtime.transport import codec, memory
 from mpi_runtime.transport.channel import LOCAL, Channel, Frame, Splitter, pair
 from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Shutdown, ToExecutor

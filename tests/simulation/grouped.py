@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from mpi_runtime.scheduler.events import STRATEGIES
+from mpi_runtime.scheduler.protocol.events import STRATEGIES
 from tests.simulation.cancelling import CancelAuthor
 from tests.simulation.cards import reach, shareable
 from tests.simulation.options import ALL, UNIT, Options

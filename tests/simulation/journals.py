@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from mpi_runtime.journal.states import States
-from mpi_runtime.scheduler.effects import Checkpoint, Recall, Record
-from mpi_runtime.scheduler.events import METHOD, Kept, Spec, Value
-from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
+from mpi_runtime.scheduler.protocol.events import METHOD, Kept, Spec, Value
+from mpi_runtime.scheduler.protocol.ids import digest
 from tests.simulation.options import Options, random_options
 from tests.simulation.require import require
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.steps import TASK
 
 if TYPE_CHECKING:
-    from mpi_runtime.scheduler.events import Call
+    from mpi_runtime.scheduler.protocol.events import Call
     from tests.simulation.agents import Agent
     from tests.simulation.checkers import Checker
     from tests.simulation.executors import Executor

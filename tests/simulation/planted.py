@@ -12,27 +12,22 @@ import pytest
 from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import (
-    actor_calls,
-    actor_lives,
-    backoff,
-    cancel,
-    core,
-    deadline,
-    endings,
-    gpu_pool,
-    health,
-    items,
-    overdue,
-    records,
-)
-from mpi_runtime.scheduler.effects import Cancel, RankEffect
-from mpi_runtime.scheduler.events import Began, Consumed, ErrorRead, Yielded
-from mpi_runtime.scheduler.objects import free_extent
-from mpi_runtime.scheduler.rank_events import ExecutorDied
-from mpi_runtime.scheduler.records import Executor, Key, Node, Rank, Task
-from mpi_runtime.scheduler.resources import Grant
-from mpi_runtime.scheduler.state import Client, State
+from mpi_runtime.scheduler import core
+from mpi_runtime.scheduler.actors import calls as actor_calls
+from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.dispatch import backoff, deadline
+from mpi_runtime.scheduler.losses import cancel, overdue
+from mpi_runtime.scheduler.nodes import health
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.protocol.effects import Cancel, RankEffect
+from mpi_runtime.scheduler.protocol.events import Began, Consumed, ErrorRead, Yielded
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
+from mpi_runtime.scheduler.protocol.resources import Grant
+from mpi_runtime.scheduler.records import records
+from mpi_runtime.scheduler.records.records import Executor, Key, Node, Rank, Task
+from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.values import endings, items
+from mpi_runtime.scheduler.values.objects import free_extent
 
 
 def a_cancelled_call_is_queued_again(patch: pytest.MonkeyPatch) -> None:

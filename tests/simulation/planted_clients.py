@@ -14,8 +14,8 @@ from mpi_runtime.client.outgoing import Outgoing
 from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.references import References
 from mpi_runtime.client.scope import Scope
-from mpi_runtime.scheduler.effects import Demand, Entry, Item
-from mpi_runtime.scheduler.events import Call, Consumed, Released
+from mpi_runtime.scheduler.protocol.effects import Demand, Entry, Item
+from mpi_runtime.scheduler.protocol.events import Call, Consumed, Released
 
 
 def a_reference_is_gone_before_what_it_was_needed_for(patch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler import copies, core, spreading
-from mpi_runtime.scheduler.effects import StopFetch
-from mpi_runtime.scheduler.events import Stored
-from mpi_runtime.scheduler.rank_events import Arriving
-from mpi_runtime.scheduler.state import Fetching, Object, State
+from mpi_runtime.scheduler import core
+from mpi_runtime.scheduler.calls import copies
+from mpi_runtime.scheduler.protocol.effects import StopFetch
+from mpi_runtime.scheduler.protocol.events import Stored
+from mpi_runtime.scheduler.protocol.rank_events import Arriving
+from mpi_runtime.scheduler.records.state import Fetching, Object, State
+from mpi_runtime.scheduler.values import spreading
 
 
 def all_copies_come_from_the_first(patch: pytest.MonkeyPatch) -> None:

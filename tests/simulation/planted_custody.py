@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.rank.custody import Custody
-from mpi_runtime.scheduler import refusals
-from mpi_runtime.scheduler.rank_events import ExecutorDied
-from mpi_runtime.scheduler.records import Executor
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.agent.custody import Custody
+from mpi_runtime.scheduler.calls import refusals
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
+from mpi_runtime.scheduler.records.records import Executor
+from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.transport.draft import Draft, left
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens

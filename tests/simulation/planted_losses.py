@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
 
-from mpi_runtime.scheduler import deaths, dependencies, groups, health, items, lineage, losses, rebuilding
-from mpi_runtime.scheduler.rank_events import ExecutorDied
-from mpi_runtime.scheduler.records import Node, Rank, Task
-from mpi_runtime.scheduler.state import Object, State
+from mpi_runtime.scheduler.dispatch import dependencies
+from mpi_runtime.scheduler.losses import deaths, losses, rebuilding
+from mpi_runtime.scheduler.nodes import groups, health
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
+from mpi_runtime.scheduler.records.records import Node, Rank, Task
+from mpi_runtime.scheduler.records.state import Object, State
+from mpi_runtime.scheduler.values import items, lineage
 
 
 def lost_values_are_given_up(patch: pytest.MonkeyPatch) -> None:

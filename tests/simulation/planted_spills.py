@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from mpi_runtime.client.references import References
-from mpi_runtime.scheduler import objects, spilling, spreading
-from mpi_runtime.scheduler.events import OnDisk, Stored
-from mpi_runtime.scheduler.records import Node
-from mpi_runtime.scheduler.state import Object, Room, State
+from mpi_runtime.scheduler.nodes import spilling
+from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
+from mpi_runtime.scheduler.records.records import Node
+from mpi_runtime.scheduler.records.state import Object, Room, State
+from mpi_runtime.scheduler.values import objects, spreading
 
 
 def nobody_is_asked_before_a_value_is_moved(patch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.references import References
 from mpi_runtime.client.scope import Scope as RealScope
 from mpi_runtime.client.scope import Scopes
-from mpi_runtime.scheduler import effects
-from mpi_runtime.scheduler.effects import Entry
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.protocol import effects
+from mpi_runtime.scheduler.protocol.effects import Entry
+from mpi_runtime.scheduler.protocol.events import (
     IN,
     AccountSpec,
     BroadcastRequested,
@@ -41,7 +41,7 @@ from mpi_runtime.scheduler.events import (
     Value,
     Where,
 )
-from mpi_runtime.scheduler.ids import digest, return_ids
+from mpi_runtime.scheduler.protocol.ids import digest, return_ids
 from tests.simulation import oracle
 from tests.simulation.places import NOWHERE
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.effects import Erase, Fetch, Free, Restore, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.events import (
+from mpi_runtime.scheduler.protocol.effects import Erase, Fetch, Free, Restore, StartExecutor, StopExecutor
+from mpi_runtime.scheduler.protocol.events import (
     Blocked,
     Call,
     CancelRequested,
@@ -25,14 +25,14 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Yielded,
 )
-from mpi_runtime.scheduler.limits import FORK_WORTH_US, MOVED_BYTES_PER_US, UNREACHED_US
-from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, Spilled, TakenBack
+from mpi_runtime.scheduler.protocol.limits import FORK_WORTH_US, MOVED_BYTES_PER_US, UNREACHED_US
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched, RankJoined, Spilled, TakenBack
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.require import require
 from tests.simulation.steps import ACTOR, METHOD, Function
 
 if TYPE_CHECKING:
-    from mpi_runtime.scheduler.state import Effects
+    from mpi_runtime.scheduler.records.state import Effects
     from tests.simulation.checkers import Checker
 
 IDLE_US = 10_000_000

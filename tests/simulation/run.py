@@ -18,8 +18,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from mpi_runtime.scheduler import actor_calls, cancel, core, deadline, explain, overdue, spreading
-from mpi_runtime.scheduler.rank_events import JobBegan
+from mpi_runtime.scheduler import core
+from mpi_runtime.scheduler.actors import calls as actor_calls
+from mpi_runtime.scheduler.answers import explain
+from mpi_runtime.scheduler.dispatch import deadline
+from mpi_runtime.scheduler.losses import cancel, overdue
+from mpi_runtime.scheduler.protocol.rank_events import JobBegan
+from mpi_runtime.scheduler.values import spreading
 from mpi_runtime.transport import codec
 from tests.simulation import losses, quality
 from tests.simulation.agents import Agent, plan_kills

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from mpi_runtime.client import scope
-from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.protocol.events import Call
 
 
 class TaintedError(Exception):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpi_runtime.client.received_items import ALL
-from mpi_runtime.scheduler.effects import Item
+from mpi_runtime.scheduler.protocol.effects import Item
 
 if TYPE_CHECKING:
     from tests.simulation.processes import Process

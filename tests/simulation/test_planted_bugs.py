@@ -5,26 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from mpi_runtime.scheduler import (
-    actor_calls,
-    actor_lives,
-    blocked_executors,
-    constraints,
-    copies,
-    core,
-    deaths,
-    dispatch,
-    groups,
-    objects,
-    packing,
-    records,
-)
-from mpi_runtime.scheduler.events import Blocked, Where
-from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched
-from mpi_runtime.scheduler.records import Bundle, Executor, Task
-from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
-from mpi_runtime.scheduler.sources import Source
-from mpi_runtime.scheduler.state import Client, Fetching, Object, State
+from mpi_runtime.scheduler import core
+from mpi_runtime.scheduler.actors import calls as actor_calls
+from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.calls import copies
+from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
+from mpi_runtime.scheduler.dispatch import dispatch
+from mpi_runtime.scheduler.losses import deaths
+from mpi_runtime.scheduler.nodes import groups
+from mpi_runtime.scheduler.places import constraints, packing
+from mpi_runtime.scheduler.protocol.events import Blocked, Where
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, copy_of, give_back, take
+from mpi_runtime.scheduler.records import records
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Task
+from mpi_runtime.scheduler.records.sources import Source
+from mpi_runtime.scheduler.records.state import Client, Fetching, Object, State
+from mpi_runtime.scheduler.values import objects
 from tests.simulation import planted, planted_clients, planted_copies, planted_custody, planted_losses, planted_spills
 from tests.simulation.options import losing_options, random_options, spilling_options
 from tests.simulation.run import FailedError, simulate, simulate_again

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler import core, dispatch, gpu_pool, locality, queues, reservations, stealing
-from mpi_runtime.scheduler.records import Executor, Node, Queue, Task, node_of
-from mpi_runtime.scheduler.sources import Source
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler import core
+from mpi_runtime.scheduler.dispatch import dispatch, locality, queues, reservations, stealing
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.records.records import Executor, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records.sources import Source
+from mpi_runtime.scheduler.records.state import State
 from tests.simulation import quality
 from tests.simulation.options import calm_options
 from tests.simulation.run import FailedError, simulate

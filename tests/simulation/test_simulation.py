@@ -9,11 +9,11 @@ from functools import cache
 
 import pytest
 
-from mpi_runtime.scheduler import journaling
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.lifecycle import Move, Stories, named
-from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, INTERRUPT_GRACE_US, LONG_US
+from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, INTERRUPT_GRACE_US, LONG_US
 from mpi_runtime.scheduler.recording import RecordedScheduler, Recording, replay
+from mpi_runtime.scheduler.records.lifecycle import Move, Stories, named
+from mpi_runtime.scheduler.values import journaling
 from tests.helpers import ROOT
 from tests.simulation import world
 from tests.simulation.options import calm_options, large_options, losing_options, random_options, spilling_options

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.effects import Cancel
-from mpi_runtime.scheduler.events import Call
-from mpi_runtime.scheduler.rank_events import MemoryReported
+from mpi_runtime.scheduler.protocol.effects import Cancel
+from mpi_runtime.scheduler.protocol.events import Call
+from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from tests.simulation.require import require
 from tests.simulation.steps import METHOD, TASK
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.protocol.events import Call
 from tests.simulation.cancels import LATE_US
 from tests.simulation.require import require
 from tests.simulation.steps import GATHER_US, METHOD

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.events import Call, ErrorRead
+from mpi_runtime.scheduler.protocol.events import Call, ErrorRead
 from tests.simulation.require import require
 
 if TYPE_CHECKING:

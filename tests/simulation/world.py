@@ -9,10 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from mpi_runtime.scheduler import checkpoints, deadline, invariants
-from mpi_runtime.scheduler.actor_calls import is_timed
+from mpi_runtime.scheduler.actors import checkpoints
+from mpi_runtime.scheduler.actors.calls import is_timed
+from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import (
+from mpi_runtime.scheduler.dispatch import deadline
+from mpi_runtime.scheduler.dispatch.queues import mark_dirty
+from mpi_runtime.scheduler.protocol.effects import (
     LATE,
     QUARANTINE,
     UNHANDLED,
@@ -23,10 +26,8 @@ from mpi_runtime.scheduler.effects import (
     Record,
     StartExecutor,
 )
-from mpi_runtime.scheduler.events import Call, EndAnnounced
-from mpi_runtime.scheduler.lifecycle import ALIVE, READY
-from mpi_runtime.scheduler.queues import mark_dirty
-from mpi_runtime.scheduler.rank_events import (
+from mpi_runtime.scheduler.protocol.events import Call, EndAnnounced
+from mpi_runtime.scheduler.protocol.rank_events import (
     ExecutorDied,
     FrameRefused,
     MemoryReported,
@@ -35,6 +36,7 @@ from mpi_runtime.scheduler.rank_events import (
     Recalled,
     TakenBack,
 )
+from mpi_runtime.scheduler.records.lifecycle import ALIVE, READY
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
 from tests.simulation.cards import described

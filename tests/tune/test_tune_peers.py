@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from mpi_runtime import tune
-from mpi_runtime.tune.hyperband import table
 from mpi_runtime.tune.schedulers import (
     ASHAScheduler,
     HyperBandScheduler,
@@ -23,8 +22,9 @@ from mpi_runtime.tune.schedulers import (
     PopulationBasedTraining,
     TrialScheduler,
 )
+from mpi_runtime.tune.schedulers.base import CONTINUE, STOP, rungs
+from mpi_runtime.tune.schedulers.hyperband import table
 from mpi_runtime.tune.trial import Trial
-from mpi_runtime.tune.trial_scheduler import CONTINUE, STOP, rungs
 from tests.tune.record_ray import SEEDS, SLOTS, figures, rows_of
 
 HERE = Path(__file__).parent

@@ -1,0 +1,16 @@
+"""The node agent in every rank: it starts executors, forwards their frames, and owns a part of the arena.
+
+The agent obeys the scheduler and decides nothing. It never decodes what clients and scheduler send each other.
+
+- `agent.py`: the agent: performs effects of the scheduler, forwards frames, reports ends of executors
+- `executors.py`: the agent's record of an executor; unsent results of one that died
+- `custody.py`: the calls assigned to one executor: which are sent, stolen, ended
+- `forkserver.py`: the connection to the forkserver, which is restarted if it was killed
+- `extents.py`: extents of the arena by client, and requests that wait for room
+- `spills.py`: writes values to the spill file and reads them back
+- `gpus.py`: finds the GPUs of this rank with a helper process; CUDA_VISIBLE_DEVICES of executors
+- `lines.py`: reads the output of executors and forwards whole lines
+- `memory.py`: reports when the memory of the host is nearly full
+- `leftovers.py`: kills what a dead forkserver leaves; watches the launcher and the other ranks of the host
+- `poller.py`: the sockets and pipes that a rank waits for, each with its handler
+"""

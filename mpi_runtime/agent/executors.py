@@ -1,0 +1,109 @@
+"""The executors of one agent: a record for each, a description of its end, and the drafts of all.
+
+The drafts are in one memory file without a name, so that an executor costs its agent no further descriptor. The format
+is in `transport/draft.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from fcntl import F_ADD_SEALS, F_SEAL_SHRINK, fcntl
+
+from mpi_runtime.agent.custody import Custody
+from mpi_runtime.agent.lines import Lines
+from mpi_runtime.transport.channel import Channel
+from mpi_runtime.transport.draft import SIZE, WORD, left
+
+SPARE_DESCRIPTORS = 24
+"""File descriptors that must be free before an executor is started. It needs ten for a moment; the others are for long
+messages and files of the system."""
+SAID_BYTES_MAX = 2000
+"""How much of the output of an executor is quoted that died before it began a call, in bytes."""
+
+
+class LocalExecutor:
+    """An executor of this rank."""
+
+    def __init__(self, number: int, channel: Channel, tokens: int, cancels: int, draft: int, custody: Custody) -> None:
+        self.number = number
+        self.draft = draft
+        """Which of the agent's drafts is its own."""
+        self.arrived = 0
+        """How many frames have come from it."""
+        self.channel = channel
+        self.custody = custody
+        self.tokens = tokens
+        """The event counter behind the tokens of its custody."""
+        self.cancels = cancels
+        """A pipe into which the ids of cancelled attempts are written."""
+        self.is_refused = False
+        """Whether it has sent a frame that cannot be read. Everything that it sends afterwards is ignored."""
+        self.pid = 0
+        self.outputs: list[Lines] = []
+
+
+def describe_status(status: int) -> str:
+    """Return how a process ended, in words, from its wait status."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        known = {one.value: f"{one.name}: " for one in signal.Signals}  # real-time signals have no name of their own
+        return f"was killed by signal {number} ({known.get(number, '')}{signal.strsignal(number)})"
+    return f"exited with code {os.WEXITSTATUS(status)} before its call had ended"
+
+
+def last_words(printed: bytes) -> str:
+    """Return the last output of a process, to follow the description of its end; empty if there is none."""
+    text = printed[-SAID_BYTES_MAX:].decode(errors="replace").strip()
+    return f"\n{text}" if text else ""
+
+
+def keep_spare() -> None:
+    """Check that `SPARE_DESCRIPTORS` file descriptors are free.
+
+    Raises:
+        OSError: there are fewer.
+    """
+    taken: list[int] = []
+    try:
+        while len(taken) < SPARE_DESCRIPTORS:
+            taken.append(os.eventfd(0, os.EFD_CLOEXEC))
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+class Drafts:
+    """The file of one agent."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("mpi_runtime drafts", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        # An executor that shortened the file by mistake would kill others, which write beyond the new end.
+        fcntl(self.descriptor, F_ADD_SEALS, F_SEAL_SHRINK)
+        self._count = 0
+        self._free: list[int] = []
+
+    def take(self) -> int:
+        """An empty draft, for an executor that will be forked.
+
+        Raises:
+            OSError: the file cannot grow.
+        """
+        if not self._free:
+            os.ftruncate(self.descriptor, (self._count + 1) * SIZE)
+            self._free.append(self._count)
+            self._count += 1
+        os.pwrite(self.descriptor, bytes(WORD), self._free[-1] * SIZE)
+        return self._free.pop()
+
+    def left(self, draft: int, arrived: int) -> tuple[int, bytes] | None:
+        """Return what a dead executor had sealed and not sent: see `transport/draft.py`."""
+        return left(os.pread(self.descriptor, SIZE, draft * SIZE), arrived)
+
+    def give_back(self, draft: int) -> None:
+        """The executor's process is gone."""
+        self._free.append(draft)
+
+    def close(self) -> None:
+        """No executor is left."""
+        os.close(self.descriptor)

@@ -1,0 +1,215 @@
+"""This rank's part of the arena: the client of each extent, and the requests that wait for room."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.channel import Channel
+from mpi_runtime.transport.codec import BadFrameError
+from mpi_runtime.transport.messages import Ahead, Allocate, Allocated, GiveBack
+
+ALLOCATE_WAIT_S = 5.0
+"""How long a request may wait if the head makes no room, in seconds: releases of references may be under way."""
+ALLOCATE_RETRY_S = 0.01
+"""Seconds until the next attempt. Another rank of the host may free memory, and does not report it."""
+TELL_S = 0.05
+"""Seconds after which the head is told again that bytes are missing."""
+AHEAD_MAX = 8
+"""The most extents that one request gets besides what it asks for."""
+AHEAD_S = 1.0
+"""Seconds without a further request after which a client is to give back what it has not used of them."""
+NOBODY = -1
+"""The client of extents for copies, which belong to no client."""
+
+
+class _Request(NamedTuple):
+    client: int
+    size: int
+    use: Callable[[int, str], None]
+    """Called once, with the offset, or with -1 and the reason."""
+
+
+class Extents:
+    """The extents of the clients of this rank."""
+
+    def __init__(
+        self,
+        arena: AgentArena,
+        rank: int,
+        now_s: Callable[[], float],
+        send: Callable[[Channel, bytes], None],
+        want: Callable[[int, list[int]], None] = lambda size, clients: None,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Allocate from this arena.
+
+        Args:
+            arena: this rank's part of the arena.
+            rank: of this process.
+            now_s: the clock, in seconds.
+            send: sends a client a frame.
+            want: tells the head how many bytes are missing, and which clients wait for them. It is called by
+                `serve_waiting` only: while the head carries out effects it must not be told anything.
+            wake: asks for a call of `serve_waiting` soon.
+        """
+        self._wake = wake
+        self._arena = arena
+        self._rank = rank
+        self._now_s = now_s
+        self._send = send
+        self._want = want
+        self._clients: dict[int, int] = {}
+        """By offset of an extent in use: the client that was given it."""
+        self._waiting: deque[_Request] = deque()
+        """Requests that wait for room."""
+        self._ahead: dict[int, tuple[Channel, float]] = {}
+        """Clients that may have unused extents: how they are told to give them back, and when they got the last."""
+        self._looks_s = 0.0
+        """When the next of them are asked for what they have not used."""
+        self._until_s = 0.0
+        """When they are refused, unless the head makes room."""
+        self._why = ""
+        """The head's last reason for making no room."""
+        self._told_s = 0.0
+        self._is_wanted = False
+        """Whether the head was last told that bytes are missing."""
+
+    def allocate(self, client: int, channel: Channel, request: Allocate) -> None:
+        """Answer a request for memory, now or when there is room."""
+
+        def use(offset: int, reason: str) -> None:
+            messages: list[object] = [Allocated(request.request, self._rank, offset, reason)]
+            if offset >= 0:
+                self._clients[offset] = client
+                if request.ahead:
+                    messages += self._given_ahead(client, channel, request)
+            self._send(channel, codec.encode(messages))
+
+        self.ask(request.size, client, use)
+
+    def _given_ahead(self, client: int, channel: Channel, request: Allocate) -> list[Ahead]:
+        """Further extents for a client, if memory is plentiful."""
+        count = min(request.ahead, AHEAD_MAX)
+        if self._waiting or not self._arena.is_plentiful(request.size * count):
+            return []
+        found = [self._arena.allocate(request.size) for _ in range(count)]
+        offsets = [offset for offset in found if offset is not None]
+        if not offsets:
+            return []
+        self._clients.update(dict.fromkeys(offsets, client))
+        self._ahead[client] = channel, self._now_s()
+        return [Ahead(self._rank, request.size, offsets)]
+
+    def _want_back(self, until_s: float) -> None:
+        """Have clients give back what they have not used, if they got the last before this time."""
+        for client, (channel, given_s) in list(self._ahead.items()):
+            if given_s <= until_s:
+                del self._ahead[client]
+                self._send(channel, codec.encode([GiveBack()]))
+
+    def ask(self, size: int, client: int, use: Callable[[int, str], None]) -> None:
+        """Call `use` with the offset of a new extent, now or when there is room; or with -1 and the reason."""
+        offset = self._arena.allocate(size)
+        if offset is not None:
+            use(offset, "")
+        elif client != NOBODY and size > self._arena.layout.capacity:
+            use(-1, self._arena.refusal(size))
+        else:
+            if not self._waiting:
+                self._until_s = self._now_s() + ALLOCATE_WAIT_S
+                self._why = ""
+            self._waiting.append(_Request(client, size, use))
+            self._told_s = 0.0
+            self._want_back(math.inf)
+            self._wake()
+
+    def answered(self, is_coming: bool, reason: str) -> None:
+        """Take the head's answer, whether it makes room, and why not."""
+        self._why = reason
+        if is_coming:
+            self._until_s = self._now_s() + ALLOCATE_WAIT_S
+
+    def _tell(self) -> None:
+        """Tell the head how many bytes are missing."""
+        self._told_s = self._now_s()
+        size = self._arena.lacking([request.size for request in self._waiting])
+        if size or self._is_wanted:
+            self._is_wanted = size > 0
+            self._want(size, sorted({one.client for one in self._waiting} - {NOBODY}))
+
+    def free(self, offsets: Iterable[int]) -> None:
+        """Free extents, and serve requests that wait for room.
+
+        Raises:
+            BadFrameError: at some offsets there is no extent. The others are freed.
+        """
+        unknown = []
+        for offset in offsets:
+            try:
+                self._arena.free(offset)
+            except ValueError:
+                unknown.append(offset)
+            self._clients.pop(offset, None)
+        self._serve()
+        if self._waiting or self._is_wanted:
+            self._told_s = 0.0
+            self._wake()
+        if unknown:
+            raise BadFrameError(f"it frees memory at {unknown[:10]}, where nothing is allocated")
+
+    def abandon(self, client: int, offset: int) -> bool:
+        """Free an extent for a client. Return False if the client was not given it; then nothing is freed."""
+        if self._clients.get(offset) != client:
+            return False
+        self.free([offset])
+        return True
+
+    def free_of(self, client: int, offsets: Iterable[int]) -> None:
+        """Free those extents of a dead client that are still its own. Others may have been allocated anew."""
+        self.free([offset for offset in offsets if self._clients.get(offset) == client])
+
+    def of(self, client: int) -> list[int]:
+        """Return the extents of a client."""
+        return [offset for offset, who in self._clients.items() if who == client]
+
+    def drop_requests(self, client: int | None = None) -> None:
+        """Drop the waiting requests of a client that has ended; None: of all clients."""
+        self._waiting = deque(one for one in self._waiting if client is not None and one.client != client)
+        if client is None:
+            self._ahead.clear()
+        else:
+            self._ahead.pop(client, None)
+
+    def serve_waiting(self) -> float | None:
+        """Serve or refuse waiting requests. Return the seconds until the next call must come; None: none need."""
+        now = self._serve()
+        if (self._waiting and now >= self._told_s + TELL_S) or (not self._waiting and self._is_wanted):
+            self._tell()
+        if self._ahead and now >= self._looks_s:
+            self._looks_s = now + AHEAD_S
+            self._want_back(now - AHEAD_S)
+        return ALLOCATE_RETRY_S if self._waiting else AHEAD_S if self._ahead else None
+
+    def _serve(self) -> float:
+        now = self._now_s()
+        waiting, self._waiting = self._waiting, deque()
+        is_late = now >= self._until_s
+        if is_late and any(one.client != NOBODY for one in waiting):
+            self._until_s = now + ALLOCATE_WAIT_S  # for copies: without the others there may be room for them
+        for request in waiting:
+            offset = self._arena.allocate(request.size)
+            if offset is not None:
+                self._until_s = max(self._until_s, now + ALLOCATE_WAIT_S)
+                request.use(offset, "")
+            elif request.size > self._arena.layout.capacity or (
+                is_late and (request.client != NOBODY or now >= self._until_s)
+            ):
+                request.use(-1, " ".join(filter(None, (self._arena.refusal(request.size), self._why))))
+            else:
+                self._waiting.append(request)
+        return now

@@ -1,0 +1,145 @@
+"""The forkserver of an agent: it is started with the first executor or earlier, and again after it was killed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime.agent import leftovers
+from mpi_runtime.agent.poller import Poller
+from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
+from mpi_runtime.executor.fork_messages import Exited, Forked, Request, Setup
+from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.host import launchers
+
+
+class Forkservers:
+    """Starts the forkservers of one job. The first may be there before the job is: it takes longest to be ready."""
+
+    def __init__(self, path: Sequence[str], early: Handle | None = None) -> None:
+        """Start nothing yet. Executors do not get the variables by which a process is a rank of the launcher.
+
+        Args:
+            path: where forkservers find their modules.
+            early: one that exists already, if any.
+        """
+        self.path = path
+        self._environment = launchers.child_environment(configuration.environment())
+        self._early = early
+
+    def start_early(self) -> None:
+        """Start the first one now."""
+        with contextlib.suppress(OSError):  # the first call that needs it gets the error
+            self._early = self.take()
+
+    def take(self) -> Handle:
+        """Return the first one, or a new one.
+
+        Raises:
+            OSError: the system allows no further process, or no further descriptor.
+        """
+        early, self._early = self._early, None
+        return early or forkserver_handle.start(self._environment, self.path)
+
+    def end(self) -> None:
+        """End the first one, if nobody has taken it."""
+        if self._early is not None:
+            self._early.end()
+            self._early = None
+
+
+class ForkserverLine:
+    """The forkserver of one agent, while there is one."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        forkservers: Forkservers,
+        setup: Setup,
+        descriptors: list[int],
+        heard: Callable[[Forked | Exited], None],
+        lost: Callable[[int], None],
+        pids: Callable[[], list[int]],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            poller: waits for messages of the forkserver.
+            forkservers: starts it.
+            setup: the first request to each forkserver: what executors have in common.
+            descriptors: those that go with it.
+            heard: is called with each message of the forkserver.
+            lost: is called with the exit code of a forkserver that has ended. The kernel has killed its executors.
+            pids: returns the process ids of the executors.
+        """
+        self._poller = poller
+        self._forkservers = forkservers
+        self._setup = setup, descriptors
+        self._heard = heard
+        self._lost = lost
+        self._pids = pids
+        self._handle: Handle | None = None
+        self._has_forked = False
+
+    def start(self) -> None:
+        """Start the forkserver if there is none.
+
+        Raises:
+            OSError: the system allows no further process, or no further descriptor.
+        """
+        if self._handle is not None:
+            return
+        self._handle = self._forkservers.take()
+        self._poller.add(self._handle.socket, self._on_message)
+        self.ask(*self._setup)
+
+    def ask(self, request: Request, descriptors: list[int]) -> None:
+        """Send a request with these descriptors. Without a forkserver nothing happens."""
+        if self._handle is not None:
+            with contextlib.suppress(OSError):  # it has ended, which `_on_message` will notice
+                fork_messages.ask(self._handle.socket, request, descriptors)
+
+    def _on_message(self) -> None:
+        assert self._handle is not None
+        try:
+            data = self._handle.socket.recv(fork_messages.MESSAGE_BYTES_MAX)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._lose()
+            return
+        message = _decoder.decode(data)
+        if isinstance(message, Forked) and not self._has_forked:
+            self._has_forked = True
+            leftovers.adopt()
+        self._heard(message)
+
+    def _lose(self) -> None:
+        """Clean up after a forkserver that has ended. The kernel has killed its executors."""
+        assert self._handle is not None
+        handle, self._handle = self._handle, None
+        self._poller.remove(handle.socket)
+        code = handle.end()
+        leftovers.kill_left(self._pids())
+        self._leave_scratch()
+        self._lost(code)
+
+    def end(self) -> None:
+        """End the forkserver. It kills all executors when our end of the socket closes."""
+        if self._handle is not None:
+            self._poller.remove(self._handle.socket)
+            if self._handle.end():
+                leftovers.kill_left(self._pids())
+            self._handle = None
+            self._leave_scratch()
+        self._forkservers.end()
+
+    def _leave_scratch(self) -> None:
+        """Remove the files of the job, which the forkserver does itself unless it is killed."""
+        scratch.leave(self._setup[0].scratch)
+
+
+_decoder = msgspec.msgpack.Decoder(Forked | Exited)

@@ -1,0 +1,135 @@
+"""`timeline()`: when and where calls ran, as events for Perfetto and Chrome's tracing view."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+from typing import Any
+
+from mpi_runtime.job import running
+
+_FAILED_COLOUR = "terrible"
+"""The name of red in the trace format."""
+_LANE = 1_000_000
+"""Distance between the track numbers of one process. Concurrent calls of a process have tracks of their own."""
+
+
+def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
+    """When and where each call ran, as events in Chrome's trace format.
+
+    https://ui.perfetto.dev and chrome://tracing show the events. There is an event (`"ph": "X"`) for each attempt of
+    each call that has ended: `name`, `cat` ("task::" and the name), `pid` (the node's number), `tid` (the process; an
+    actor with concurrent calls has several), `ts` and `dur` in microseconds. `args` has the ids of call and actor,
+    `submitted` (like `ts`), `attempt_number`, `type`, `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED")
+    and `error` ("raised", "its process died" or ""). Events are in the order in which they began. Names of nodes and
+    processes (`"ph": "M"`) come first.
+
+    Times are microseconds since 1970 by the clock of rank 0's host at the start of the job, and never jump. Times of
+    other hosts are converted with the fastest of their messages: they appear later by the duration of that message. A
+    call that died with its process begins, in the timeline, when that process was last heard of.
+
+    The last 100 000 calls are kept. If there were more, an event named "process_labels" says how many are left out.
+    Calls of `f.map` appear as the tasks that make them.
+
+    Args:
+        filename: a file for the events, as JSON.
+
+    Returns:
+        The events; None with `filename`.
+
+    Raises:
+        OSError: the file cannot be written.
+        TypeError: `filename` is not the name of a file.
+
+    Example:
+        ```python
+        ray.get([work.remote(i) for i in range(100)])
+        ray.timeline("timeline.json")
+        ```
+    """
+    if not isinstance(filename, (str, os.PathLike, type(None))):  # a number would be a descriptor, perhaps one of ours
+        raise TypeError(f"timeline(filename={filename!r}): it must be the name of a file, or None")
+    found = running.client().questions.query("history")
+    events = _events(found)
+    if filename is None:
+        return events
+    with open(filename, "w") as file:
+        json.dump(events, file)
+    return None
+
+
+def _events(found: dict[str, Any]) -> list[dict[str, Any]]:
+    runs = sorted(found["runs"], key=lambda run: run[7][1])
+    wall_us, dropped = found["wall_us"], found["dropped"]
+    lanes = _Lanes()
+    names: dict[tuple[Any, ...], dict[str, Any]] = {}
+    events = []
+    for run in runs:
+        _, _, _, _, _, (executor, pid, name, _), (host, hostname), (_, start_us, duration_us), _ = run
+        track = executor + _LANE * lanes.take(executor, start_us, start_us + duration_us)
+        names.setdefault((host,), _name("process_name", host, 0, f"Node {hostname}"))
+        title = f"{name} pid={pid}" if name else f"Worker pid={pid}"
+        names.setdefault((host, track), _name("thread_name", host, track, title))
+        events.append(_event(run, track, wall_us))
+    if dropped:
+        text = f"the first {dropped} calls are left out: {len(runs)} are remembered"
+        names["dropped",] = {"name": "process_labels", "ph": "M", "pid": 0, "tid": 0, "args": {"labels": text}}
+    return [*names.values(), *events]
+
+
+def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _event(run: Any, track: int, wall_us: int) -> dict[str, Any]:
+    id, name, kind, attempt, actor, (_, pid, _, rank), (host, hostname), times, error = run
+    submitted_us, start_us, duration_us = times
+    event = {
+        "cat": f"task::{name}",
+        "name": name,
+        "ph": "X",
+        "pid": host,
+        "tid": track,
+        "ts": wall_us + start_us,
+        "dur": duration_us,
+        "args": {
+            "task_id": id,
+            "actor_id": actor,
+            "name": name,
+            "type": kind,
+            "attempt_number": attempt,
+            "submitted": wall_us + submitted_us,
+            "worker_pid": pid,
+            "rank": rank,
+            "node": hostname,
+            "state": "FAILED" if error else "FINISHED",
+            "error": error,
+        },
+    }
+    if error:
+        event["cname"] = _FAILED_COLOUR
+    return event
+
+
+class _Lanes:
+    """Tracks for calls of one process that overlap: on one track events must not."""
+
+    def __init__(self) -> None:
+        self._busy: dict[int, list[tuple[int, int]]] = {}
+        """For each process the ends of what is on its tracks, and their numbers."""
+        self._free: dict[int, list[int]] = {}
+        self._made: dict[int, int] = {}
+
+    def take(self, process: int, start_us: int, end_us: int) -> int:
+        """The lowest track of a process that is free by then. To be asked in the order of the starts."""
+        busy, free = self._busy.setdefault(process, []), self._free.setdefault(process, [])
+        while busy and busy[0][0] <= start_us:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane = self._made.get(process, 0)
+            self._made[process] = lane + 1
+        heapq.heappush(busy, (end_us, lane))
+        return lane

@@ -1,0 +1,37 @@
+"""Entries of a batch file and problems in it, each with its line and column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Place = tuple[int, int]
+"""Line and column, both from 1."""
+
+
+class Problem(msgspec.Struct, frozen=True, order=True):
+    """Something that is wrong in a batch file."""
+
+    line: int
+    column: int
+    message: str
+
+    def shown(self, source: str) -> str:
+        """One line for people and editors."""
+        return f"{source}:{self.line}:{self.column}: {self.message}"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One command or array as it is written."""
+
+    content: dict[str, Any]
+    """Its keys: "command", options, and those of an array."""
+    place: Place
+    default_name: str
+    places: dict[str, Place] = {}
+    """Where its keys are."""
+
+    def problem(self, key: str, message: str) -> Problem:
+        """Something that is wrong with one of its keys."""
+        return Problem(*self.places.get(key, self.place), message)

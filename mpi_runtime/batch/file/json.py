@@ -1,0 +1,55 @@
+"""The form of a batch with one JSON object a line.
+
+Such as:
+    {"command": "train --seed {seed}", "name": "train", "product": {"seed": [1, 2]}}
+    {"command": "plot", "after": "train"}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from mpi_runtime.batch.file.entries import Entry, Problem
+
+
+def read_json_line(line: str, number: int) -> tuple[Entry | None, list[Problem]]:
+    """Read one line; neither an entry nor a problem if it is empty."""
+    if not line.strip():
+        return None, []
+    twice: list[str] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        twice.extend(name for name in dict.fromkeys(names) if names.count(name) > 1)
+        return dict(pairs)
+
+    try:
+        content = json.loads(line, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        return None, [Problem(number, error.colno, f"this is not JSON: {error.msg}")]
+    except RecursionError:
+        return None, [Problem(number, 1, "this is nested too deeply")]
+    if not isinstance(content, dict):
+        return None, [Problem(number, 1, f'each line must be an object, {{"command": ...}}, not {content!r}')]
+    places = {name: (number, _column(line, name)) for name in content}
+    problems = [Problem(number, _column(line, name), f"{name} is given twice") for name in twice]
+    return Entry(content, (number, len(line) - len(line.lstrip()) + 1), f"line-{number}", places), problems
+
+
+def read_json_lines(text: str) -> tuple[list[Entry], list[Problem]]:
+    """Read the text of a whole file: its commands, and what is wrong."""
+    entries: list[Entry] = []
+    problems: list[Problem] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        entry, wrong = read_json_line(line, number)
+        entries += [entry] if entry is not None else []
+        problems += wrong
+    return entries, problems
+
+
+def _column(line: str, name: str) -> int:
+    """Where a key is; of one that is written with escapes, where the line begins."""
+    found = re.search(rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:", line)
+    return found.start() + 1 if found else 1

@@ -1,0 +1,83 @@
+"""The form of a batch file with one shell command a line, as GNU parallel reads it.
+
+    python train.py --seed 1
+    python train.py --seed 2   #batch num_cpus=2 time_limit=10m name=second
+    cat *.csv > all            #batch after=second
+
+Empty lines and lines that begin with `#` are left out. What follows `#batch` are options of this command.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from mpi_runtime.batch.file.entries import Entry, Place, Problem
+
+MARK = "#batch"
+_OPTION = re.compile(r"""(?P<name>\w+)=(?P<value>(?:[^\s"']|"[^"]*"|'[^']*')*)(?=\s|$)""")
+
+
+def read_lines(text: str) -> tuple[list[Entry], list[Problem]]:
+    """Read the text of a file: its commands, and what is wrong."""
+    entries: list[Entry] = []
+    problems: list[Problem] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.rstrip("\r")
+        if not line.strip() or (line.lstrip().startswith("#") and not _is_mark(line, len(line) - len(line.lstrip()))):
+            continue
+        entry, wrong = _read_line(line, number)
+        entries.append(entry)
+        problems += wrong
+    return entries, problems
+
+
+def _read_line(line: str, number: int) -> tuple[Entry, list[Problem]]:
+    begin = len(line) - len(line.lstrip())
+    at = _find_mark(line)
+    content: dict[str, object] = {"command": line[:at].strip()}
+    places: dict[str, Place] = {"command": (number, begin + 1)}
+    problems = []
+    at += len(MARK)
+    while at < len(line):
+        if line[at].isspace():
+            at += 1
+            continue
+        found = _OPTION.match(line, at)
+        if found is None:
+            problems.append(Problem(number, at + 1, f"options are name=value with blanks between, not {line[at:]!r}"))
+            break
+        if found["name"] in content:
+            problems.append(Problem(number, at + 1, f"{found['name']} is given twice"))
+        content[found["name"]] = "".join(shlex.split(found["value"])) if found["value"] else ""
+        places[found["name"]] = (number, at + 1)
+        at = found.end()
+    return Entry(content, (number, begin + 1), f"line-{number}", places), problems
+
+
+def _find_mark(line: str) -> int:
+    """Where the options begin, outside of quotes; the length of the line if there are none."""
+    if MARK not in line:
+        return len(line)
+    quote = ""
+    at = 0
+    while at < len(line):
+        letter = line[at]
+        if letter == "\\" and quote != "'":
+            at += 2
+            continue
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif _is_mark(line, at):
+            return at
+        at += 1
+    return len(line)
+
+
+def _is_mark(line: str, at: int) -> bool:
+    """Whether the options begin here: a comment for the shell, and a word of its own."""
+    end = at + len(MARK)
+    begins_word = at == 0 or line[at - 1].isspace()
+    return begins_word and line.startswith(MARK, at) and (end == len(line) or line[end].isspace())

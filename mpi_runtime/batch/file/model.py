@@ -1,0 +1,326 @@
+"""A command: its text and its options, which files, flags and Python share, each with its reader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in
+from mpi_runtime.calls.options import check_resources, size_in_bytes
+
+SKIP, CONTINUE, STOP = "skip", "continue", "stop"
+ON_FAILURE = (SKIP, CONTINUE, STOP)
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
+_CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d{1,2}):(\d{2})")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_SIGNALS_MAX = 64
+_TEXT_BYTES_MAX = 128 * 1024 - 1
+"""How long one argument of a program may be in Linux (MAX_ARG_STRLEN), without the byte 0 at its end."""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One program to run: a line for the shell, and how it is run."""
+
+    text: str
+    """What `/bin/sh -c` runs, with placeholders."""
+    name: str = ""
+    """Its name in the batch, and that of its files."""
+    values: dict[str, str] = {}
+    """The values of its own placeholders."""
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    memory: int = 0
+    """Bytes that are set aside for it, and that it may have."""
+    resources: dict[str, float] = {}
+    """Amounts of custom resources that are its own, by name."""
+    output_limit: int = 0
+    """Bytes that its output may have; 0: any number."""
+    time_limit: float | None = None
+    """Seconds until it is told to end."""
+    grace: float = 5.0
+    """Seconds between SIGTERM and SIGKILL."""
+    priority: int = 0
+    group: str = ""
+    """With whom it shares what the group may use; empty: with nobody."""
+    group_weight: float = 1.0
+    group_limit: int = 0
+    """How many commands of the group run at a time; 0: any number."""
+    after: tuple[str, ...] = ()
+    """Names of commands and arrays that end before it starts."""
+    env: dict[str, str] = {}
+    cwd: str = ""
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    appends: tuple[str, ...] = ()
+    """Of "stdout" and "stderr" those whose file other commands name too, so that it must not be emptied."""
+    retries: int = 0
+    retry_codes: tuple[int, ...] = ()
+    """The codes after which it is run again; none listed: every code but those of success."""
+    retry_delay: float = 0.0
+    """Seconds before it is run again."""
+    success_codes: tuple[int, ...] = (0,)
+    on_failure: str = SKIP
+    pin: bool = False
+    """Whether it is bound to processors of its own."""
+    keep_workdir: bool = False
+    """Whether its scratch directory is kept if it fails."""
+
+    def shown(self) -> str:
+        """Its text with its values, for people."""
+        return fill(self.text, self.values)
+
+
+def seconds(value: Any) -> float:
+    """Read a duration: a number of seconds, or a text such as "90", "10m", "1h30m", "500ms" or "2:00:00".
+
+    Raises:
+        ValueError: it is none.
+    """
+    text = str(value).strip()
+    if isinstance(value, bool):
+        raise ValueError(f"must be a duration, not {value!r}")
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    if _DURATION.fullmatch(text):
+        return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(ms|[smhd])", text))
+    if found := _CLOCK.fullmatch(text):
+        days, hours, minutes, rest = (int(one or 0) for one in found.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
+    raise ValueError(f"must be a duration such as 90 (seconds), '10m', '1h30m' or '2:00:00', not {value!r}")
+
+
+def _positive_seconds(value: Any) -> float:
+    if (found := seconds(value)) <= 0:
+        raise ValueError(f"must be more than 0 seconds, not {value!r}")
+    return found
+
+
+def _amount(value: Any) -> float:
+    try:
+        found = float(value) if not isinstance(value, bool) else -1.0
+    except (TypeError, ValueError):
+        found = -1.0
+    if not 0 <= found < 1e9:
+        raise ValueError(f"must be a number, 0 or more, not {value!r}")
+    return found
+
+
+def _gpus(value: Any) -> float:
+    found = _amount(value)
+    if found > 1 and found != int(found):
+        raise ValueError(f"must be 0, a share below 1, or a whole number, not {value!r}")
+    return found
+
+
+def _bytes(value: Any) -> int:
+    try:
+        return size_in_bytes("", value)
+    except (TypeError, ValueError):
+        raise ValueError(f"must be a number of bytes, or like '20GB' or '512MiB', not {value!r}") from None
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not re.fullmatch(r"[+-]?\d{1,9}", str(value).strip()):
+        raise ValueError(f"must be a whole number, not {value!r}")
+    return int(value)
+
+
+def _count(value: Any) -> int:
+    if (found := _whole(value)) < 0:
+        raise ValueError(f"must be 0 or more, not {value!r}")
+    return found
+
+
+def _weight(value: Any) -> float:
+    if not 0 < (found := _amount(value)) <= 1e6:
+        raise ValueError(f"must be more than 0, and at most 1000000, not {value!r}")
+    return found
+
+
+def _codes(value: Any) -> tuple[int, ...]:
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+    found = tuple(_whole(part) for part in parts)
+    if wrong := [code for code in found if not -_SIGNALS_MAX <= code <= 255]:
+        raise ValueError(f"must be exit codes from 0 to 255, or -N for signal N, not {wrong[0]}")
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"must be a text, not {value!r}")
+    return value
+
+
+def _command_text(value: Any) -> str:
+    if not _text(value).strip():
+        raise ValueError("must not be empty")
+    if (size := len(value.encode(errors="replace"))) > _TEXT_BYTES_MAX:
+        raise ValueError(
+            f"has {size} bytes, and the kernel takes {_TEXT_BYTES_MAX} for a shell: run a script that has it"
+        )
+    return str(value)
+
+
+def _name(value: Any) -> str:
+    if not _NAME.fullmatch(_text(value)):
+        raise ValueError(f"must have letters, digits, and _ . + - alone (files are named after it), not {value!r}")
+    return str(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)):
+        raise ValueError(f"must be a list of names, not {value!r}")
+    return tuple(dict.fromkeys(_name(part.strip() if isinstance(part, str) else part) for part in parts))
+
+
+def _flag(value: Any) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(value).lower() not in words:
+        raise ValueError(f"must be true or false, not {value!r}")
+    return words[str(value).lower()]
+
+
+def _pairs(value: Any) -> Any:
+    """`A=1,B=2` as a dictionary of texts; what is no text as it is."""
+    return dict(part.partition("=")[::2] for part in value.split(",") if part) if isinstance(value, str) else value
+
+
+def _environment(value: Any) -> dict[str, str]:
+    value = _pairs(value)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be variables and their texts, not {value!r}")
+    found = {str(name): text_of(one) for name, one in value.items()}
+    if wrong := [name for name in found if not name or "=" in name or "\0" in name + found[name]]:
+        raise ValueError(f"must be variables and their texts; {wrong[0]!r} cannot be the name of one")
+    return found
+
+
+def _resources(value: Any) -> dict[str, float]:
+    pairs = _pairs(value)
+    try:
+        found = {name.strip(): float(one) if isinstance(one, str) else one for name, one in pairs.items()}
+        check_resources("resources", found)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"must be names and amounts, such as licence=1,scratch=20, not {value!r}: {error}") from None
+    return found
+
+
+def _choice(value: Any) -> str:
+    if value not in ON_FAILURE:
+        raise ValueError(f"must be {', '.join(map(repr, ON_FAILURE))}, not {value!r}")
+    return str(value)
+
+
+def _ranks(value: Any) -> None:
+    raise ValueError(
+        "is for commands that are MPI programs, and these cannot be started yet. A command that starts an mpirun of "
+        "its own on its host needs no ranks here"
+    )
+
+
+OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    # name: (its reader, what it says)
+    "name": (_name, "its name, and that of its files"),
+    "num_cpus": (_amount, "CPUs that are its own; 1"),
+    "num_gpus": (_gpus, "GPUs that are its own: a whole number, or a share below 1; 0"),
+    "memory": (_bytes, "memory that is set aside for it, and the most that it may have, such as 4GB; no limit"),
+    "resources": (_resources, "custom resources that are its own, such as licence=1; none"),
+    "output_limit": (_bytes, "the most that it may write to its output, such as 1GB; no limit"),
+    "time_limit": (_positive_seconds, "how long it may run, such as 10m; no limit"),
+    "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
+    "priority": (_whole, "the higher one is started first; 0"),
+    "group": (_name, "a name: commands of equal priority that wait get their turns so that groups have fair shares"),
+    "group_weight": (_weight, "the share of its group: twice the weight of another one, twice its share; 1"),
+    "group_limit": (_count, "how many commands of its group run at a time; any number"),
+    "after": (_names, "commands or arrays that end before it starts"),
+    "env": (_environment, "variables of its environment"),
+    "cwd": (_text, "the directory in which it starts; that of the batch"),
+    "stdin": (_text, "a file that is its standard input; empty"),
+    "stdout": (_text, "the file of its standard output; NAME.out in the directory of the batch"),
+    "stderr": (_text, "the file of its standard error; that of its standard output"),
+    "retries": (_count, "how often it is run again if it fails; 0"),
+    "retry_codes": (_codes, "codes after which it is run again; every code but those of success"),
+    "retry_delay": (seconds, "how long to wait before it is run again; 0"),
+    "success_codes": (_codes, "exit codes that are a success; 0"),
+    "on_failure": (_choice, "if it fails: skip what comes after it, continue, or stop the batch; skip"),
+    "pin": (_flag, "bind it to processors of its own; false"),
+    "keep_workdir": (_flag, "keep its scratch directory beside its output if it fails; false"),
+    "ranks": (_ranks, "MPI ranks: refused"),
+}
+_TEXTS = ("text", "cwd", "stdin", "stdout", "stderr")
+"""What may have placeholders, besides `env`."""
+Wrong = tuple[str, str]
+"""What is wrong: the option (or "command" for the text, or a parameter), and a message."""
+
+
+def read_command(
+    text: Any, options: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[Command | None, list[Wrong]]:
+    """Make a command of what somebody has written; None, and all that is wrong with it."""
+    wrong: list[Wrong] = []
+    fields: dict[str, Any] = {}
+    for name, value in [("text", text), *options.items()]:
+        reader = _command_text if name == "text" else OPTIONS[name][0] if name in OPTIONS else None
+        label = "command" if name == "text" else name
+        if reader is None:
+            wrong.append((name, unknown("option", name, (*OPTIONS, "command"))))
+            continue
+        try:
+            fields[name] = reader(value)
+        except ValueError as error:
+            wrong.append((label, f"{label} {error}"))
+    wrong += wrong_placeholders(fields, values)
+    if wrong:
+        return None, wrong
+    return Command(values={name: text_of(value) for name, value in values.items()}, **fields), []
+
+
+def names_after(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a command comes after, of options of which others are wrong."""
+    try:
+        return _names(options.get("after", ()))
+    except ValueError:
+        return ()
+
+
+def wrong_placeholders(fields: Mapping[str, Any], values: Mapping[str, Any]) -> list[Wrong]:
+    """Placeholders without a value, and values that no placeholder shows."""
+    if not values and "env" not in fields and not any("{" in fields[name] for name in _TEXTS if name in fields):
+        return []  # as most commands of long lists
+    texts = {"command": fields.get("text", "")}
+    texts |= {name: fields.get(name, "") for name in ("cwd", "stdin", "stdout", "stderr")}
+    texts["env"] = "\n".join(fields.get("env", {}).values())
+    used = {label: names_in(text) for label, text in texts.items()}
+    wrong = [
+        (label, unknown("placeholder", name, (*values, *BUILT_IN)) + f"; {{{{{name}}}}} stands for {{{name}}} itself")
+        for label, names in used.items()
+        for name in sorted(names - values.keys() - set(BUILT_IN))
+    ]
+    if "text" in fields:
+        unused = [name for name in values if not any(name in names for names in used.values())]
+        wrong += [(name, f"parameter {name!r} is not used: no {{{name}}} in the command") for name in unused]
+    wrong += [
+        (name, f"parameter {name!r} has the name of a placeholder of ours") for name in values if name in BUILT_IN
+    ]
+    return wrong
+
+
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """Say that a name is unknown, and which was meant."""
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+    return f"there is no {what} {name!r}; {hint}"
+
+
+def text_of(value: Any) -> str:
+    """A value as the text of a command has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value)

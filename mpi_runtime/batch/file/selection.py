@@ -1,0 +1,76 @@
+"""Chooses the commands of a run: all that are not done, or those that the user has named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.parse import Group
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What a run is about."""
+
+    again: frozenset[str] = frozenset()
+    """Commands that are run although they are done. Only for membership."""
+    only: frozenset[str] | None = None
+    """The only commands that are run; None: all. Only for membership."""
+
+
+def select(
+    groups: Sequence[Group], failed: Collection[str], only: Sequence[str], begin: Sequence[str], is_retry: bool
+) -> tuple[Selection, list[str]]:
+    """Find out which commands the options of a command line mean.
+
+    Args:
+        groups: of the batch.
+        failed: commands that have failed the last time.
+        only: names of commands and arrays that are run alone, done or not.
+        begin: names of those that are run again with all that comes after them.
+        is_retry: whether only failed commands are run, and what comes after them.
+
+    Returns:
+        The selection, and what is wrong with the names.
+    """
+    members = {group.name: [command.name for command in group.commands] for group in groups}
+    members |= {command.name: [command.name] for group in groups for command in group.commands}
+    wrong = [unknown("command or array", name, [*members][:1000]) for name in (*only, *begin) if name not in members]
+    if wrong:
+        return Selection(), wrong
+    again: set[str] = set()
+    alone: set[str] | None = None
+    if only:
+        alone = {name for one in only for name in members[one]}
+        again |= alone
+    if begin:
+        from_there = _with_followers(groups, {name for one in begin for name in members[one]})
+        again |= from_there
+        alone = alone | from_there if alone is not None else None
+    if is_retry:
+        alone = (alone or set()) | _with_followers(groups, {name for name in failed if name in members})
+    return Selection(frozenset(again), frozenset(alone) if alone is not None else None), []
+
+
+def _with_followers(groups: Sequence[Group], names: set[str]) -> set[str]:
+    """These commands and all that come after them."""
+    arrays: Mapping[str, Group] = {group.name: group for group in groups if group.is_array}
+    array_of = {command.name: name for name, group in arrays.items() for command in group.commands}
+    followers: dict[str, list[Group]] = {}
+    for group in groups:
+        for name in group.after:
+            followers.setdefault(name, []).append(group)
+    found = set(names)
+    left = [*names]
+    looked_at: set[str] = set()
+    while left:
+        name = left.pop()
+        for one in (name, array_of.get(name, name)):
+            if one in looked_at:
+                continue
+            looked_at.add(one)
+            new = [command.name for group in followers.get(one, ()) for command in group.commands]
+            left += [name for name in new if name not in found]
+            found.update(new)
+    return found

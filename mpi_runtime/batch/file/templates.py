@@ -1,0 +1,45 @@
+"""Placeholders in commands: `{seed}` is a parameter, `{workdir}` gets its value at the start.
+
+`{{seed}}` is `{seed}` as it is. What a shell writes with braces is left alone: `${HOME}`, `{a,b}`, `{ ls; }`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+
+BUILT_IN = ("workdir", "gpu", "cpus", "attempt", "host")
+"""Placeholders that every command may have: its scratch directory, its GPUs, its number of CPUs, the number of the
+attempt (from 1), and the name of the host."""
+_PLACEHOLDER = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
+
+
+def names_in(text: str) -> set[str]:
+    """The names of the placeholders of a text."""
+    return {found[2] for found in _PLACEHOLDER.finditer(text) if found[2]} if "{" in text else set()
+
+
+def fill(text: str, values: Mapping[str, str], quote: Callable[[str], str] = shlex.quote) -> str:
+    """Put values in the place of their placeholders; a placeholder without a value stays as it is.
+
+    Args:
+        text: with placeholders.
+        values: by name.
+        quote: what is done to each value; by default a shell reads it as one word.
+    """
+    if "{" not in text:
+        return text
+
+    def replaced(found: re.Match[str]) -> str:
+        name = found[2]
+        if not name:
+            return f"{{{found[1]}}}"
+        return quote(values[name]) if name in values else found[0]
+
+    return _PLACEHOLDER.sub(replaced, text)
+
+
+def plain(value: str) -> str:
+    """A value as it is, for what no shell reads: names, paths, variables."""
+    return value

@@ -1,0 +1,8 @@
+"""The history of a batch and its results. No module here starts anything.
+
+- `past.py`: the journal of a batch: commands, starts, ends; which commands are done
+- `results.py`: the result of a command, and the error of a failed one
+- `outputs.py`: the output files of commands, and one archive for many small ones
+- `graph.py`: the order of commands: which may start, and which are skipped after a failure
+- `paths.py`: the longest chain behind each command, so that long chains start first
+"""

@@ -1,0 +1,204 @@
+"""The order of a batch: which commands may start, and which are skipped after a failed one.
+
+A name stands for a command or for all commands of an array. Arrays are nodes of the graph themselves, so that a
+thousand commands after a thousand others are two thousand arrows and not a million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.model import CONTINUE, STOP, Command, unknown
+from mpi_runtime.batch.file.parse import Group
+
+WAITING, STARTED, DONE, FAILED, SKIPPED = "waiting", "started", "done", "failed", "skipped"
+
+NAMES_MAX = 1000
+"""Among how many names one is looked for that may be meant."""
+
+
+class Graph:
+    """The commands of a batch with their states. It starts nothing itself."""
+
+    def __init__(self, settled: Callable[[str, list[str]], None] | None = None) -> None:
+        """Make one without commands.
+
+        Args:
+            settled: is told of each array that has ended, with its members, before anything that comes after it.
+        """
+        self._settled = settled
+        self._members: dict[str, list[str]] = {}
+        self.commands: dict[str, Command] = {}
+        self.states: dict[str, str] = {}
+        self.counts = dict.fromkeys((WAITING, STARTED, DONE, FAILED, SKIPPED), 0)
+        self.is_stopped = False
+        self._ready: list[Command] = []
+        self._waits_for: dict[str, int] = {}
+        """How many names a command, or members an array, waits for."""
+        self._followers: dict[str, list[str]] = {}
+        """The commands that wait for a name, and the array that a command is of."""
+        self._known: dict[str, str] = {}
+        """Each name that is ended or not, with "" while it is not: `DONE`, `FAILED` or `SKIPPED`."""
+        self._is_broken: set[str] = set()
+        """What is skipped when all that it waits for has ended, and arrays with such members."""
+
+    def add(self, groups: Iterable[Group]) -> None:
+        """Add commands. The names that they come after are known, or are added with them."""
+        groups = list(groups)
+        for group in groups:
+            for command in group.commands:
+                self.commands[command.name] = command
+                self.states[command.name] = WAITING
+                self._known[command.name] = ""
+                self._followers[command.name] = [group.name] if group.is_array else []
+            if group.is_array:
+                self._known[group.name] = "" if group.commands else DONE
+                self._waits_for[group.name] = len(group.commands)
+                self._members[group.name] = [command.name for command in group.commands]
+                self._followers[group.name] = []
+            self.counts[WAITING] += len(group.commands)
+        for group in groups:
+            open_names = [name for name in group.after if not self._known[name]]
+            is_broken = any(self._known[name] in (FAILED, SKIPPED) for name in group.after)
+            for command in group.commands:
+                self._waits_for[command.name] = len(open_names)
+                for name in open_names:
+                    self._followers[name].append(command.name)
+                if is_broken:
+                    self._is_broken.add(command.name)
+                if not open_names:
+                    for name, outcome in self._settle(command.name):
+                        self._ended(name, outcome)
+        if self.is_stopped:
+            self.stop()
+
+    def take_ready(self) -> list[Command]:
+        """The commands that may start and were not taken yet; they are started now."""
+        taken, self._ready = self._ready, []
+        taken = [command for command in taken if self.states[command.name] == WAITING]
+        for command in taken:
+            self._move(command.name, STARTED)
+        return taken
+
+    def end(self, name: str, is_success: bool) -> None:
+        """A command that was started has ended."""
+        policy = self.commands[name].on_failure
+        self._move(name, DONE if is_success else FAILED)
+        if not is_success and policy == STOP:
+            self.stop()
+        self._ended(name, DONE if is_success or policy == CONTINUE else FAILED)
+
+    def cancelled(self, name: str) -> None:
+        """A command that was started was cancelled: it counts as skipped."""
+        self._move(name, SKIPPED)
+        self._ended(name, SKIPPED)
+
+    def stop(self) -> None:
+        """Start nothing more."""
+        self.is_stopped = True
+        for name, state in self.states.items():
+            if state == WAITING:
+                self._move(name, SKIPPED)
+
+    def is_over(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return not self.counts[WAITING] and not self.counts[STARTED]
+
+    def names(self) -> list[str]:
+        """All commands and arrays."""
+        return [*self._known]
+
+    def knows(self, name: str) -> bool:
+        """Whether a name stands for a command or an array."""
+        return name in self._known
+
+    def _move(self, name: str, state: str) -> None:
+        self.counts[self.states[name]] -= 1
+        self.states[name] = state
+        self.counts[state] += 1
+
+    def _ended(self, name: str, outcome: str) -> None:
+        """Tell what follows, and what follows that, without recursion: chains may be long."""
+        ended = [(name, outcome)]
+        while ended:
+            name, outcome = ended.pop()
+            self._known[name] = outcome
+            for follower in self._followers.pop(name):
+                self._waits_for[follower] -= 1
+                if outcome != DONE:
+                    self._is_broken.add(follower)
+                if not self._waits_for[follower]:
+                    ended += self._settle(follower)
+
+    def _settle(self, name: str) -> list[tuple[str, str]]:
+        """All that a name waited for has ended: it is ready, or it has ended too."""
+        is_broken = name in self._is_broken
+        if name not in self.commands:
+            if self._settled is not None:
+                self._settled(name, self._members[name])
+            return [(name, FAILED if is_broken else DONE)]
+        if self.states[name] != WAITING:
+            return []
+        if self.is_stopped or is_broken:
+            self._move(name, SKIPPED)
+            return [(name, SKIPPED)]
+        self._ready.append(self.commands[name])
+        return []
+
+
+def wrong_names(groups: Sequence[Group], graph: Graph | None = None) -> list[Problem]:
+    """Names that are given twice, names that nothing has, and cycles.
+
+    Args:
+        groups: that are to be added.
+        graph: what there is already.
+    """
+    problems: list[Problem] = []
+    owners: dict[str, int] = {}
+    for number, group in enumerate(groups):
+        for name in dict.fromkeys([group.name, *(command.name for command in group.commands)]):
+            if name in owners or (graph is not None and graph.knows(name)):
+                problems.append(Problem(*group.place, f"there are two of the name {name!r}"))
+                break
+            owners[name] = number
+    known = [*owners, *(graph.names() if graph is not None else ())][:NAMES_MAX]
+    wrong_arrays = {group.name for group in groups if group.is_wrong and group.is_array}
+    for group in groups:
+        problems += [
+            Problem(*group.after_place, unknown("command or array", name, known))
+            for name in group.after
+            if name not in owners and (graph is None or not graph.knows(name))
+            if name.rpartition(".")[0] not in wrong_arrays
+        ]
+    return problems + _cycles(groups, owners)
+
+
+def _cycles(groups: Sequence[Group], owners: dict[str, int]) -> list[Problem]:
+    """A problem for each cycle that is left when all that can run has run."""
+    before = [{owners[name] for name in group.after if name in owners} for group in groups]
+    followers: list[list[int]] = [[] for _ in groups]
+    for number, numbers in enumerate(before):
+        for one in numbers:
+            followers[one].append(number)
+    missing = [len(numbers) for numbers in before]
+    free = [number for number, count in enumerate(missing) if not count]
+    left = set(range(len(groups)))
+    while free:
+        number = free.pop()
+        left.discard(number)
+        for one in followers[number]:
+            missing[one] -= 1
+            if not missing[one]:
+                free.append(one)
+    problems = []
+    while left:
+        path = [min(left)]  # each that is left waits for another that is left, until one comes again
+        while (following := min(before[path[-1]] & left, default=-1)) not in (*path, -1):
+            path.append(following)
+        if following >= 0:
+            cycle = path[path.index(following) :]
+            names = " after ".join(groups[number].name for number in [*cycle, cycle[0]])
+            problems.append(Problem(*groups[min(cycle)].after_place, f"a cycle: {names}"))
+        left -= set(path)
+    return problems

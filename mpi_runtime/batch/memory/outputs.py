@@ -1,0 +1,132 @@
+"""The output of commands: a file for each, or one archive, with each output's place in the journal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.templates import fill, plain
+from mpi_runtime.batch.memory.results import CommandResult
+
+ARCHIVE = "output.archive"
+"""The file of all outputs, in the directory of the batch. It has their bytes one after the other, and nothing else."""
+_BLOCK_BYTES = 1 << 20
+_ROOM_BYTES_MIN = 1 << 20
+Place = tuple[int, int]
+"""Where an output begins in the archive, and how many bytes it has."""
+
+
+class Archive:
+    """Takes the outputs of commands that have ended."""
+
+    def __init__(self, directory: str) -> None:
+        """Open it, or begin one.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._file = open(Path(directory, ARCHIVE), "ab", buffering=0)  # noqa: SIM115  (closed by `close`)
+
+    def take(self, path: str) -> Place | None:
+        """Append a file. It is to be removed when the journal has the place; None: there is no such file.
+
+        Raises:
+            OSError: it cannot be written, as when the disk is full.
+        """
+        try:
+            source = open(path, "rb")  # noqa: SIM115  (closed below)
+        except OSError:
+            return None
+        begin = self._file.seek(0, os.SEEK_END)
+        with source:
+            while block := source.read(_BLOCK_BYTES):
+                rest = memoryview(block)
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+        return begin, self._file.tell() - begin
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class SharedFiles:
+    """The files that several commands name as their output: these are appended to, where others are begun anew."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        """How many commands name a file."""
+
+    def add(self, commands: Iterable[Command]) -> None:
+        """Take commands into account. Of several that come later one by one, the first began its file anew."""
+        for command in commands:
+            self._counts.update({*_files_of(command).values()})
+
+    def marked(self, command: Command) -> Command:
+        """A command that knows whether others write to its files."""
+        shared = tuple(stream for stream, path in _files_of(command).items() if self._counts[path] > 1)
+        return msgspec.structs.replace(command, appends=shared) if shared else command
+
+
+def _files_of(command: Command) -> dict[str, str]:
+    """The files that a command names, as far as they are known before it runs, by "stdout" and "stderr"."""
+    named = {"stdout": command.stdout, "stderr": command.stderr}
+    return {stream: fill(path, command.values, plain) for stream, path in named.items() if path}
+
+
+def open_output(directory: str, result: CommandResult, place: Place | None) -> Iterator[bytes]:
+    """The output of a command, block by block.
+
+    Args:
+        directory: of the batch.
+        result: of the command.
+        place: where it is in the archive; None: it has a file of its own.
+
+    Raises:
+        OSError: it is not there.
+    """
+    with open(Path(directory, ARCHIVE) if place is not None else result.stdout, "rb") as file:
+        begin, left = place or (0, os.fstat(file.fileno()).st_size)
+        file.seek(begin)
+        yield from _blocks(file, left)
+
+
+def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
+    while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+        left -= len(block)
+        yield block
+
+
+def is_full(directory: str) -> bool:
+    """Whether the disk of a directory has no room for outputs: less than 1 MiB."""
+    return shutil.disk_usage(directory).free < _ROOM_BYTES_MIN
+
+
+def tail(
+    directory: str, result: CommandResult, place: Place | None = None, lines: int = 10, bytes_max: int = 4096
+) -> list[str]:
+    """The last lines of the output of a command; nothing if it is not there."""
+    with contextlib.suppress(OSError):
+        if place is not None:
+            begin, size = place
+            return _last(Path(directory, ARCHIVE), begin, begin + size, lines, bytes_max)
+        found = []
+        for path in dict.fromkeys(one for one in (result.stdout, result.stderr) if one):
+            found += _last(Path(path), 0, os.stat(path).st_size, lines, bytes_max)
+        return found
+    return []
+
+
+def _last(path: Path, begin: int, end: int, lines: int, bytes_max: int) -> list[str]:
+    with open(path, "rb") as file:
+        begin = max(begin, end - bytes_max)
+        file.seek(begin)
+        return file.read(end - begin).decode(errors="replace").splitlines()[-lines:]

@@ -1,0 +1,87 @@
+"""Durations of commands and of the longest chain behind each, so that long chains start first.
+
+What counts is the `time_limit` of a command, else how long commands of its array took, else the mean of what is known;
+where nothing is known each command counts as a second, so that the number of steps decides. Arrays are looked at as a
+whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mpi_runtime.batch.file.parse import Group
+
+_NOTHING_KNOWN_S = 1.0
+
+
+class Paths:
+    """The lengths of chains in a batch."""
+
+    def __init__(self) -> None:
+        """Make one without commands."""
+        self._groups: dict[str, Group] = {}
+        self._owners: dict[str, str] = {}
+        """The group of each command."""
+        self._measured: dict[str, tuple[int, float]] = {}
+        """Of each group: how many of its commands were measured, and their sum in seconds."""
+        self._paths: dict[str, float] = {}
+        self._look_again_at = 0
+        """Paths are found anew when so many groups have been measured: each time twice as many."""
+
+    def add(self, groups: Iterable[Group]) -> None:
+        """Take more commands into account."""
+        for group in groups:
+            self._groups[group.name] = group
+            for command in group.commands:
+                self._owners[command.name] = group.name
+        self._look_again_at = 0
+
+    def measured(self, name: str, seconds: float) -> None:
+        """A command took this long."""
+        owner = self._owners.get(name)
+        if owner is not None:
+            count, known_s = self._measured.get(owner, (0, 0.0))
+            self._measured[owner] = count + 1, known_s + seconds
+
+    def path_us(self, name: str) -> int:
+        """How long a command and the longest chain after it take, in microseconds, rounded down to a power of two.
+
+        Rounded, because calls with other paths wait in other queues of the scheduler.
+        """
+        if len(self._measured) >= self._look_again_at:
+            self._look_again_at = 2 * len(self._measured) + 1
+            self._find()
+        path_us = int(self._paths.get(self._owners.get(name, ""), 0.0) * 1e6)
+        return 1 << path_us.bit_length() - 1 if path_us else 0
+
+    def duration_s(self, name: str) -> float | None:
+        """How long the commands of a group take, as far as is known; None: it is not."""
+        group = self._groups[name]
+        if group.commands and group.commands[0].time_limit is not None:
+            return group.commands[0].time_limit
+        count, seconds = self._measured.get(name, (0, 0.0))
+        return seconds / count if count else None
+
+    def _find(self) -> None:
+        durations = {name: self.duration_s(name) for name in self._groups}
+        known = [one for one in durations.values() if one is not None]
+        default_s = sum(known) / len(known) if known else _NOTHING_KNOWN_S
+        before: dict[str, list[str]] = {}
+        followers = dict.fromkeys(self._groups, 0)
+        for name, group in self._groups.items():
+            names = [self._owners.get(one, one) for one in group.after]
+            before[name] = [one for one in dict.fromkeys(names) if one in self._groups]
+            for one in before[name]:
+                followers[one] += 1
+        self._paths = {}
+        longest = dict.fromkeys(self._groups, 0.0)
+        last = [name for name, count in followers.items() if not count]
+        while last:
+            name = last.pop()
+            own_s = durations[name]
+            path_s = self._paths[name] = longest[name] + (default_s if own_s is None else own_s)
+            for one in before[name]:
+                longest[one] = max(longest[one], path_s)
+                followers[one] -= 1
+                if not followers[one]:
+                    last.append(one)

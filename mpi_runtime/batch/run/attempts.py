@@ -1,0 +1,157 @@
+"""The task of a command: it runs the program, and again where the command asks for that."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+import mpi_runtime
+from mpi_runtime.batch.file.model import SKIP, Command, text_of
+from mpi_runtime.batch.file.templates import fill, names_in, plain
+from mpi_runtime.batch.memory.results import CommandError, CommandResult
+from mpi_runtime.batch.run.program import Program, claimed_cpus, run_program
+from mpi_runtime.client import current
+from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
+from mpi_runtime.executor import scratch
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
+
+
+def run_command(data: bytes, directory: str, raises: bool, names: str, *values: Any) -> CommandResult | bytes:
+    """The body of the task: run a command, and again where it asks for that.
+
+    Args:
+        data: the command in msgpack: plain values are serialised in a tenth of the time of others.
+        directory: of its output.
+        raises: whether it is of a program: then the result is an object, else it is in msgpack too.
+        names: the parameters whose values are not in the command, with commas between.
+        values: these, and what else it has waited for.
+    """
+    made = msgspec.msgpack.decode(data, type=Command)
+    texts = {name: text_of(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
+    if texts or not made.name:
+        name = made.name or f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
+        made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})
+    with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
+        call = current.client().scopes.current().call
+        attempt = first = 1 + (call.attempt if call is not None else 0)  # it may have been lost before
+        while True:
+            result = _attempt(made, directory, attempt, cpus, not raises)
+            if result.is_success or attempt - first >= made.retries or not _is_retried(made, result):
+                break
+            time.sleep(made.retry_delay)
+            attempt += 1
+    if not raises:
+        return msgspec.msgpack.encode(result)
+    if not result.is_success and made.on_failure == SKIP:
+        raise CommandError(result)
+    return result
+
+
+def _is_retried(made: Command, result: CommandResult) -> bool:
+    """Whether this end is one after which a command is run again; never if its time was over."""
+    if result.problem:
+        return False
+    code = result.exit_code if result.exit_code is not None else -(result.signal or 0)
+    return not made.retry_codes or code in made.retry_codes
+
+
+def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...], is_alone: bool) -> CommandResult:
+    host = socket.gethostname()
+    gpu_ids = tuple(mpi_runtime.get_gpu_ids())
+    values = {
+        **made.values,
+        "gpu": ",".join(map(str, gpu_ids)),
+        "cpus": f"{made.num_cpus:g}",
+        "attempt": str(attempt),
+        "host": host,
+    }
+    with _workdir(made) as workdir:
+        values["workdir"] = workdir
+        stdout = fill(made.stdout, values, plain) or os.path.join(directory, f"{made.name}.out")
+        program = Program(
+            text=fill(made.text, values),
+            env=_environment(made, values, is_alone),
+            cwd=fill(made.cwd, values, plain),
+            stdin=fill(made.stdin, values, plain),
+            stdout=stdout,
+            stderr=fill(made.stderr, values, plain) or stdout,
+            time_limit=made.time_limit,
+            grace=made.grace,
+            cpus=cpus,
+            is_own=not made.stdout,
+            appends=("stdout" in made.appends, "stderr" in made.appends),
+            memory=made.memory,
+            output_limit=made.output_limit,
+        )
+        ending = run_program(program)
+        is_success = not ending.problem and ending.exit_code in made.success_codes
+        kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""
+    return CommandResult(
+        name=made.name,
+        command=program.text,
+        is_success=is_success,
+        attempts=attempt,
+        host=host,
+        cpus=cpus,
+        gpu_ids=gpu_ids,
+        stdout=os.path.abspath(program.stdout),
+        stderr=os.path.abspath(program.stderr),
+        workdir=kept,
+        **msgspec.structs.asdict(ending),
+    )
+
+
+def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> dict[str, str]:
+    """The environment of a command: this executor's, which has its GPUs and nothing of the launcher.
+
+    Where no code of users runs beside commands (`is_alone`), nothing changes it.
+    """
+    cpus = str(max(1, int(made.num_cpus)))
+    base = _unchanged_environment(cpus) if is_alone else _environment_with(cpus)
+    return {**base, **{name: fill(text, values, plain) for name, text in made.env.items()}} if made.env else base
+
+
+def _environment_with(cpus: str) -> dict[str, str]:
+    """The environment of this process; a job of ours that the command starts has the CPUs of the command."""
+    own = {**dict.fromkeys((*_THREADS, NUM_CPUS), cpus), RESOURCES: "", COMMAND_OF: str(os.getpid())}
+    return {**environment(), **own}
+
+
+_unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)
+
+
+@contextlib.contextmanager
+def _workdir(made: Command) -> Iterator[str]:
+    """A scratch directory for one attempt, if a text of the command names it; it is removed however this ends."""
+    texts = (made.text, made.cwd, made.stdin, made.stdout, made.stderr, *made.env.values())
+    if not any("workdir" in names_in(text) for text in texts):
+        yield ""
+        return
+    own = f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
+    directory = scratch.directory_of(scratch_directory(), own, socket.gethostname())
+    lock = scratch.enter(directory)
+    try:
+        path = os.path.join(directory, "workdir")
+        os.mkdir(path, 0o700)
+        yield path
+    finally:
+        scratch.leave(directory, lock)
+
+
+def _kept(made: Command, workdir: str, directory: str) -> str:
+    """Move the scratch directory of a failed command beside its output; the path."""
+    target = os.path.abspath(os.path.join(directory, f"{made.name}.workdir"))
+    shutil.rmtree(target, ignore_errors=True)
+    os.makedirs(directory, exist_ok=True)
+    shutil.move(workdir, target)
+    return target

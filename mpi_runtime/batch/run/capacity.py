@@ -1,0 +1,54 @@
+"""Finds the commands that no node of the job can ever run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import mpi_runtime
+from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.memory.past import Capacity
+from mpi_runtime.config import RESERVED_RESOURCES
+
+
+def node_resources() -> list[dict[str, float]]:
+    """What each node of the job has in all."""
+    return [dict(node["Resources"]) for node in mpi_runtime.nodes() if node["Alive"]]
+
+
+def capacities() -> list[Capacity]:
+    """The nodes of the job that run commands."""
+    found = []
+    for node in mpi_runtime.nodes():
+        has = node["Resources"]
+        if node["Alive"] and has.get("CPU", 0) + has.get("GPU", 0) > 0:
+            cpus, gpus, memory = (has.get(name, 0.0) for name in ("CPU", "GPU", "memory"))
+            custom = {name: has[name] for name in has if name not in RESERVED_RESOURCES}
+            found.append(Capacity(node["NodeManagerHostname"], cpus, gpus, memory, custom))
+    return found
+
+
+def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]]) -> list[Problem]:
+    """A problem for each group that no node can ever run; the commands of a group ask for the same."""
+    reasons = [(group, cannot_run(group.commands[0], nodes)) for group in groups if group.commands]
+    return [Problem(*group.place, f"{group.name}: {reason}") for group, reason in reasons if reason]
+
+
+def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
+    """Why no node can ever run a command, or nothing.
+
+    Args:
+        command: with its request.
+        nodes: what each node has in all: amounts of "CPU", "GPU", "memory" and custom resources.
+    """
+    own = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory)}
+    request = {**own, **command.resources}
+    if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
+        return ""
+    asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
+    for name, amount in request.items():
+        most = max((node.get(name, 0) for node in nodes), default=0)
+        if amount > most:
+            return f"can never run: it needs {asked}, and no node has more than {name} {most:g}"
+    return f"can never run: it needs {asked}, and no one node has all of it"

@@ -1,0 +1,388 @@
+"""The loop of a batch: submits ready commands, handles ends, and reads commands that arrive meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TextIO
+
+import msgspec
+
+import mpi_runtime
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.file.selection import Selection
+from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
+from mpi_runtime.batch.memory.outputs import Archive, SharedFiles, is_full, tail
+from mpi_runtime.batch.memory.past import BatchJournal, Planned
+from mpi_runtime.batch.memory.paths import Paths
+from mpi_runtime.batch.memory.results import CommandResult, shortened
+from mpi_runtime.batch.run.capacity import capacities, node_resources
+from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
+from mpi_runtime.batch.run.submission import submit
+from mpi_runtime.batch.show.live import Live
+from mpi_runtime.batch.show.overview import duration, in_lines, overview
+from mpi_runtime.client import current
+from mpi_runtime.client.refs import ObjectRef, future_of
+from mpi_runtime.errors import TaskCancelledError
+from mpi_runtime.util.streams import together
+
+PROGRESS_S = 10.0
+TURN_S = 0.5
+"""How often the journal is looked after while nothing happens."""
+LOOK_S = 2.0
+"""How often the scheduler is asked where commands run, so that `status` can tell."""
+FAILURES_SHOWN = 10
+SUBMITTED_MAX = 1000
+"""How many commands are submitted before what has happened meanwhile is looked at: in 0.1 s or so."""
+TIME_IS_OVER = 75
+"""The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
+_results = msgspec.msgpack.Decoder(CommandResult)
+_ENDED, _INTERRUPTED, _LATE = "ended", "interrupted", "late"
+
+
+class BatchRun:
+    """One batch while it runs."""
+
+    def __init__(
+        self,
+        directory: str,
+        say: Callable[[str], None],
+        journal: BatchJournal,
+        selection: Selection | None = None,
+        is_packed: bool = False,
+        live: Live | None = None,
+        failures_max: int | None = None,
+    ) -> None:
+        """Make one that has no commands yet.
+
+        Args:
+            directory: of the output.
+            say: shows a line.
+            journal: what earlier runs have done, and where this one is recorded.
+            selection: which commands this run is about.
+            is_packed: whether outputs are kept in one file.
+            live: shows how it is all the time; None: a line now and then does.
+            failures_max: after how many failed commands one more stops it; None: it goes on.
+        """
+        self.graph = Graph(journal.settled_array)
+        self.failures: list[CommandResult] = []
+        self.refused = 0
+        """Lines of a stream that were wrong."""
+        self.done_before = self.left_out = 0
+        """Commands that an earlier run has done, and those that this one is not about."""
+        self.is_interrupted = self.is_late = False
+        """Whether Ctrl-C has ended it, or the end of the job's time."""
+        self.is_hopeless = False
+        """Whether another job of the same length could start nothing of what is left."""
+        self._start_s = time.time()
+        self._directory = directory
+        self._say = say
+        self._journal = journal
+        self._live = live
+        self._failures_max = failures_max
+        self._archive = Archive(directory) if is_packed else None
+        self._to_remove: list[str] = []
+        """Outputs that are in the archive, which the journal has yet to say."""
+        self._selection = selection or Selection()
+        self._events: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
+        self._ready: deque[Command] = deque()
+        """Taken from the graph, and not submitted yet."""
+        self._has_told_before = False
+        self._running: dict[str, tuple[ObjectRef[Any], bytes]] = {}
+        """What runs or is about to, with its key."""
+        self._names: dict[bytes, str] = {}
+        """Of these, by the ids of their calls."""
+        self._begin_s = self._said_s = time.monotonic()
+        self._looked_s = self._begin_s - LOOK_S + TURN_S
+        self._cpu_time = 0.0
+        self._stream: Stream | None = None
+        self._paths = Paths()
+        self._shared = SharedFiles()
+
+    def run(
+        self, groups: Sequence[Group], stream: TextIO | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> int:
+        """Run all commands to their end.
+
+        Args:
+            groups: that are known to be right.
+            stream: of further ones as JSON lines, read while it grows.
+            defaults: options of these.
+
+        Returns:
+            The exit code: 0 if all commands have succeeded, 130 after Ctrl-C, TIME_IS_OVER if something is left because
+            the job's time ends, else 1.
+
+        Raises:
+            OSError: the journal cannot be written.
+        """
+        self._journal.plan([_planned(group) for group in groups], capacities())
+        self._add(groups)
+        if stream is not None:
+            self._stream = Stream(self._events, defaults or {}, node_resources())
+            threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
+        with self._ctrl_c_heard():
+            self._submit_ready()
+            while not self._is_over():
+                self._look()
+                self._turn()
+                self._handle_events()
+                self._submit_ready()
+        self._turn()
+        self._report()
+        if self.is_interrupted:
+            return 130
+        if self.is_late and self.graph.counts[SKIPPED]:
+            return TIME_IS_OVER
+        return int(bool(self.graph.counts[FAILED] or self.graph.counts[SKIPPED] or self.refused))
+
+    def _add(self, groups: Sequence[Group]) -> None:
+        self.graph.add(groups)
+        self._paths.add(groups)
+        self._shared.add(command for group in groups for command in group.commands)
+        for group in groups:
+            for command in group.commands:
+                known = self._journal.history.ends.get(command.name)
+                if known is not None and known.result.is_success:
+                    self._paths.measured(command.name, known.result.end - known.result.start)
+
+    def end_in_time(self) -> None:
+        """Start nothing more, and end what runs: the job's time is nearly over. Any thread may call this."""
+        self._events.put((_LATE, None, None))
+
+    @contextlib.contextmanager
+    def _ctrl_c_heard(self) -> Iterator[None]:
+        """Make the first Ctrl-C an event like others; the second raises as ever."""
+        before = signal.getsignal(signal.SIGINT)
+
+        def interrupted(number: int, frame: object) -> None:
+            signal.signal(signal.SIGINT, before)
+            self._events.put((_INTERRUPTED, None, None))
+
+        signal.signal(signal.SIGINT, interrupted)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _is_over(self) -> bool:
+        is_open = self._stream is not None and not self.graph.is_stopped
+        return not is_open and self.graph.is_over()
+
+    def _submit_ready(self) -> None:
+        """Submit what may start and is not done, in few messages; what is done makes others ready.
+
+        Not all of a long list at once: what has ended meanwhile is to be written down, and Ctrl-C to be heard.
+        """
+        with together():
+            for _ in range(SUBMITTED_MAX):
+                if not self._ready:
+                    self._ready.extend(self.graph.take_ready())
+                if not self._ready:
+                    break
+                self._submit_unless_done(self._ready.popleft())
+        if self.done_before and not self._ready and not self._has_told_before:
+            self._has_told_before = True
+            self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
+
+    def _submit_unless_done(self, command: Command) -> None:
+        key, after = self._journal.key_of(command)
+        known = self._journal.known_end(command, key, after)
+        is_done = known is not None and known.result.is_success
+        if known is not None and is_done and command.name not in self._selection.again:
+            self.done_before += 1
+            self._journal.settled(command.name, key, known.number)
+            self.graph.end(command.name, True)
+        elif self._selection.only is not None and command.name not in self._selection.only:
+            self.left_out += 1
+            self._journal.settled(command.name, key, known.number if known is not None else after)
+            self.graph.end(command.name, True)
+        else:
+            self._submit(command, key)
+
+    def _submit(self, command: Command, key: bytes) -> None:
+        self._journal.began(command)
+        ref = submit(self._shared.marked(command), self._directory, False, path_us=self._paths.path_us(command.name))
+        self._running[command.name] = ref, key
+        self._names[ref.binary()] = command.name
+        future_of(ref, partial(self._heard, command.name))
+
+    def _heard(self, name: str, future: Any) -> None:
+        """A command has ended; called by another thread."""
+        self._events.put((_ENDED, name, future))
+
+    def _handle_events(self) -> None:
+        """Wait for something to happen, and take all that has happened."""
+        with contextlib.suppress(queue.Empty):
+            self._handle(*self._events.get(timeout=0 if self._ready else TURN_S))
+            while True:
+                self._handle(*self._events.get_nowait())
+        if self._live is not None:
+            self._live.show(self._shown)
+        elif time.monotonic() - self._said_s >= PROGRESS_S:
+            self._said_s = time.monotonic()
+            self._say(self._progress())
+
+    def _look(self) -> None:
+        """Have the journal say where commands run: when they are handed over nobody knows."""
+        if time.monotonic() - self._looked_s < LOOK_S or not self._running:
+            return
+        self._looked_s = time.monotonic()
+        running = current.client().questions.query("running")
+        for id, host, for_us in running:
+            if id in self._names:
+                self._journal.placed(self._names[id], host, time.time() - for_us / 1e6)
+        if not running and self._stream is None and not self.is_late:
+            self._end_if_nothing_can_start()
+
+    def _end_if_nothing_can_start(self) -> None:
+        """End the batch if all that is left takes longer than what is left of the job's time, and nothing runs."""
+        found = current.client().questions.query("late")
+        if sum(count for _, count, _ in found["calls"]) < len(self._running):
+            return
+        name, _, least_us = min(found["calls"], key=lambda one: one[2])
+        end_s = found["end_us"] / 1e6
+        self.is_late = True
+        self.is_hopeless = least_us / 1e6 > end_s - self._start_s
+        later = "the same line continues later"
+        if self.is_hopeless:
+            whole = duration(end_s - self._start_s)
+            later = f"that was {whole} when this run began: have a longer job, or shorter limits"
+        self._say(
+            f"nothing that is left can end before the job does: {name} may take {duration(least_us / 1e6)}, and "
+            f"{duration(end_s - time.time())} are left; {later}"
+        )
+        self._stop()
+
+    def _shown(self) -> list[str]:
+        now = time.time()
+        found = overview(self._journal.history, now, True)
+        return in_lines(os.path.basename(self._directory), found, "this process", now)
+
+    def _handle(self, what: str, name: Any, value: Any) -> None:
+        if what == _ENDED:
+            self._end(name, value)
+        elif what == _INTERRUPTED:
+            self.is_interrupted = True
+            self._say("interrupted: ending what runs; Ctrl-C once more ends at once")
+            self._stop()
+        elif what == _LATE:
+            self.is_late = True
+            self._say("SIGTERM or the end of the job's time: ending what runs; the same line continues later")
+            self._stop()
+        elif what == END_OF_LINES:
+            self._stream = None
+        elif self._stream is not None:
+            group, problems = self._stream.group_of(value, name, self.graph)
+            self.refused += bool(problems)
+            for problem in problems:
+                self._say(problem.shown("-"))
+            if group is not None:
+                self._journal.plan([_planned(group)], is_new=False)
+                self._add([group])
+
+    def _end(self, name: str, future: Any) -> None:
+        ref, key = self._running.pop(name)
+        del self._names[ref.binary()]
+        error = future.exception()
+        if isinstance(error, TaskCancelledError):
+            self._journal.history.began.pop(name, None)
+            self.graph.cancelled(name)
+            return
+        command = self.graph.commands[name]
+        result = _lost(command, error) if error is not None else _results.decode(future.result())
+        self._cpu_time += result.cpu_time
+        if result.is_success:
+            self._paths.measured(name, result.end - result.start)
+        self._journal.ended(command, key, result, self._packed(command, result))
+        if not result.is_success:
+            self._turn()
+            self.failures.append(result)
+            self._say(f"failed: {name}: {result.ending()}")
+        was_stopped = self.graph.is_stopped
+        self.graph.end(name, result.is_success)
+        if self.graph.is_stopped and not was_stopped:
+            self._say(f"stopped: {name} failed, and its on_failure is stop")
+            self._stop()
+        elif not was_stopped and self._failures_max is not None and len(self.failures) > self._failures_max:
+            self._say(f"stopped: {len(self.failures)} have failed, which is more than --max-failures")
+            self._stop()
+
+    def _turn(self) -> None:
+        """Have the journal say what has happened; then what it has the place of may go."""
+        self._journal.turn()
+        for path in self._to_remove:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        self._to_remove.clear()
+
+    def _packed(self, command: Command, result: CommandResult) -> tuple[int, int] | None:
+        """Put an output into the archive, if there is one: that of a command that names no file itself."""
+        if self._archive is None or command.stdout or not result.stdout:
+            return None
+        place = self._archive.take(result.stdout)
+        if place is not None:
+            self._to_remove.append(result.stdout)
+        return place
+
+    def _stop(self) -> None:
+        self.graph.stop()
+        while self._ready:
+            self.graph.cancelled(self._ready.popleft().name)
+        for ref, _ in self._running.values():
+            mpi_runtime.cancel(ref)
+
+    def _progress(self) -> str:
+        counts = self.graph.counts
+        parts = [f"{counts[DONE] - self.left_out} of {len(self.graph.commands)} done"]
+        parts += [f"{self.done_before} of them before"] if self.done_before else []
+        words = ((FAILED, "failed"), (SKIPPED, "skipped"), (STARTED, "running or ready"), (WAITING, "waiting"))
+        parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
+        parts += [f"{self.left_out} left out"] if self.left_out else []
+        return f"{', '.join(parts)}; {time.monotonic() - self._begin_s:.0f} s"
+
+    def _report(self) -> None:
+        for result in self.failures[:FAILURES_SHOWN]:
+            for line in self._shown_failure(result):
+                self._say(line)
+        if len(self.failures) > FAILURES_SHOWN:
+            self._say(f"--- and {len(self.failures) - FAILURES_SHOWN} more have failed")
+        if self.failures and is_full(self._directory):
+            self._say(f"--- the disk of {self._directory}/ is full: they may have failed for want of room")
+        refused = f"; lines refused: {self.refused}" if self.refused else ""
+        self._say(f"{self._progress()}, {self._cpu_time:.1f} s of CPU time{refused}; output in {self._directory}/")
+
+    def _shown_failure(self, result: CommandResult) -> list[str]:
+        """A command that has failed, with the last lines of its output."""
+        ended = self._journal.history.ends.get(result.name)
+        place = ended.packed if ended is not None and ended.result is result else None
+        lines = [f"--- {result.name}: {result.ending()}", f"    {shortened(result.command)}"]
+        lines += [f"    {os.path.relpath(result.stdout)}:"] if result.stdout and place is None else []
+        return lines + [f"    | {line}" for line in tail(self._directory, result, place)]
+
+
+def _planned(group: Group) -> Planned:
+    return Planned(group.name, group.commands, group.is_array)
+
+
+def _lost(command: Command, error: BaseException) -> CommandResult:
+    """The result of a command whose process was lost: of its task there is an error only."""
+    now = time.time()
+    return CommandResult(
+        name=command.name,
+        command=command.shown(),
+        exit_code=None,
+        problem=f"{type(error).__name__}: {error}",
+        is_success=False,
+        start=now,
+        end=now,
+        host="",
+    )

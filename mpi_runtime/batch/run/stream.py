@@ -1,0 +1,48 @@
+"""JSON lines on standard input, which become commands of a batch while it runs."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.json import read_json_line
+from mpi_runtime.batch.file.parse import Group, read_entry
+from mpi_runtime.batch.memory.graph import Graph, wrong_names
+from mpi_runtime.batch.run.capacity import infeasible
+
+LINE, END_OF_LINES = "line", "end of lines"
+"""What is heard of a stream."""
+
+
+class Stream:
+    """JSON lines that come in while the batch runs."""
+
+    def __init__(
+        self,
+        events: queue.SimpleQueue[tuple[str, Any, Any]],
+        defaults: Mapping[str, Any],
+        nodes: list[dict[str, float]],
+    ) -> None:
+        """Tell of lines in `events`; `defaults` are options of all, `nodes` what each node has."""
+        self._events = events
+        self._defaults = defaults
+        self._nodes = nodes
+
+    def read(self, stream: TextIO) -> None:
+        """Read to the end, in a thread of its own."""
+        try:
+            for number, line in enumerate(stream, 1):
+                self._events.put((LINE, number, line))
+        finally:
+            self._events.put((END_OF_LINES, None, None))
+
+    def group_of(self, line: str, number: int, graph: Graph) -> tuple[Group | None, list[Problem]]:
+        """The group of a line, which may come after what is known already; or what is wrong with it."""
+        entry, problems = read_json_line(line.rstrip("\n"), number)
+        if entry is None or problems:
+            return None, problems
+        group, problems = read_entry(entry, self._defaults)
+        problems += wrong_names([group], graph) + infeasible([group], self._nodes)
+        return (None if problems else group), problems

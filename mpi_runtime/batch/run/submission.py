@@ -1,0 +1,64 @@
+"""Submits the tasks of commands."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+import mpi_runtime
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.run.attempts import run_command
+from mpi_runtime.client.refs import ObjectRef
+
+GATHER_US = 20_000
+"""How long the result of a command may wait for others to be sent with it, while its process has more to run."""
+LOST_MAX = 3
+"""How often a command is run again whose process or rank was lost. How often if it fails, the command says itself."""
+_RUN: Any = mpi_runtime.remote(max_retries=LOST_MAX)(run_command)
+
+
+def submit(
+    made: Command,
+    directory: str,
+    raises: bool,
+    names: tuple[str, ...] = (),
+    refs: Sequence[ObjectRef[Any]] = (),
+    path_us: int = 0,
+) -> ObjectRef[Any]:
+    """Submit the task of a command. Its value is a `CommandResult`; unless it `raises`, in msgpack.
+
+    Args:
+        made: the command.
+        directory: of its output.
+        raises: whether the task fails with the command.
+        names: the parameters whose values are references.
+        refs: first the values of these, then what else is waited for.
+        path_us: how long it and the longest chain after it take, in microseconds; 0: nothing is known.
+    """
+    name = made.name or "command"
+    if not raises:  # thousands of names would be thousands of functions to the head
+        name = name.rpartition(".")[0] or "command"
+    options = {
+        "name": name,
+        "num_cpus": made.num_cpus,
+        "num_gpus": made.num_gpus,
+        "memory": made.memory or None,
+        "priority": made.priority,
+        "time_limit": None if made.time_limit is None else made.time_limit + made.grace,
+        "journal": None if raises else False,  # a batch has a journal of its own
+        "_account": (made.group, made.group_weight, made.group_limit) if made.group else None,
+        "_path_us": path_us,
+        "_gather_us": 0 if raises else GATHER_US,
+    }
+    call = _call(tuple(made.resources.items()), *options.items())
+    found: ObjectRef[Any] = call.remote(msgspec.msgpack.encode(made), directory, raises, ",".join(names), *refs)
+    return found
+
+
+@functools.lru_cache(maxsize=1000)
+def _call(resources: tuple[tuple[str, float], ...], *options: tuple[str, Any]) -> Any:
+    """The remote function with these options. The head receives each once, with its code."""
+    return _RUN.options(resources=dict(resources), **dict(options))

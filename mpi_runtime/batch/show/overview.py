@@ -1,0 +1,144 @@
+"""The overview of a batch: commands by state, running ones, load, estimated end; its graph in lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.memory.past import Began, Ended, History
+from mpi_runtime.batch.memory.results import shortened
+
+FAILURES_SHOWN = 5
+RUNNING_SHOWN = 10
+AFTER_SHOWN_MAX = 20
+"""How many of the names that a command comes after `--check` shows."""
+
+
+class Overview(msgspec.Struct, kw_only=True):
+    """What there is to see of a batch."""
+
+    total: int
+    done: int
+    failed: list[Ended]
+    running: list[Began]
+    """Handed to the scheduler and not ended: first those that were seen to run, which have a host, the oldest first.
+    Others may wait for room."""
+    waiting: int
+    """Neither started nor ended. What is skipped counts here too."""
+    begin_s: float
+    """When the last run began, in seconds since 1970."""
+    end_s: float
+    """When it last had an end of a command; now, if it still runs."""
+    cpu_use: float
+    gpu_use: float
+    """The parts of the CPUs and GPUs of the last run that commands had; 0 without any."""
+    left_s: float | None = None
+    """How long the rest may take, if everything went on as before; None: nothing is known."""
+
+
+def overview(history: History, now: float, is_running: bool) -> Overview:
+    """Look at a batch.
+
+    Args:
+        history: what all its runs have written.
+        now: seconds since 1970.
+        is_running: whether its last run still goes on.
+    """
+    names = [command.name for command in history.commands()]
+    known = set(names)
+    ends = [ended for name, ended in history.ends.items() if name in known]
+    began = [one for name, one in history.began.items() if name in known]
+    began.sort(key=lambda one: (not one.host, one.time_s))
+    failed = [ended for ended in ends if not ended.result.is_success and ended.result.name not in history.began]
+    done = sum(ended.result.is_success and ended.result.name not in history.began for ended in ends)
+    run = history.runs[-1] if history.runs else None
+    begin_s = run.begin_s if run is not None else now
+    own = [ended for ended in history.all_ends if ended.result.end >= begin_s]
+    end_s = now if is_running else max((ended.result.end for ended in own), default=begin_s)
+    nodes = run.nodes if run is not None else []
+    found = Overview(
+        total=len(names),
+        done=done,
+        failed=failed,
+        running=began if is_running else [],
+        waiting=len(names) - done - len(failed) - (len(began) if is_running else 0),
+        begin_s=begin_s,
+        end_s=end_s,
+        cpu_use=_use([(ended, ended.cpus) for ended in own], sum(node.cpus for node in nodes), end_s - begin_s),
+        gpu_use=_use([(ended, ended.gpus) for ended in own], sum(node.gpus for node in nodes), end_s - begin_s),
+    )
+    missing = found.waiting + len(found.running)
+    if is_running and own and missing:
+        found.left_s = (end_s - begin_s) / len(own) * missing
+    return found
+
+
+def _use(had: Sequence[tuple[Ended, float]], whole: float, time_s: float) -> float:
+    used = sum((ended.result.end - ended.result.start) * amount for ended, amount in had)
+    return min(1.0, used / (whole * time_s)) if whole and time_s > 0 else 0.0
+
+
+def in_lines(name: str, found: Overview, job: str, now: float) -> list[str]:
+    """A batch in lines for people.
+
+    Args:
+        name: of the batch.
+        found: how it is.
+        job: which runs it, in words; empty: none.
+        now: seconds since 1970.
+    """
+    begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
+    lines = [f"{name}: {f'run by {job} since {begin}' if job else f'not running; last started {begin}'}"]
+    seen = sum(bool(began.host) for began in found.running)
+    words = (
+        (len(found.failed), "failed"), (seen, "running"), (len(found.running) - seen, "running or ready"),
+        (found.waiting, "waiting"),
+    )  # fmt: skip
+    parts = [f"{found.done} of {found.total} done", *(f"{count} {word}" for count, word in words if count)]
+    lines.append(", ".join(parts))
+    used = f"CPUs used: {found.cpu_use:.0%}" + (f", GPUs used: {found.gpu_use:.0%}" if found.gpu_use else "")
+    if found.left_s is not None:
+        used += f"; at this pace it ends in {duration(found.left_s)}"
+    lines.append(used)
+    lines += [
+        f"  runs    {began.name} for {duration(now - began.time_s)} on {began.host}"
+        for began in found.running[: min(seen, RUNNING_SHOWN)]
+    ]
+    lines += [f"  failed  {ended.result.name}: {ended.result.ending()}" for ended in found.failed[-FAILURES_SHOWN:]]
+    hidden = seen - RUNNING_SHOWN, len(found.failed[:-FAILURES_SHOWN])
+    lines += [f"  and {hidden[0]} more run"] if hidden[0] > 0 else []
+    return [*lines, *([f"  and {hidden[1]} more have failed"] if hidden[1] else [])]
+
+
+def duration(time_s: float) -> str:
+    """A time as people write it: 12 s, 3:05 min, 2:00 h."""
+    whole = max(0, round(time_s))
+    if whole < 100:
+        return f"{whole} s"
+    if whole < 6000:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+
+
+def described(groups: Sequence[Group]) -> list[str]:
+    """The graph in lines: each command or array with what it asks for and what it comes after."""
+    lines = []
+    for group in groups:
+        if not group.commands:
+            lines.append(f"{group.name} (0)")
+            continue
+        first = group.commands[0]
+        count = f" ({len(group.commands)})" if group.is_array else ""
+        asked = [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
+        asked += [f"{first.memory} bytes"] if first.memory else []
+        asked += [f"{amount:g} {name}" for name, amount in first.resources.items() if amount]
+        asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
+        more = len(group.after) - AFTER_SHOWN_MAX
+        names = [*group.after[:AFTER_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]
+        after = f", after {', '.join(names)}" if names else ""
+        lines.append(f"{group.name}{count}: {', '.join(asked) or 'nothing'}{after}: {shortened(first.shown())}")
+    total = sum(len(group.commands) for group in groups)
+    return [*lines, f"{total} command{'' if total == 1 else 's'}"]

@@ -1,0 +1,104 @@
+"""Tracebacks with the frames of user code, and without frames of this package.
+
+The file of its code says whether a frame is ours. Errors that this package raises on purpose, or passes on, show no
+frames of ours. Any other exception from our code is a bug of ours, and keeps the frames that show where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_RUNPY = os.path.join(os.path.dirname(os.__file__), "runpy.py")
+_FROZEN = ("<frozen runpy>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+
+
+def is_user(filename: str) -> bool:
+    """Whether this is a file of user code: neither ours nor one of those with which Python starts programs."""
+    return not filename.startswith(_PACKAGE) and filename != _RUNPY and filename not in _FROZEN
+
+
+def in_utf8(text: str) -> str:
+    """Return a text that messages can hold: surrogates, as names of files and texts of errors may have, are escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def user_line() -> str:
+    """Return the line of user code that is running, as `app.py:12 in main`; empty: there is none."""
+    frame = sys._getframe(1)
+    while not is_user(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return in_utf8(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+
+
+def definition(function: object) -> str:
+    """Return where a function or method begins, as `app.py:5`; empty: it is not written in Python."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return in_utf8(f"{code.co_filename}:{code.co_firstlineno}") if code is not None else ""
+
+
+def lines(error: BaseException, is_told: Callable[[BaseException], bool]) -> list[str]:
+    """Return the lines of a traceback as `traceback.format_exception` does, with user frames only, also for causes.
+
+    Args:
+        error: the error.
+        is_told: whether this package raised an error on purpose, so that the place of the raise tells users nothing.
+    """
+    described = traceback.TracebackException(type(error), error, error.__traceback__)
+    _clean(described, error, is_told)
+    return list(described.format())
+
+
+def _clean(
+    described: traceback.TracebackException, error: BaseException, is_told: Callable[[BaseException], bool]
+) -> None:
+    pending: list[tuple[traceback.TracebackException | None, BaseException | None]] = [(described, error)]
+    while pending:
+        one, cause = pending.pop()
+        if one is None or cause is None:
+            continue
+        one.stack[:] = _shown(one.stack, is_told(cause))
+        pending += [(one.__cause__, cause.__cause__), (one.__context__, cause.__context__)]
+        # Groups came with Python 3.11.
+        pending += zip(getattr(one, "exceptions", None) or (), getattr(cause, "exceptions", None) or (), strict=False)
+
+
+def _shown(stack: traceback.StackSummary, is_told: bool) -> list[traceback.FrameSummary]:
+    """Return the frames of users and, unless the error `is_told`, our frames at the end of the stack."""
+    end = len(stack)
+    while not is_told and end and stack[end - 1].filename.startswith(_PACKAGE):
+        end -= 1
+    kept = [frame for frame in stack[:end] if is_user(frame.filename)]
+    if not kept and not is_told:
+        return []  # user code had not started: the error itself says what failed
+    return kept + list(stack[end:])
+
+
+def without_start(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error that ends a program, without the frames that started the program.
+
+    If there are no other frames, all are kept. For a syntax error none are, as in Python itself.
+    """
+    frames = error.__traceback__
+    while frames is not None and not is_user(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return frames if frames is not None or isinstance(error, SyntaxError) else error.__traceback__
+
+
+def hide_start() -> None:
+    """Show an exception that ends the program as if Python itself had started the program."""
+
+    def show(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        if error.__traceback__ is frames:
+            frames = without_start(error)
+            error.__traceback__ = frames
+        sys.__excepthook__(kind, error, frames)
+
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = show

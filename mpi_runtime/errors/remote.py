@@ -1,0 +1,116 @@
+"""Errors of user code that another process raised: their text, and their bytes in messages."""
+
+import pickle
+import traceback
+from typing import TypeVar
+
+from mpi_runtime.errors import (
+    GpuOutOfMemoryError,
+    InternalError,
+    MpiRuntimeError,
+    SerializationError,
+    TaskError,
+    task_error,
+)  # fmt: skip
+from mpi_runtime.errors import frames as tracebacks
+
+_Error = TypeVar("_Error", bound=BaseException)
+
+_TEXT_CHARACTERS_MAX = 20_000
+"""Longer texts lose their middle: a chain of a thousand tasks would otherwise carry a thousand tracebacks."""
+
+_BRIEF_CHARACTERS_MAX = 300
+
+_READ_ONLY = ("destination is read-only", "array is read-only", "WRITEABLE flag")
+"""What numpy, and what is compiled by Cython, say when somebody writes into an array that is read-only."""
+_WHY_READ_ONLY = (
+    "mpi_runtime: arrays that are arguments of a call, or that get() returns, are read-only, because all who read a "
+    "large value read the same memory. Write into a copy: array.copy(), or get(ref, copy=True)."
+)
+
+
+def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException, title: str = "") -> str:
+    """Return the text of a remote error: where it happened, and the traceback without this package's own frames.
+
+    `title` is the `repr` of the actor in which it happened.
+    """
+    internal = isinstance(exc, InternalError)  # where it was raised is all that matters then
+    lines = traceback.format_exception(exc) if internal else tracebacks.lines(exc, _is_told)
+    actor = f", repr={title}" if title else ""
+    text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}{actor}\n{''.join(lines)}".rstrip()
+    text = tracebacks.in_utf8(text)
+    if len(text) > _TEXT_CHARACTERS_MAX:
+        half = _TEXT_CHARACTERS_MAX // 2
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    return text
+
+
+def _is_told(error: BaseException) -> bool:
+    return isinstance(error, MpiRuntimeError) and not isinstance(error, InternalError)
+
+
+def brief(exc: BaseException) -> str:
+    """Return class and text of an exception in one line of at most 300 characters."""
+    if isinstance(exc, TaskError):
+        exc = exc.cause
+    text = tracebacks.in_utf8(" ".join("".join(traceback.format_exception_only(type(exc), exc)).split()))
+    return text if len(text) <= _BRIEF_CHARACTERS_MAX else f"{text[: _BRIEF_CHARACTERS_MAX - 3]}..."
+
+
+def bare(error: _Error) -> _Error:
+    """Return the error without its frames. They are all of this package, and only matter for bugs."""
+    if _is_told(error):
+        BaseException.with_traceback(error, None)  # not its own, which its class may have replaced
+    return error
+
+
+def make_task_error(
+    exc: BaseException, function_name: str, pid: int, rank: int, host: str, title: str = "", note: str = ""
+) -> TaskError:
+    """Return the error for an exception that escaped from user code. `note` is added to its text.
+
+    The error of another task that a task lets pass keeps its first cause. Its text grows by one traceback. An error of
+    writing into a read-only array gets a note that says why it is read-only.
+    """
+    cause = exc.cause if isinstance(exc, TaskError) else exc
+    text = describe(function_name, pid, rank, host, exc, title)
+    if cause is exc and isinstance(cause, ValueError) and any(one in str(cause) for one in _READ_ONLY):
+        note = note or _WHY_READ_ONLY
+    return task_error(cause, f"{text}\n{note}" if note else text)
+
+
+def portable(error: TaskError) -> TaskError:
+    """Return the error if another process can unpickle it; else a copy whose cause is text."""
+    import cloudpickle  # not at the top: only a failing task pays for it
+
+    cause = error.cause
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception as reason:
+        said = "".join(traceback.format_exception_only(type(cause), cause)).strip()
+        why = f"{type(reason).__name__}: {reason}"
+        substitute = SerializationError(f"{said}\n(in words: the exception cannot be pickled and read back: {why})")
+        return task_error(substitute, error.traceback_str)
+    return error
+
+
+def to_bytes(error: MpiRuntimeError) -> bytes:
+    """Return the error as bytes that any process can read. A process without the class reads it as text."""
+    import cloudpickle
+
+    if isinstance(error, TaskError):
+        error = portable(error)
+    plain = GpuOutOfMemoryError if isinstance(error, GpuOutOfMemoryError) else TaskError
+    return pickle.dumps((cloudpickle.dumps(error, protocol=5), str(error), plain), 5)
+
+
+def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:
+    """Return the error that `to_bytes` packed."""
+    pickled, text, plain = pickle.loads(data)
+    try:
+        error: MpiRuntimeError = pickle.loads(pickled)
+    except Exception as reason:
+        why = f"the exception cannot be read in this process: {type(reason).__name__}: {reason}"
+        in_words: TaskError = plain(SerializationError(why), f"{text}\n(in words: {why})")
+        return in_words
+    return error

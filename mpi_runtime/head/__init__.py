@@ -1,0 +1,13 @@
+"""The head, rank 0: it runs the scheduler, performs its effects, and is the node agent of its own host.
+
+It is a child of the driver and runs no user code. `process.py` is the life of the process, `head.py` one job.
+
+- `process.py`: starts the head, serves one job after another, ends MPI
+- `head.py`: one job: decodes frames, asks the scheduler, performs effects; the end in steps
+- `journal.py`: records finished calls in the journal, and recalls those of earlier runs
+- `recorder.py`: writes a recording of the job, for `mpi-runtime replay`
+- `printer.py`: prints the output of executors and log lines in a thread
+- `status.py`: status lines such as progress bars, below the other output
+- `window.py`: a local socket at which the job's user can look at the running job
+- `unused.py`: reports resources of the batch job that no call can use
+"""

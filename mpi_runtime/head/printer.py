@@ -1,0 +1,146 @@
+"""Prints the output of executors, each line with its origin, without ever blocking the head.
+
+A terminal or a pipe may be slow, so a thread writes. If it is too far behind, the pipes of executors are no longer
+read, so that executors that write too much have to wait, and no other process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from mpi_runtime.head import status
+from mpi_runtime.show.log import Line, write
+
+LAG_BYTES_MAX = 4 << 20
+LAG_BYTES_RESUME = 1 << 20
+WRITE_BYTES = select.PIPE_BUF
+"""Bytes that a pipe takes in one piece. The driver writes to the same pipe, and lines must not be mixed."""
+STALL_S = 5.0
+"""Seconds without progress, at the end of a job, after which the remaining output is dropped."""
+
+
+class Printer:
+    """Writes lines to the standard output and error of this process."""
+
+    def __init__(self, pause: Callable[[bool], None], log: int = -1) -> None:
+        """Create a printer. Its thread starts with the first line.
+
+        Args:
+            pause: called with True when too much output waits to be written, and with False when that is over.
+            log: descriptor to which log lines about the job are sent; -1: they are written like other lines.
+        """
+        self._log = log
+        self._pause = pause
+        self._paused = False
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._status = status.Status(lambda data: sum(_write(2, data)), status.terminal(2))
+        self._put_bytes = 0
+        self._written_bytes = 0
+        self._thread: threading.Thread | None = None
+
+    def say(self, line: Line) -> None:
+        """Write a log line about the job."""
+        if self._log >= 0:
+            self._start()
+            self._queue.put(partial(write, line, self._log))
+        else:
+            self.print(2, b"", line.words().encode(errors="replace"))
+
+    def _start(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._write_all, name="mpi_runtime printer", daemon=True)
+            with contextlib.suppress(RuntimeError):  # the system refuses a thread for now: the lines wait
+                thread.start()
+                self._thread = thread
+
+    def print(self, stream: int, prefix: bytes, lines: bytes) -> None:
+        """Write whole lines, each with the prefix."""
+        self._start()
+        if status.MARK in lines:
+            lines, notes = status.split(lines)
+            for note in notes:
+                self._queue.put(partial(self._status.take, prefix, note))
+            if not lines:
+                return
+        data = prefix + lines.rstrip(b"\n").replace(b"\n", b"\n" + prefix) + b"\n"
+        self._put_bytes += len(data)
+        self._queue.put(partial(self._write_lines, stream, data))
+        if not self._paused and self._put_bytes - self._written_bytes > LAG_BYTES_MAX:
+            self._paused = True
+            self._pause(True)
+
+    def turn(self) -> float | None:
+        """Resume if enough was written. Return the seconds until the next check; None: none is needed."""
+        if not self._paused:
+            return None
+        self._start()
+        if self._put_bytes - self._written_bytes < LAG_BYTES_RESUME:
+            self._paused = False
+            self._pause(False)
+            return None
+        return 0.01
+
+    def _write_all(self) -> None:
+        while True:
+            try:
+                act = self._queue.get(timeout=self._status.wait_s())
+            except queue.Empty:
+                self._status.draw()
+                continue
+            if act is None:
+                self._status.hide()
+                return
+            act()
+
+    def _write_lines(self, stream: int, data: bytes) -> None:
+        self._status.hide()
+        for written in _write(stream, data):
+            self._written_bytes += written
+
+    def close(self, wait: Callable[[], bool]) -> None:
+        """Write the remaining output while somebody reads it, and report how much had to be dropped.
+
+        `wait` is called about once a second meanwhile. If it returns False, the rest is dropped at once.
+        """
+        self._write_rest(wait)
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def _write_rest(self, wait: Callable[[], bool]) -> None:
+        has_lines = not self._queue.empty()
+        self._queue.put(None)
+        if self._thread is None:
+            if has_lines:
+                self._write_all()
+            return
+        before, since_s = self._written_bytes, time.monotonic()
+        while self._thread.is_alive() and time.monotonic() - since_s < STALL_S and wait():
+            self._thread.join(1.0)
+            if before != self._written_bytes:
+                before, since_s = self._written_bytes, time.monotonic()
+        if self._thread.is_alive():
+            lost = self._put_bytes - self._written_bytes
+            text = f"mpi_runtime: {lost} bytes of output of tasks are lost: nobody has read any for {STALL_S:g} s.\n"
+            if lost and select.select([], [2], [], 0)[1]:
+                os.write(2, text.encode())
+
+
+def _write(stream: int, data: bytes) -> Iterator[int]:
+    """Write all of the data, in parts that end with a line if possible. Yield the number of bytes of each part."""
+    at = 0
+    while at < len(data):
+        end = data.rfind(b"\n", at, at + WRITE_BYTES) + 1 or at + WRITE_BYTES
+        try:
+            written = os.write(stream, data[at:end])
+        except OSError:
+            written = len(data) - at  # nobody reads any more
+        at += written
+        yield written

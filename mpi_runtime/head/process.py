@@ -1,0 +1,127 @@
+"""The process of the head, or its thread in a program that uses MPI itself: start, one job after another, end.
+
+`head.py` has what the head does in a job, and the steps in which a job ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+
+from mpi_runtime.agent.forkserver import Forkservers
+from mpi_runtime.agent.leftovers import watch_launcher, watch_ranks
+from mpi_runtime.agent.poller import Poller
+from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.head.head import DriverFrameError, Head, die_soon
+from mpi_runtime.head.journal import JournalLostError
+from mpi_runtime.host import launchers
+from mpi_runtime.host.process_tree import die_with_parent, end_launcher
+from mpi_runtime.host.spawn import library_path, name_process
+from mpi_runtime.rank.heartbeat import LostError
+from mpi_runtime.rank.joining import Rank, end_process, join, library, raise_descriptor_limit
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.base import TransportError
+from mpi_runtime.transport.channel import Channel
+from mpi_runtime.transport.messages import Stop, Welcome, WorkerToHead
+from mpi_runtime.transport.start import Start, read_start, send_welcome
+
+
+def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
+    """Be the head of one job after another until the driver ends. Return the exit code of the head's process.
+
+    An error is printed on standard error, unless the driver could be told.
+    """
+    code = 1
+    try:
+        code = _serve(end, beside_user_mpi, forkserver)
+    except (DriverFrameError, JournalLostError, TransportError) as error:
+        print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, LostError):
+            end_launcher(os.getppid(), wait=True)
+    except BaseException:
+        sys.__excepthook__(*sys.exc_info())  # not the program's own: it may call MPI
+    end.close()
+    return code
+
+
+def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None) -> int:
+    if not beside_user_mpi:
+        raise_descriptor_limit()
+    start = read_start(end)
+    if start is None:
+        return 1
+    poller = Poller()
+    head: Head
+
+    def report(message: WorkerToHead) -> None:
+        head.report(message)
+
+    path = library_path() if beside_user_mpi else sys.path
+    forkservers: Forkservers | None = Forkservers(path, forkserver)
+    driver = Channel(end)
+    try:
+        transport = join(start.launch, beside_user_mpi)
+    except TransportError as error:
+        return _refuse(driver, start, error)
+    if not beside_user_mpi:
+        die_with_parent(False)
+    if transport.size > 1 and not beside_user_mpi:
+        watch_launcher(poller, os.getppid())
+    if not launchers.is_fault_tolerant():
+        watch_ranks(poller, transport, library(start.launch))
+    if transport.fileno() >= 0:
+        poller.add(transport.fileno(), lambda: transport.wake(rung=True))
+    while start is not None and start.job is not None:
+        start.job.lost = sorted(transport.lost)
+        for rank in range(1, transport.size):
+            transport.send(rank, codec.encode([start.job]))
+        try:
+            ours = Rank(transport, poller, report, start.job, start.launch.kind, forkservers or Forkservers(path))
+        except TransportError as error:
+            return _refuse(driver, start, error)
+        head = Head(driver, transport, poller, start, ours, beside_user_mpi)
+        try:
+            head.run()
+            head.end()
+        finally:
+            head.close_files()
+        os.close(ours.host.arena)
+        forkservers = None
+        start = None if head.driver_is_gone else read_start(end)
+    if start is None:
+        die_soon()
+    for rank in range(1, transport.size):
+        transport.send(rank, codec.encode([Stop()]))
+    transport.close(clean=True)
+    return 0
+
+
+def _refuse(driver: Channel, start: Start, error: TransportError) -> int:
+    """Tell the driver why there is no job. Return the exit code."""
+    send_welcome(driver, Welcome(str(error)), None)
+    if start.log >= 0:
+        os.close(start.log)
+    return 1
+
+
+def main(descriptor: int, driver: int, forkserver: Handle | None) -> None:
+    """Be the head process of the driver at the other end of this descriptor.
+
+    Args:
+        descriptor: a socket.
+        driver: its process.
+        forkserver: for the executors of this rank, if it is there already.
+    """
+    name_process("mpi-rt-head")
+    die_with_parent()  # until the ranks have met: MPI waits for them, and nobody reads what the driver sends
+    if os.getppid() != driver:
+        os._exit(1)  # it has died before
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does the signal by which a batch system announces the end ...
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and the one that ends it: the driver may save first
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, nobody would learn how a forkserver ended
+    gc.set_threshold(100_000, 50, 100)  # there are many records, and they make no cycles
+    end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))

@@ -1,0 +1,57 @@
+"""Writes a recording, a file of all events of the scheduler, if MPI_RUNTIME_RECORD names one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import BinaryIO
+
+from mpi_runtime import config as configuration
+from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.recording import RecordedScheduler
+
+BUFFER_BYTES = 1 << 18
+NAMES_MAX = 1000
+"""The most recordings with one name: there is one for each job of a program, and for each run."""
+
+
+class Recorder:
+    """A recording, and the scheduler that writes it."""
+
+    def __init__(self, path: str) -> None:
+        """Create the file. An existing file is never overwritten: then .2, .3, ... is added to the name.
+
+        Raises:
+            OSError: no file can be made there.
+        """
+        self._file = _new_file(path)
+        self.scheduler: Scheduler = RecordedScheduler(self._file.write)
+
+    def flush(self) -> None:
+        """Write what is buffered. For moments without other work."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Write what is buffered, and close the file."""
+        self._file.close()
+
+
+def new_recorder() -> Recorder | None:
+    """Return a recorder if MPI_RUNTIME_RECORD is set. If the file cannot be made, the job runs without a recording."""
+    path = configuration.record_file()
+    try:
+        return Recorder(path) if path else None
+    except OSError as error:
+        print(f"mpi_runtime: the job is not recorded: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def _new_file(path: str) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    for number in range(1, NAMES_MAX + 1):
+        try:  # only for the user: it has the content of calls
+            descriptor = os.open(path if number == 1 else f"{path}.{number}", flags, 0o600)
+        except FileExistsError:
+            continue
+        return os.fdopen(descriptor, "wb", BUFFER_BYTES)
+    raise FileExistsError(f"{path} and {NAMES_MAX - 1} others of its kind are there already")

@@ -1,0 +1,27 @@
+"""The client for public calls: that of the running job, or of a new job, which starts as by `init()`."""
+
+from __future__ import annotations
+
+from mpi_runtime.client import current
+from mpi_runtime.client.client import Client
+from mpi_runtime.errors import RuntimeNotInitializedError
+
+
+def client() -> Client:
+    """The client of this process. Starts a job with defaults if there is none.
+
+    Raises:
+        RuntimeNotInitializedError: this is a forked child of a process of a job.
+    """
+    found = current.client_or_none()
+    if found is None:
+        if current.is_disowned():
+            raise RuntimeNotInitializedError(
+                "This process was forked from one that is part of a job, and cannot use its parent's connection. Let "
+                "the parent make the calls, or start a job of its own here with init()."
+            )
+        from mpi_runtime import config
+        from mpi_runtime.job import session
+
+        found = session.start(config.from_init()).client
+    return found

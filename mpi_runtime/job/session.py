@@ -1,0 +1,262 @@
+"""The session: the processes of one program between `init()` and `shutdown()`, started and ended from the driver.
+
+How a job ends:
+1. `shutdown()`, or the end of the program in any way that runs `atexit`, sends `Shutdown` to the head.
+2. If there are no other ranks, the head ends, and we wait for it. With MPI the head stays and ends with the driver,
+   because MPI cannot be started twice in a program.
+3. A driver that is killed sends nothing, but its socket closes. For the head this means the same.
+4. If the head dies, the driver gets `HeadDiedError` (`head_handle.py`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Container
+from typing import NoReturn
+
+from mpi_runtime import config as configuration
+from mpi_runtime.client import current
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.scope import Inherited, Scope
+from mpi_runtime.client.stalls import Says
+from mpi_runtime.config import Config
+from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.host import launch as launching
+from mpi_runtime.host import launchers
+from mpi_runtime.host.launch import FIRST_WORKER, Launch
+from mpi_runtime.host.spawn import library_path
+from mpi_runtime.job.head_handle import END_LIMIT_S, HeadHandle, is_beside_mpi
+from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.scheduler.protocol.events import EndAnnounced
+from mpi_runtime.show import log
+from mpi_runtime.transport.messages import Shutdown
+
+_LOOK_S = 0.3
+"""How often to look whether actors have saved their states."""
+RELEASE_LIMIT_S = 60.0
+"""Seconds that the ranks may take to start, if all that they then do is end."""
+
+
+class Session:
+    """A job: the head, and the client of this process."""
+
+    def __init__(self, head: HeadHandle, config: Config, number: int) -> None:
+        """Start a job and wait until all ranks have joined it."""
+        self.head = head
+        self.config = config
+        self.listener = log.Listener() if log.has_handler() else None
+        try:
+            welcome, self._arena = head.begin(config, self.listener)
+        except BaseException:
+            self._listen_no_more()
+            raise
+        self.client = Client(
+            head.socket,
+            ClientArena(self._arena),
+            welcome.regions,
+            config.inline_bytes_max,
+            inherited=Inherited(config.namespace),
+            journal=config.journal,
+            scope=Scope(b"driver", number),
+            says=Says(config.waiting_line_s, config.quiet),
+            why_lost=head.why_lost,
+        )
+        head.listen()
+
+    def save_and_requeue(self) -> None:
+        """The time of the job is nearly over: have actors save their states, and have the job queued again.
+
+        A job that has recorded nothing is not: the next one would not come further.
+        """
+        client, limit_s = self.client, time.monotonic() + self.config.requeue_before_s / 2
+        client.outbox.post_now(EndAnnounced())
+        while (unsaved := client.questions.query("progress")[0]) and time.monotonic() < limit_s:
+            time.sleep(_LOOK_S)
+        if unsaved:
+            self._warn(f"{unsaved} actors have not saved their states in time: what they did since runs again")
+        if not client.questions.query("progress")[1]:
+            self._warn(
+                "the job is not requeued: no call of it has been recorded, and the next job would get no further. "
+                "Make calls shorter than the time of the job, or give it more"
+            )
+            return
+        time.sleep(_LOOK_S)  # the journal is written by now
+        from mpi_runtime import slurm  # not at the top: other jobs need none of it
+
+        slurm.requeue()
+
+    def _warn(self, text: str) -> None:
+        log.say(log.line(log.WARNING, log.JOURNAL, text), self.config.quiet)
+
+    def end(self) -> None:
+        """End the job."""
+        if self.config.report:
+            self._write_report()
+        self.head.expected_to_end = True
+        with contextlib.suppress(HeadDiedError, OSError):
+            self.client.outbox.send_last(Shutdown())
+            self.client.line.read_to_end(END_LIMIT_S)
+        self._listen_no_more()
+        self.client.close()
+        self.head.listen_no_more()
+        with contextlib.suppress(OSError):  # the program has closed all descriptors
+            os.close(self._arena)
+        if not self.head.is_reusable:
+            self.head.end()
+
+    def _write_report(self) -> None:
+        from mpi_runtime.show import job as job_report  # not at the top: most jobs need none of it
+
+        try:
+            query = self.client.questions.query
+            job_report.write(self.config.report, query("report"), query("nodes"))
+        except (HeadDiedError, OSError) as error:
+            text = f"the report {self.config.report} could not be written: {error}"
+            log.say(log.line(log.WARNING, log.REPORT, text), self.config.quiet)
+
+    def _listen_no_more(self) -> None:
+        if self.listener is not None:
+            self.listener.close(END_LIMIT_S)
+
+
+_session: Session | None = None
+_head: HeadHandle | None = None
+_jobs = 0
+_is_requeued = False
+"""Whether the job of the batch system is queued again before the end of its time, to go on with its journal."""
+_failure = ""
+"""Why a job with MPI could not start. MPI cannot be started twice in a program, so every later start fails too."""
+
+
+def start(config: Config) -> Session:
+    """Start a job from this driver; on a rank above 0, become a worker and never return.
+
+    Raises:
+        LaunchError: the ranks were started in a way that cannot work, or not all of them started.
+    """
+    global _session, _head, _jobs, _failure
+    if _failure:
+        raise LaunchError(f"MPI cannot be started again in this program, after init() has failed with: {_failure}")
+    head = _head
+    if head is None:
+        launch = launching.detect(configuration.environment())
+        if launch.problem:
+            raise LaunchError(launch.problem)
+        if launch.rank:
+            _be_worker(launch, config.start_timeout_s)
+        try:
+            head = HeadHandle(launch)
+        except KeyboardInterrupt:
+            if launch.size != 1:
+                _failure = "KeyboardInterrupt"
+            raise
+        if head.is_reusable:
+            _head = head
+    try:
+        _session = Session(head, config, _jobs)
+    except BaseException as error:
+        if head.is_reusable:
+            _failure = str(error) or type(error).__name__
+        _head = None
+        raise
+    _jobs += 1
+    current.set_client(_session.client)
+    if config.requeue:
+        _requeue_in_time(config.requeue_before_s)
+    return _session
+
+
+def _requeue_in_time(seconds: float) -> None:
+    global _is_requeued
+    from mpi_runtime import slurm  # not at the top: most jobs need none of it
+
+    if not _is_requeued and slurm.allocation().system == "slurm":
+        _is_requeued = True
+        slurm.before_walltime(seconds, _save_and_requeue)
+
+
+def _save_and_requeue() -> None:
+    if _session is not None:
+        _session.save_and_requeue()
+
+
+def stop() -> None:
+    """End the running session, if there is one."""
+    global _session
+    if _session is not None and current.client_or_none() is _session.client:
+        ending, _session = _session, None
+        current.set_client(None)
+        ending.end()
+
+
+def work(at_start: Container[str]) -> NoReturn:
+    """Run the worker of this rank, in a process that has run no user code: it can be forked to get the forkserver.
+
+    Args:
+        at_start: names of the modules that Python had loaded at the start.
+    """
+    _be_worker(launching.detect(configuration.environment()), None, at_start)
+
+
+def release_workers() -> None:
+    """End the other ranks at the end of a program that never called `init()`: they still wait for it."""
+    if _jobs or _failure:
+        return
+    if launchers.are_ranks_taken():
+        launchers.wait_for_ranks(END_LIMIT_S)
+    else:
+        HeadHandle(launching.detect(configuration.environment())).end(RELEASE_LIMIT_S)
+
+
+def _be_worker(launch: Launch, start_timeout_s: float | None, at_start: Container[str] | None = None) -> NoReturn:
+    sys.path[:] = library_path()  # no module of the program is imported from here on
+    forked = None
+    if at_start is not None:
+        from mpi_runtime.executor import forkserver_handle
+
+        # Before MPI starts, because a process of MPI must not fork. The child has the modules that are loaded here.
+        forked = forkserver_handle.fork(at_start, preload=launch.rank == FIRST_WORKER)
+    from mpi_runtime.rank import worker  # not at the top: it loads the agent, which only workers need here
+
+    worker.work(launch, start_timeout_s, forked)
+
+
+@atexit.register
+def _at_exit() -> None:
+    global _head
+    stop()
+    failed = bool(_failure)
+    if _head is not None:
+        _head.end()
+        failed = _head.failed
+        _head = None
+    if failed and is_beside_mpi():
+        _abort()
+
+
+def _abort() -> None:
+    """End all ranks of a program that has started MPI itself and has lost its head.
+
+    The other ranks wait for the head, and MPI_Finalize would wait for them.
+    """
+    from mpi_runtime.transport.mpi import abort_job
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    abort_job(1)
+
+
+def _after_fork_in_child() -> None:
+    """Forget the session in a forked child: the head belongs to its parent."""
+    global _session, _head
+    if _session is not None and _session.listener is not None:
+        _session.listener.forget()
+    _session = _head = None
+    current.disown()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,68 @@
+"""Workarounds for MPI libraries: Open MPI is kept from yielding, and files in /dev/shm lose their names.
+
+Open MPI calls `sched_yield` when a poll finds nothing and the host has more ranks than cores. That is meant for ranks
+that wait inside MPI. Ours poll and then sleep in `select`, so each yield only delays work: executors on the same cores
+run first, for up to a time slice each. Open MPI has no switch for this after MPI_Init, but one of its libraries has a
+function. During MPI_Init yields stay on: without them ranks would take the cores from one another while they meet.
+
+MPI libraries share memory within a host by files in /dev/shm. Their names are removed as soon as all ranks of the host
+have opened them: a killed rank removes none, and the memory would stay until the host restarts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from contextlib import suppress
+
+
+def set_yields(yields: bool) -> bool:
+    """Have Open MPI yield the processor when it finds nothing to do, or not. Return whether it did before.
+
+    Does nothing and returns False if another MPI is loaded, or an Open MPI without this function.
+    """
+    with open("/proc/self/maps") as maps:
+        paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libopen-pal.so" in line}
+    for path in paths:
+        with suppress(OSError, AttributeError):
+            function = ctypes.CDLL(path).opal_progress_set_yield_when_idle
+            function.argtypes, function.restype = [ctypes.c_bool], ctypes.c_bool
+            return bool(function(yields))
+    return False
+
+
+_FOLDER = "/dev/shm/"
+_MPICH, _OPEN_MPI = "mpich_shm", "sm_segment"
+_DELETED = " (deleted)"
+
+
+def unlink_shared_files() -> None:
+    """Take away the names of those that this process has opened."""
+    for path in _mapped((_MPICH, _OPEN_MPI)):
+        if not path.endswith(_DELETED):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def name_own_file(library_version: str, local_rank: int) -> None:
+    """Give the name of the one that this rank has made to an empty file, where MPI_Finalize takes it away.
+
+    Open MPI 6 does, and prints a page if there is no such name.
+
+    Args:
+        library_version: what the MPI library calls itself.
+        local_rank: of this process, among those of its host as MPI sees it.
+    """
+    version = re.match(r"Open MPI v(\d+)", library_version)
+    if version and int(version[1]) >= 6:
+        for path in _mapped((_OPEN_MPI,)):
+            if path.endswith(f".{local_rank}{_DELETED}"):
+                with suppress(FileExistsError):
+                    os.close(os.open(path.removesuffix(_DELETED), os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _mapped(names: tuple[str, ...]) -> set[str]:
+    with open("/proc/self/maps") as maps:
+        found = (line.rstrip("\n").partition(_FOLDER) for line in maps)
+        return {folder + name for _, folder, name in found if folder and name.startswith(names)}

@@ -1,0 +1,373 @@
+"""Performs the orders of a study: starts trials as tasks, takes their reports, and writes the journal.
+
+A trial is a task that streams. Each item of its stream is a report; the trial waits until the stream is resumed (it
+continues), or dropped (it ends at this report). A trial that must end elsewhere is cancelled.
+
+The order of each step: take an event, let the study decide, write the journal, perform the orders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mpi_runtime
+import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
+from mpi_runtime.tune.study.callback import Callback, Trials, told
+from mpi_runtime.tune.study.events import (
+    Continue,
+    Crashed,
+    Ended,
+    Event,
+    Failed,
+    Halt,
+    Moved,
+    Order,
+    Reported,
+    Sized,
+    Start,
+    Woken,
+)
+from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial
+from mpi_runtime.tune.trials.bundles import amounts
+from mpi_runtime.tune.trials.checkpoint import Saved, keep
+from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
+from mpi_runtime.tune.trials.reporting import TrialStart
+from mpi_runtime.tune.trials.runner import RunSettings, runner_of
+from mpi_runtime.tune.trials.trainable import Prepared
+from mpi_runtime.util.streams import together
+
+TURN_S = 0.5
+"""How often the driver looks at the clock while nothing happens."""
+GRACE_S = 10.0
+"""How long trials that were told to end may take before their processes are killed."""
+AHEAD = 64
+"""So many reports may be on their way of a trial about which nothing is decided."""
+
+
+@dataclass
+class Run:
+    """One run of a trial."""
+
+    trial_id: str
+    stream: Any
+    group: Any = None
+    """The placement group of its bundles."""
+    asks: bool = False
+    """It has reported, and waits."""
+    is_from_memory: bool = False
+    """It was to go on from a checkpoint that is not on the disk."""
+
+
+@dataclass
+class Plan:
+    """What is run, and where its files are."""
+
+    prepared: Prepared
+    settings: RunSettings
+    directory: Path
+    kept: KeptCheckpoints
+    callbacks: Sequence[Callback] = ()
+    always_asks: bool = True
+    """Whether each report waits for a verdict. If nothing is decided about reports, they need not."""
+    reuse_processes: bool = True
+    names: Any = None
+    """Makes the name of a trial; None: its number."""
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class Driver:
+    """Drives one study from where it is to its end."""
+
+    def __init__(self, study: Study, plan: Plan, log: study_log.StudyLog, started: float) -> None:
+        """Drive a study. `started` is how many seconds of it have passed in earlier runs."""
+        self.study = study
+        self._plan = plan
+        self._log = log
+        self._offset = time.monotonic() - started
+        self._runs: dict[str, Run] = {}
+        self._ending: dict[Any, Run] = {}
+        """Runs that were told to end, by what is ready when they have."""
+        self._known = 0
+        """How many trials the journal has."""
+        self._count = 0
+        self._is_leaving = False
+        self._has_failed = False
+        """The study raised, or Ctrl-C came: send it no further events."""
+        self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
+        self._functions: dict[Any, Any] = {}
+        """It with options, by what is reserved."""
+        self.where: dict[str, tuple[str, int]] = {}
+        """The host and process of trials."""
+
+    def now(self) -> float:
+        """Seconds that the experiment has run."""
+        return time.monotonic() - self._offset
+
+    def leave(self) -> None:
+        """Start nothing more, and stop each trial at its next report. What is left is for a later run."""
+        self._is_leaving = True
+
+    def run(self, first: Sequence[Event]) -> None:
+        """Run until all trials have ended, or until `leave` was called. `first` are told before anything else."""
+        try:
+            self._begin(first)
+            while self._runs and not (self._is_leaving and all(run.asks for run in self._runs.values())):
+                self._turn()
+        except BaseException as error:
+            self._has_failed = True
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(
+                    error.errno,
+                    f"{error.strerror}, so the experiment ends. Make room for {self._plan.directory}, then go on with "
+                    "Tuner.restore(directory, trainable).fit()",
+                ) from error
+            raise
+        finally:
+            self._end()
+
+    def _begin(self, first: Sequence[Event]) -> None:
+        self._known = len(self.study.trials)
+        if self._known:
+            for event in first:
+                self._happened(event)
+        else:
+            now = self.now()
+            self._decided(Sized(self.study.limits.max_concurrent), self.study.begin(now), now)
+
+    def _turn(self) -> None:
+        left = self.study.deadline - self.now()
+        self._wait(max(0.0, min(TURN_S, left)))
+        with together():  # or each message wakes another process, which costs more than the decision
+            # No name here stands for a stream: if the study raises an error, whose traceback keeps what has a name,
+            # trials would not hear that their streams were dropped.
+            for run in [*self._runs.values()]:
+                # What has come is known by now: asking costs no look at the connection.
+                while self._waits_for(run) and run.stream.next_ready(look=False):
+                    self._hear(run)
+                if self._waits_for(run) and run.stream.is_finished():
+                    self._hear(run)
+        if left <= 0:
+            self._happened(Woken())
+        self._log.turn()
+        for callback in self._plan.callbacks:
+            callback.on_step_end(self._count, Trials(self.study))
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until a trial says something, or has ended that was told to."""
+        waited = [*(run.stream for run in self._runs.values() if not run.asks), *self._ending]
+        if waited:
+            mpi_runtime.wait(waited, timeout=seconds)
+        if self._ending:
+            for one in mpi_runtime.wait([*self._ending], num_returns=len(self._ending), timeout=0)[0]:
+                self._has_stopped(one)
+
+    def _waits_for(self, run: Run) -> bool:
+        """Whether it is this run's turn to say something."""
+        return self._runs.get(run.trial_id) is run and not run.asks
+
+    def _hear(self, run: Run) -> None:
+        """Take what a trial has sent, and have it decided about."""
+        ref = run.stream.next_ref(None, resume=False)
+        if ref is None:
+            self._gone(run)
+            self._happened(Ended(run.trial_id))
+            self._saved_at_end(run.trial_id)
+            return
+        try:
+            metrics, saved, where = mpi_runtime.get(ref)
+        except HeadDiedError:
+            raise
+        except TaskError as error:
+            self._gone(run)
+            if run.is_from_memory and isinstance(error.cause, ObjectLostError):
+                self._happened(self._older(run.trial_id))  # a host was lost, with the checkpoint: nobody failed
+            else:
+                self._broken(Failed(run.trial_id, str(error)), error)
+            return
+        except MpiRuntimeError as error:
+            self._gone(run)
+            self._broken(Crashed(run.trial_id, f"{type(error).__name__}: {error}"), error)
+            return
+        run.asks = True
+        if where is not None:
+            self.where[run.trial_id] = where
+        host, pid = self.where[run.trial_id]
+        metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **metrics}
+        self._happened(Reported(run.trial_id, metrics, saved))
+
+    def _older(self, trial_id: str) -> Moved:
+        """A trial whose last checkpoint is gone begins where the last one on the disk is, or anew."""
+        for kept in reversed(self._plan.kept.of(trial_id)):
+            if kept.saved.path:
+                return Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.iteration, kept.time_s)
+        return Moved(trial_id, None, 0, 0.0)
+
+    def _broken(self, event: Failed | Crashed, error: BaseException) -> None:
+        trial = self.study.trials[event.trial_id]
+        path = self._plan.directory / trial.trial_id
+        path.mkdir(exist_ok=True)
+        with (path / "error.txt").open("a") as file:
+            file.write(f"{type(error).__name__}\n{error}\n")
+        self._happened(event)
+        for callback in self._plan.callbacks:
+            if trial.status != ERROR:
+                callback.on_trial_recover(self._count, Trials(self.study), trial)
+
+    def _happened(self, event: Event) -> None:
+        now = self.now()
+        self._count += 1
+        for callback in self._plan.callbacks:
+            callback.on_step_begin(self._count, Trials(self.study))
+        self._decided(event, self.study.handle(event, now), now)
+
+    def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:
+        """Write down what has happened and what came of it, then do it."""
+        study, log = self.study, self._log
+        changed, study.changed = study.changed, {}
+        configs = {}
+        while self._known < len(study.trials):
+            trial_id = f"{self._known:05d}"
+            configs[trial_id] = study.trials[trial_id].config
+            self._known += 1
+        log.add(now, event, {trial_id: trial.status for trial_id, trial in changed.items()}, configs)
+        self._note(event)
+        for order in orders:
+            if isinstance(order, Start):
+                self._start(order)
+            elif isinstance(order, Continue):
+                if self._is_leaving:
+                    continue
+                run = self._runs[order.trial_id]
+                run.asks = False
+                run.stream.resume()
+            else:
+                self._halt(order)
+        told(self._plan.callbacks, self._count, study, event, changed.values())
+        for trial in changed.values():
+            if trial.status in (TERMINATED, ERROR):
+                self._finish(trial)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Reported) and event.checkpoint is not None:
+            trial = self.study.trials[event.trial_id]
+            for doomed in self._plan.kept.add(trial, event.checkpoint):
+                self._log.after_sync(partial(shutil.rmtree, self._plan.directory / doomed, ignore_errors=True))
+
+    def _start(self, order: Start) -> None:
+        if self._is_leaving:
+            return
+        plan, trial = self._plan, self.study.trials[order.trial_id]
+        request = plan.prepared.request(order.config)
+        group = None
+        if len(request.bundles) > 1:
+            from mpi_runtime.util import placement_group
+
+            group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
+        start = TrialStart(
+            trial.trial_id,
+            trial.index,
+            order.config,
+            order.checkpoint,
+            plan.kept.count(trial.trial_id),
+            trial.checkpoint_iteration,
+            str(plan.names(trial)) if plan.names else trial.trial_id,
+            os.fspath(plan.directory),
+            request,
+            plan.prepared.parameters,
+        )
+        plan.kept.uses(trial.trial_id, order.checkpoint)
+        stream = self._function_for(request.bundles[0], group).remote(start)
+        is_from_memory = order.checkpoint is not None and not order.checkpoint.path
+        self._runs[trial.trial_id] = Run(trial.trial_id, stream, group, is_from_memory=is_from_memory)
+
+    def _function_for(self, bundle: Mapping[str, float], group: Any) -> Any:
+        """The function with what a trial reserves. Trials that reserve the same share one: a new one has to be told."""
+        asked = None if group is not None else tuple(sorted(bundle.items()))
+        if asked in self._functions:
+            return self._functions[asked]
+        plan = self._plan
+        options: dict[str, Any] = {
+            "num_returns": "streaming",
+            "max_retries": 0,
+            "_generator_backpressure_num_objects": 1 if plan.always_asks else AHEAD,
+            **amounts(bundle),
+        }
+        if not plan.reuse_processes:
+            options["max_calls"] = 1
+        if group is not None:
+            from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0, True)
+        made = self._function.options(**options)
+        if asked is not None:
+            self._functions[asked] = made
+        return made
+
+    def _halt(self, order: Halt) -> None:
+        run = self._runs.pop(order.trial_id)
+        self._ending[run.stream.completed()] = run
+        if not run.asks:
+            run.stream.close()
+        run.stream = None  # the trial hears of it
+
+    def _gone(self, run: Run) -> None:
+        del self._runs[run.trial_id]
+        self._ended(run)
+
+    def _has_stopped(self, ref: Any) -> None:
+        """A halted trial has ended. Read its error, so that it is not logged as unhandled."""
+        with contextlib.suppress(Exception):
+            mpi_runtime.get(ref)
+        self._ended(self._ending.pop(ref))
+
+    def _ended(self, run: Run) -> None:
+        """Nothing of a run is left."""
+        run.stream = None
+        if run.group is not None:
+            from mpi_runtime.util import remove_placement_group
+
+            remove_placement_group(run.group)
+        self._saved_at_end(run.trial_id)
+
+    def _saved_at_end(self, trial_id: str) -> None:
+        """Note the checkpoint that a trial has made at its end, of which it could not tell."""
+        trial = self.study.trials[trial_id]
+        if self._plan.settings.at_end and trial.status == TERMINATED and not self._has_failed:
+            saved = self._plan.kept.found(trial_id)
+            if saved is not None and saved.path != getattr(trial.checkpoint, "path", ""):
+                self._happened(Moved(trial_id, saved, trial.iteration, trial.time_total_s))
+
+    def _finish(self, trial: Trial) -> None:
+        """A trial has ended for good: its last checkpoint must outlive this job, and a later one has to find it."""
+        saved = trial.checkpoint
+        if isinstance(saved, Saved) and not saved.path and saved.ref is not None:
+            relative = os.path.join(trial.trial_id, f"checkpoint_{saved.number:06d}")
+            with contextlib.suppress(MpiRuntimeError):
+                keep(saved.opened(""), os.fspath(self._plan.directory), relative)
+                kept = Saved(saved.number, relative)
+                self._happened(Moved(trial.trial_id, kept, trial.checkpoint_iteration, trial.checkpoint_time_s))
+
+    def _end(self) -> None:
+        for run in [*self._runs.values()]:
+            self._halt(Halt(run.trial_id))
+        deadline = time.monotonic() + GRACE_S
+        while self._ending and mpi_runtime.is_initialized():
+            refs = [*self._ending]
+            left = deadline - time.monotonic()
+            for ref in mpi_runtime.wait(refs, num_returns=len(refs), timeout=max(0.0, left))[0]:
+                self._has_stopped(ref)
+            if left <= 0 and self._ending:
+                for ref in self._ending:
+                    mpi_runtime.cancel(ref, force=True)
+                deadline = time.monotonic() + GRACE_S

@@ -1,0 +1,188 @@
+"""The journal of an experiment: each event of its study, in the format of `mpi_runtime.journal`.
+
+Each run of the experiment writes a segment of its own, so a torn tail loses only the events in it. Lines are numbered:
+lines after a missing one do not count. A new study that handles these events again reaches the same state.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import mpi_runtime
+from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import segments
+from mpi_runtime.journal.claim import Claim
+from mpi_runtime.journal.segments import Began, Noted
+from mpi_runtime.tune.study.events import Event, Moved, Reported
+from mpi_runtime.tune.trials.checkpoint import Saved
+
+LINE, HEADER = "tune", "tune header"
+SYNC_S = 1.0
+"""How often lines are forced to the disk."""
+
+
+class Line(msgspec.Struct, array_like=True):
+    """An event, and what came of it."""
+
+    number: int
+    now: float
+    """Seconds since the experiment began; while nothing runs no time passes."""
+    event: Event
+    states: dict[str, str]
+    """The new states of trials."""
+    configs: dict[str, Any]
+    """Of trials that are new, as far as they can be written."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (mpi_runtime.ObjectRef, mpi_runtime.ActorHandle)):
+        return type(value).__name__  # the next job has another one in its place
+    if isinstance(value, Saved):
+        return {"number": value.number, "path": value.path}
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    return repr(value)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_decoder = msgspec.msgpack.Decoder(Line)
+
+
+def written(value: Any) -> Any:
+    """A value as it is when it has been read again."""
+    return msgspec.msgpack.decode(_encoder.encode(value))
+
+
+def read(directory: Path) -> Iterator[Line]:
+    """The lines of an experiment, in order, up to the first that is missing.
+
+    Raises:
+        JournalError: there is no journal, or it is in a newer format.
+    """
+    number = 0
+    for path in _paths(directory):
+        with open(path, "rb") as file:
+            try:
+                for place in segments.read(file, segments.Damage()):
+                    if not isinstance(place.body, Noted) or place.body.kind != LINE:
+                        continue
+                    line = _decoder.decode(place.body.data)
+                    if line.number != number:
+                        continue  # written before damage was noticed: a later run has told it anew
+                    number += 1
+                    yield _with_checkpoint(line)
+            except segments.NewerFormatError as error:
+                raise JournalError(f"{path} is in a newer format, {error}: use that version of mpi_runtime") from None
+
+
+def header(directory: Path) -> dict[str, Any]:
+    """What the experiment is about, as the last run says; empty if no line says so.
+
+    Raises:
+        JournalError: there is no journal.
+    """
+    for path in reversed(_paths(directory)):
+        with open(path, "rb") as file:
+            for place in segments.read(file, segments.Damage()):
+                if isinstance(place.body, Noted) and place.body.kind == HEADER:
+                    return msgspec.msgpack.decode(place.body.data, type=dict[str, Any])
+    return {}
+
+
+def _paths(directory: Path) -> list[Path]:
+    found = segments.paths(directory)
+    if not found:
+        raise JournalError(f"{directory} has no experiment: there is no file such as 000001{segments.SUFFIX} in it")
+    return found
+
+
+def _with_checkpoint(line: Line) -> Line:
+    event = line.event
+    if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+        saved = Saved(event.checkpoint["number"], event.checkpoint["path"])
+        line.event = msgspec.structs.replace(event, checkpoint=saved)
+    return line
+
+
+class StudyLog:
+    """Writes the lines of one run."""
+
+    def __init__(self, directory: Path, first: int, header: dict[str, Any]) -> None:
+        """Begin a segment, whose first line has this number. The header says what the experiment is about.
+
+        Raises:
+            JournalError: another program runs this experiment.
+            OSError: the directory cannot be written to.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        job = f"{os.path.basename(sys.argv[0])}, process {os.getpid()} on {socket.gethostname()}"
+        self._claim = Claim(directory, job)
+        self._number = first
+        self._doomed: list[Callable[[], None]] = []
+        try:
+            self.path, self._file = segments.create(directory)
+            self._file.write(segments.frame(Began(sys.argv[0], job, time.time())))
+            self._file.write(segments.frame(Noted(HEADER, 0, _encoder.encode(header))))
+        except BaseException:
+            self._claim.release()
+            raise
+        self._synced_s = time.monotonic()
+
+    def add(self, now: float, event: Event, states: dict[str, str], configs: dict[str, Any]) -> None:
+        """Write a line. It survives the end of this process at once, and that of the host after a second.
+
+        Raises:
+            ValueError: an integer is too large, or a text is none.
+            OSError: there is no room on the disk.
+        """
+        try:
+            data = _encoder.encode(Line(self._number, now, event, states, configs))
+        except (OverflowError, UnicodeEncodeError) as error:
+            whose = getattr(event, "trial_id", min(configs, default=""))
+            what, cure = "an integer of more than 64 bits", "a float, or a string"
+            if isinstance(error, UnicodeEncodeError):
+                what, cure = "a text that is not UTF-8, like names of some files", "its repr()"
+            raise ValueError(
+                f"Trial {whose} has {what}, in its configuration or report, which cannot be written ({error}). "
+                f"Use {cure}."
+            ) from None
+        frame = segments.frame(Noted(LINE, self._number, data))
+        view = memoryview(frame)
+        while view:
+            view = view[self._file.write(view) :]
+        self._number += 1
+
+    def turn(self) -> None:
+        """Do what is due: sync, and then what had to wait for it."""
+        now = time.monotonic()
+        if now - self._synced_s >= SYNC_S:
+            self.sync()
+            self._claim.beat()
+
+    def sync(self) -> None:
+        """Force all lines to the disk, and do what had to wait for that."""
+        os.fsync(self._file.fileno())
+        self._synced_s = time.monotonic()
+        doomed, self._doomed = self._doomed, []
+        for one in doomed:
+            one()
+
+    def after_sync(self, action: Callable[[], None]) -> None:
+        """Do this when the lines so far are on the disk: remove what they have superseded."""
+        self._doomed.append(action)
+
+    def close(self) -> None:
+        """Write the rest, and let others go on with the experiment."""
+        try:
+            self.sync()
+        finally:
+            self._file.close()
+            self._claim.release()

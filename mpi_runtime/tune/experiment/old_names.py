@@ -1,0 +1,266 @@
+"""Ray Tune's earlier ways to run experiments: `run` and `run_experiments`, with an `ExperimentAnalysis`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import mpi_runtime
+from mpi_runtime.tune.experiment.results import Result, ResultGrid, TuneError, best_of
+from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
+from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trials.bundles import Resources
+from mpi_runtime.tune.trials.checkpoint import Checkpoint
+from mpi_runtime.tune.trials.trainable import prepared, with_resources
+
+
+class ExperimentAnalysis:
+    """What has come of an experiment, by Ray Tune's earlier names."""
+
+    def __init__(
+        self,
+        experiment: ResultGrid | str | os.PathLike[str],
+        default_metric: str | None = None,
+        default_mode: str | None = None,
+    ) -> None:
+        """Look at results, or at the directory of an experiment."""
+        grid = experiment if isinstance(experiment, ResultGrid) else Tuner.restore(experiment).get_results()
+        self._grid = grid
+        self.default_metric = default_metric or grid.metric
+        self.default_mode = default_mode or grid.mode
+
+    @property
+    def results_grid(self) -> ResultGrid:
+        """The same as a `ResultGrid`."""
+        return self._grid
+
+    @property
+    def experiment_path(self) -> str:
+        """The directory of the experiment."""
+        return self._grid.experiment_path
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials."""
+        return self._grid.trials
+
+    def _best(self, metric: str | None, mode: str | None, scope: str) -> Result:
+        return self._grid.get_best_result(metric or self.default_metric, mode or self.default_mode, scope)
+
+    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Trial | None:
+        """The trial with the best value; None if none has reported it."""
+        metric, mode = metric or self.default_metric, mode or self.default_mode
+        if metric is None or mode is None:
+            raise ValueError("get_best_trial() needs to know metric and mode: pass them")
+        found = best_of(self._grid, metric, mode, scope)
+        return None if found is None else self.trials[int(found.trial_id)]
+
+    def get_best_config(
+        self, metric: str | None = None, mode: str | None = None, scope: str = "last"
+    ) -> dict[str, Any] | None:
+        """The configuration of the best trial; None if none has reported the metric."""
+        trial = self.get_best_trial(metric, mode, scope)
+        return None if trial is None else trial.config
+
+    @property
+    def best_trial(self) -> Trial:
+        """The trial whose last report is the best."""
+        return self.trials[int(self._best(None, None, "last").trial_id)]
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """Its configuration."""
+        return self.best_trial.config
+
+    @property
+    def best_result(self) -> dict[str, Any]:
+        """Its last report."""
+        return self.best_trial.last_result
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """Its last checkpoint."""
+        return self._best(None, None, "last").checkpoint
+
+    @property
+    def best_dataframe(self) -> Any:
+        """Its reports as a data frame."""
+        return self._best(None, None, "last").metrics_dataframe
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The last report of each trial, by its number."""
+        return {trial.trial_id: trial.last_result for trial in self.trials}
+
+    @property
+    def results_df(self) -> Any:
+        """The last report of each trial as a data frame."""
+        return self._grid.get_dataframe().set_index("trial_id")
+
+    @property
+    def trial_dataframes(self) -> dict[str, Any]:
+        """A data frame of its reports for each trial."""
+        return {result.trial_id: result.metrics_dataframe for result in self._grid}
+
+    def dataframe(self, metric: str | None = None, mode: str | None = None) -> Any:
+        """A row for each trial: its last report, or with a metric its best one."""
+        return self._grid.get_dataframe(metric, mode)
+
+    def get_all_configs(self) -> dict[str, dict[str, Any]]:
+        """The configuration of each trial."""
+        return {trial.trial_id: trial.config for trial in self.trials}
+
+    def get_last_checkpoint(self, trial: Trial | None = None) -> Checkpoint | None:
+        """The last checkpoint of a trial, by default of the best one."""
+        found: Checkpoint | None = self._grid[int((trial or self.best_trial).trial_id)].checkpoint
+        return found
+
+    def get_best_checkpoint(
+        self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
+    ) -> Checkpoint | None:
+        """The kept checkpoint of a trial with the best value of a metric."""
+        metric, mode = metric or self.default_metric, mode or self.default_mode
+        if metric is None or mode is None:
+            raise ValueError("get_best_checkpoint() needs to know metric and mode: pass them")
+        result: Result = self._grid[int((trial or self.best_trial).trial_id)]
+        return result.get_best_checkpoint(metric, mode)
+
+
+def run(
+    run_or_experiment: Any,
+    *,
+    name: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    stop: Any = None,
+    time_budget_s: Any = None,
+    config: Mapping[str, Any] | None = None,
+    resources_per_trial: Resources | None = None,
+    num_samples: int = 1,
+    storage_path: str | os.PathLike[str] | None = None,
+    search_alg: Any = None,
+    scheduler: Any = None,
+    checkpoint_config: CheckpointConfig | None = None,
+    verbose: int = 1,
+    progress_reporter: Any = None,
+    trial_name_creator: Any = None,
+    max_failures: int = 0,
+    fail_fast: bool | str = False,
+    restore: str | None = None,
+    resume: bool | str = False,
+    reuse_actors: bool | None = None,
+    raise_on_failed_trial: bool = True,
+    callbacks: Sequence[Any] = (),
+    max_concurrent_trials: int | None = None,
+    seed: int = 0,
+    local_dir: str | os.PathLike[str] | None = None,
+) -> ExperimentAnalysis:
+    """Run an experiment: what `Tuner` does, with all settings as arguments. See `RunConfig` and `TuneConfig` too.
+
+    Args:
+        run_or_experiment: the function, the class, or the name of a registered one.
+        resources_per_trial: as in `with_resources`.
+        resume: True: go on with the experiment of this name. "AUTO": if there is one.
+        raise_on_failed_trial: whether a trial that has failed is an error at the end.
+        local_dir: an older name of `storage_path`.
+        restore: not here: trials begin from what they get by `get_checkpoint()`.
+
+    Raises:
+        TuneError: a trial has failed.
+        TypeError, ValueError: as `Tuner`.
+    """
+    if restore is not None:
+        raise ValueError("run(restore=...) is not here: name the checkpoint in config, and open it in the function")
+    trainable = prepared(run_or_experiment)
+    if resources_per_trial is not None:
+        trainable = with_resources(trainable, resources_per_trial)
+    settings = RunConfig(
+        stop, FailureConfig(max_failures, fail_fast), name, storage_path or local_dir,
+        checkpoint_config or CheckpointConfig(), callbacks, progress_reporter, verbose,
+    )  # fmt: skip
+    tuning = TuneConfig(
+        metric, mode, search_alg, scheduler, num_samples, max_concurrent_trials, time_budget_s, reuse_actors,
+        trial_name_creator, seed,
+    )  # fmt: skip
+    tuner = Tuner(trainable, param_space=config, tune_config=tuning, run_config=settings)
+    if resume:
+        found = tuner._folder() / str(name)
+        if name is None or (resume != "AUTO" and not Tuner.can_restore(found)):
+            raise ValueError(f"run(resume={resume!r}): there is no experiment {found} to continue")
+        if Tuner.can_restore(found):
+            tuner = Tuner.restore(found, trainable)
+    grid = tuner.fit()
+    if raise_on_failed_trial and grid.num_errors:
+        raise TuneError(f"{grid.num_errors} of {len(grid)} trials have failed. The first: {grid.errors[0]}")
+    return ExperimentAnalysis(grid, metric, mode)
+
+
+OLD_KEYS = {
+    "run", "resources", "resources_per_trial", "trial_resources", "stop", "config", "num_samples", "local_dir",
+    "storage_path", "max_failures", "repeat", "checkpoint_config",
+}  # fmt: skip
+
+
+def run_experiments(
+    experiments: Mapping[str, Mapping[str, Any]],
+    *,
+    scheduler: Any = None,
+    verbose: int = 1,
+    progress_reporter: Any = None,
+    raise_on_failed_trial: bool = True,
+    callbacks: Sequence[Any] = (),
+) -> list[Trial]:
+    """Run experiments, one after another, each described by a dictionary. The other arguments are as in `run`.
+
+    Args:
+        experiments: for each name a dictionary with "run" and, as needed, "config", "stop", "resources" (or
+            "resources_per_trial"), "num_samples" (or "repeat"), "max_failures", "storage_path" (or "local_dir").
+            If the directory of the name has an experiment, a number is added to the name.
+
+    Returns:
+        The trials of all of them.
+
+    Raises:
+        TuneError: a trial has failed.
+        ValueError: a dictionary has no "run", or an unknown key.
+    """
+    if not mpi_runtime.is_initialized():
+        mpi_runtime.init()
+    trials: list[Trial] = []
+    for name, spec in experiments.items():
+        unknown = set(spec) - OLD_KEYS
+        if unknown or "run" not in spec:
+            raise ValueError(f"experiment {name!r}: it needs 'run', and may have {sorted(OLD_KEYS)}; not {unknown}")
+        given: list[Any] = [spec[key] for key in ("resources_per_trial", "resources", "trial_resources") if key in spec]
+        folder = spec.get("storage_path") or spec.get("local_dir")
+        found = run(
+            spec["run"],
+            name=_free(name, folder),
+            stop=spec.get("stop"),
+            config=spec.get("config"),
+            resources_per_trial=given[0] if given else None,
+            num_samples=spec.get("num_samples", spec.get("repeat", 1)),
+            storage_path=folder,
+            max_failures=spec.get("max_failures", 0),
+            checkpoint_config=spec.get("checkpoint_config"),
+            scheduler=scheduler,
+            verbose=verbose,
+            progress_reporter=progress_reporter,
+            raise_on_failed_trial=raise_on_failed_trial,
+            callbacks=callbacks,
+        )
+        trials += found.trials
+    return trials
+
+
+def _free(name: str, folder: Any) -> str:
+    """The name, with a number if there is such an experiment already."""
+    base = Path(folder or DEFAULT_FOLDER).expanduser()
+    number, free = 1, name
+    while Tuner.can_restore(base / free):
+        number += 1
+        free = f"{name}_{number}"
+    return free

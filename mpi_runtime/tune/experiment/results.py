@@ -1,0 +1,280 @@
+"""The results of an experiment: `ResultGrid`, with a `Result` for each trial."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.tune.study.events import Reported
+from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, flat, named_in, sign_of
+from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
+from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
+
+
+class TuneError(Exception):
+    """A trial has failed. The text is what it has raised."""
+
+
+class History:
+    """All reports of an experiment, read from its journal when somebody asks."""
+
+    def __init__(self, directory: Path, metric: str | None) -> None:
+        self._directory = directory
+        self._metric = metric
+        self._reports: dict[str, list[dict[str, Any]]] | None = None
+
+    def of(self, trial_id: str) -> list[dict[str, Any]]:
+        """The reports of a trial, in order. Those of a run that was lost are followed by those that came again."""
+        if self._reports is None:
+            self._reports = {}
+            for line in study_log.read(self._directory):
+                if isinstance(line.event, Reported):
+                    reports = self._reports.setdefault(line.event.trial_id, [])
+                    metrics = named_in(dict(line.event.metrics), self._metric)
+                    reports.append({"training_iteration": len(reports) + 1, "time_s": line.now, **metrics})
+        return self._reports.get(trial_id, [])
+
+
+@dataclass
+class Result:
+    """What has come of one trial."""
+
+    trial_id: str
+    """Its number as text."""
+    config: dict[str, Any]
+    """Its configuration; with population based training the last one."""
+    metrics: dict[str, Any]
+    """Its last report."""
+    best: dict[str, Any]
+    """Its best report; empty if trials are not compared."""
+    status: str
+    """TERMINATED, ERROR, or how far it was when the experiment was left."""
+    checkpoint: Checkpoint | None
+    """Its last checkpoint."""
+    error: TuneError | None
+    """Why it has failed."""
+    path: str
+    """The directory of its files, which need not exist."""
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list, repr=False)
+    """The checkpoints that were kept, each with its report."""
+    _history: History | None = field(default=None, repr=False)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """All its reports, in order."""
+        return [] if self._history is None else self._history.of(self.trial_id)
+
+    @property
+    def metrics_dataframe(self) -> Any:
+        """All its reports as a data frame. Needs pandas."""
+        return _pandas().DataFrame([flat(one) for one in self.history])
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        """The kept checkpoint with the best value of a metric."""
+        sign = sign_of(mode)
+        rated = [(sign * float(report[metric]), one) for one, report in self.best_checkpoints if metric in report]
+        return max(rated, key=lambda pair: pair[0])[1] if rated else None
+
+
+class ResultGrid(Sequence[Result]):
+    """The results of all trials, in the order in which they were made."""
+
+    def __init__(self, study: Study, directory: Path, kept: KeptCheckpoints | None = None) -> None:
+        self._study = study
+        self._directory = directory
+        self._kept = kept
+        self._history = History(directory, study.metric)
+        self._made: dict[int, Result] = {}
+
+    @property
+    def experiment_path(self) -> str:
+        """The directory of the experiment."""
+        return os.fspath(self._directory)
+
+    @property
+    def metric(self) -> str | None:
+        """The metric by which trials were compared."""
+        return self._study.metric
+
+    @property
+    def mode(self) -> str | None:
+        """Whether "min" or "max" of it is best."""
+        return self._study.mode
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The trials themselves."""
+        return list(self._study.trials.values())
+
+    @property
+    def errors(self) -> list[TuneError]:
+        """What the trials that have failed have raised."""
+        return [TuneError(str(trial.error)) for trial in self._study.trials.values() if trial.status == ERROR]
+
+    @property
+    def num_errors(self) -> int:
+        """How many trials have failed."""
+        return sum(trial.status == ERROR for trial in self._study.trials.values())
+
+    @property
+    def num_terminated(self) -> int:
+        """How many trials have ended well."""
+        return sum(trial.status == TERMINATED for trial in self._study.trials.values())
+
+    def __len__(self) -> int:
+        return len(self._study.trials)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        if place not in self._made:
+            self._made[place] = self._result(self._study.trials[f"{place:05d}"])
+        return self._made[place]
+
+    def __iter__(self) -> Iterator[Result]:
+        return (self[place] for place in range(len(self)))
+
+    def _result(self, trial: Trial) -> Result:
+        kept = [] if self._kept is None else self._kept.of(trial.trial_id)
+        return Result(
+            trial.trial_id,
+            trial.config,
+            trial.last_result,
+            trial.best_result,
+            trial.status,
+            self._opened(trial.checkpoint),
+            TuneError(str(trial.error)) if trial.status == ERROR else None,
+            os.path.join(self._directory, trial.trial_id),
+            [(found, one.metrics) for one in kept if (found := self._opened(one.saved)) is not None],
+            self._history,
+        )
+
+    def _opened(self, saved: Any) -> Checkpoint | None:
+        if not isinstance(saved, Saved) or not saved.path or not (self._directory / saved.path).is_dir():
+            return None
+        return Checkpoint(os.path.join(self._directory, saved.path))
+
+    def policy(self, trial_id: str) -> list[tuple[int, dict[str, Any]]]:
+        """The schedule of parameters that population based training has found for a trial, to be replayed.
+
+        Raises:
+            ValueError: the scheduler was another one, or there is no such trial.
+        """
+        policies: dict[str, Any] = getattr(self._study.scheduler, "policies", {})
+        if trial_id not in policies:
+            raise ValueError(f"there is no schedule of trial {trial_id!r}: known are {sorted(policies)}")
+        return list(policies[trial_id])
+
+    def get_best_result(
+        self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True
+    ) -> Result:
+        """The best trial.
+
+        Args:
+            metric: the reported value to compare; None: that of `TuneConfig`.
+            mode: "min" or "max"; None: that of `TuneConfig`.
+            scope: "last" compares last reports, "all" the best report of each trial, "avg" means of all reports.
+            filter_nan_and_inf: whether values that are not finite do not count.
+
+        Raises:
+            ValueError: no metric or mode is known, or no trial has reported it.
+        """
+        metric, mode = metric or self.metric, mode or self.mode
+        if metric is None or mode is None:
+            raise ValueError("get_best_result() needs to know metric and mode: pass them, or set them in TuneConfig")
+        found = best_of(self, metric, mode, scope, filter_nan_and_inf)
+        if found is None:
+            keys = sorted({key for result in self for key in result.metrics})
+            raise ValueError(f"No trial has reported {metric!r} as a finite number. Reported were: {keys}")
+        return found
+
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> Any:
+        """A data frame with a row for each trial: its last report, or with a metric its best one, and its config.
+
+        Raises:
+            ImportError: pandas is not there.
+        """
+        rows = []
+        for result in self:
+            report = result.metrics
+            if filter_metric is not None:
+                reports = [one for one in result.history if filter_metric in one]
+                sign = sign_of(filter_mode or self.mode or "max")
+                report = max(reports, key=lambda one: sign * float(one[filter_metric]), default=report)
+            rows.append({**flat(report), **flat(result.config, "config/"), "logdir": result.path})
+        return _pandas().DataFrame(rows)
+
+    def plot_history(self, metric: str | None = None, ax: Any = None) -> Any:
+        """Curves of a metric, one for each trial, as matplotlib axes. Needs matplotlib."""
+        import mpi_runtime.tune.show.plots as plots
+
+        return plots.history(self, metric, ax)
+
+    def plot_parallel(self, metric: str | None = None, ax: Any = None) -> Any:
+        """Parallel coordinates: a line through its parameters and its metric for each trial. Needs matplotlib."""
+        import mpi_runtime.tune.show.plots as plots
+
+        return plots.parallel(self, metric, ax)
+
+    def plot_importance(self, metric: str | None = None, ax: Any = None) -> Any:
+        """How much of the metric's differences each parameter explains by itself. Needs matplotlib."""
+        import mpi_runtime.tune.show.plots as plots
+
+        return plots.importance(self, metric, ax)
+
+    def write_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write one page with table and curves, which needs no network; by default `report.html`. Returns its path."""
+        import mpi_runtime.tune.show.page as html_report
+
+        target = Path(path) if path is not None else self._directory / "report.html"
+        target.write_text(html_report.page(self))
+        return os.fspath(target)
+
+    def __repr__(self) -> str:
+        return f"<ResultGrid of {len(self)} trials, {self.num_errors} failed, in {self.experiment_path}>"
+
+
+def best_of(results: ResultGrid, metric: str, mode: str, scope: str, finite: bool = True) -> Result | None:
+    """The best result; None if there is no number to compare."""
+    if scope not in ("last", "all", "avg"):
+        raise ValueError(f'scope={scope!r}: it must be "last", "all" or "avg"')
+    sign, best, found = sign_of(mode), -math.inf, None
+    for result in results:
+        value = _value(result, metric, scope, sign)
+        if value is None or math.isnan(value) or (finite and math.isinf(value)):
+            continue
+        if found is None or sign * value > best:
+            best, found = sign * value, result
+    return found
+
+
+def _value(result: Result, metric: str, scope: str, sign: float) -> float | None:
+    if scope == "last":
+        return _number(result.metrics.get(metric))
+    if scope == "all" and metric in result.best:
+        values = [_number(one.get(metric)) for one in result.history] or [_number(result.best[metric])]
+    else:
+        values = [_number(one.get(metric)) for one in result.history]
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    if not known:
+        return None
+    return math.fsum(known) / len(known) if scope == "avg" else max(known, key=lambda one: sign * one)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("data frames need pandas: pip install pandas") from error
+    return pandas

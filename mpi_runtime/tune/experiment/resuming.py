@@ -1,0 +1,81 @@
+"""Resumes an experiment: replays its journal into a new study, and finds where trials continue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.errors import JournalError
+from mpi_runtime.tune.study.events import Event, Moved, Revived, Sized
+from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED
+
+
+def tell_line(study: Study, line: study_log.Line, number: int) -> None:
+    """Tell a study what it was told in an earlier run. `number`: of the line, from 0."""
+    if number == 0 and isinstance(line.event, Sized):
+        study.limits = replace(study.limits, max_concurrent=line.event.slots)
+        study.begin(line.now)
+    else:
+        study.handle(line.event, line.now)
+
+
+def check_config(study: Study, trial_id: str, config: Any) -> None:
+    """Check that a trial has the configuration that it had.
+
+    Raises:
+        JournalError: it has another one.
+    """
+    trial = study.trials.get(trial_id)
+    if trial is None or study_log.written(trial.config) != config:
+        raise JournalError(
+            f"Trial {trial_id} had the configuration {config}, and the searcher now suggests "
+            f"{trial.config if trial else 'none'}. An experiment can be resumed only if its searcher, its space and "
+            "its functions give the same values for the same seed and the same reports."
+        )
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """What differs between two spaces; empty if nothing does. References to objects and actors are all the same."""
+    if old.keys() != new.keys():
+        return f"it has {sorted(old)}, and this one {sorted(new)}"
+    for name, value in old.items():
+        if cloudpickle.dumps(value) != cloudpickle.dumps(new[name]) and _without_ids(value) != _without_ids(new[name]):
+            return f"{name} was {value!r}, and is {new[name]!r}"
+    return ""
+
+
+def _without_ids(value: Any) -> str:
+    """A value as text, in which all references are the same."""
+    return re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value))
+
+
+def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
+    """What a study that was told its journal has to be told, before it goes on: what ran runs no more.
+
+    First where those that do not run go on, so that none of them starts before that is known; then who starts.
+    """
+    waiting: list[Event] = []
+    starting: list[Event] = []
+    for trial in study.trials.values():
+        saved = trial.checkpoint
+        is_there = saved is None or bool(saved.path and (directory / saved.path).is_dir())
+        if trial.status == TERMINATED or (trial.status == ERROR and not (revive or restart)):
+            continue
+        if trial.status == ERROR:
+            starting.append(Revived(trial.trial_id))
+            is_there = is_there and not restart
+        moved = Moved(trial.trial_id, None, 0, 0.0)
+        if is_there:
+            moved = Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s)
+        if trial.status == RUNNING:
+            starting.append(moved)
+        elif not is_there:
+            waiting.append(moved)
+    return [*waiting, Sized(slots), *starting]

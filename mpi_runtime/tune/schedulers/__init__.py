@@ -1,0 +1,60 @@
+"""Schedulers of trials, by the names that Ray Tune gives them. Each decides which trials continue.
+
+A new one subclasses `TrialScheduler` of `base.py`.
+
+- `base.py`: the interface of schedulers, and first in, first out
+- `asha.py`: asynchronous successive halving
+- `hyperband.py`: HyperBand: brackets of successive halving
+- `bohb.py`: HyperBand as the searcher `TuneBOHB` needs it
+- `median_stopping.py`: stops trials that are worse than the median
+- `pbt.py`: population based training
+- `pb2.py`: population based bandits: new parameters come from a model
+- `pbt_replay.py`: repeats the schedule that population based training has found
+"""
+
+from typing import TYPE_CHECKING
+
+from mpi_runtime import _face
+
+if TYPE_CHECKING:
+    from mpi_runtime.tune.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
+    from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
+    from mpi_runtime.tune.schedulers.bohb import HyperBandForBOHB
+    from mpi_runtime.tune.schedulers.hyperband import HyperBandScheduler
+    from mpi_runtime.tune.schedulers.median_stopping import MedianStoppingRule
+    from mpi_runtime.tune.schedulers.pb2 import PB2
+    from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
+    from mpi_runtime.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
+
+_HOMES = {
+    "asha": (
+        "ASHAScheduler",
+        "AsyncHyperBandScheduler",
+    ),
+    "base": (
+        "FIFOScheduler",
+        "TrialScheduler",
+    ),
+    "bohb": ("HyperBandForBOHB",),
+    "hyperband": ("HyperBandScheduler",),
+    "median_stopping": ("MedianStoppingRule",),
+    "pb2": ("PB2",),
+    "pbt": ("PopulationBasedTraining",),
+    "pbt_replay": ("PopulationBasedTrainingReplay",),
+}
+
+__all__ = [
+    "PB2",
+    "ASHAScheduler",
+    "AsyncHyperBandScheduler",
+    "FIFOScheduler",
+    "HyperBandForBOHB",
+    "HyperBandScheduler",
+    "MedianStoppingRule",
+    "PopulationBasedTraining",
+    "PopulationBasedTrainingReplay",
+    "TrialScheduler",
+]
+
+if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+    __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -1,0 +1,229 @@
+"""Asynchronous successive halving.
+
+Source: Li, Jamieson, Rostamizadeh, Gonina, Ben-tzur, Hardt, Recht, Talwalkar, "A System for Massively Parallel
+Hyperparameter Tuning", MLSys 2020 (arXiv:1810.05934), algorithm 2, for `type="promotion"`. The form that stops instead
+of pausing is Ray Tune's; each rung's cutoff is a quantile of what other trials had there.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, rungs
+from mpi_runtime.tune.space.variants import rng_of
+from mpi_runtime.tune.trial import Trial
+
+BRACKETS = 1
+"""Marks the numbers that are drawn to choose brackets."""
+
+
+class _Cut:
+    """Numbers in ascending order, cut in two: the first few, and the rest. Only the numbers at the cut are known.
+
+    A sorted list would move half of itself for each new number. Two heaps cost the same with any number of trials, but
+    for a logarithm.
+    """
+
+    def __init__(self) -> None:
+        self._first: list[tuple[float, int]] = []
+        """Negated, so that the last one is on top."""
+        self._rest: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._rest)
+
+    @property
+    def last(self) -> tuple[float, int]:
+        """The last one of the first. Of equal numbers those that came earlier are before the others."""
+        number, place = self._first[0]
+        return -number, -place
+
+    @property
+    def following(self) -> float:
+        """The lowest of the rest."""
+        return self._rest[0][0]
+
+    def add(self, number: float, count: int) -> tuple[float, int]:
+        """Add a number, and have so many in the first part from now on. Returns it with its place in time."""
+        entry = number, len(self)
+        if self._first and entry < self.last:
+            heapq.heappush(self._first, (-number, -entry[1]))
+        else:
+            heapq.heappush(self._rest, entry)
+        while len(self._first) < count:
+            moved = heapq.heappop(self._rest)
+            heapq.heappush(self._first, (-moved[0], -moved[1]))
+        while len(self._first) > count:
+            heapq.heappush(self._rest, self.last)
+            heapq.heappop(self._first)
+        return entry
+
+
+class _Rung:
+    """What trials had when they came to a milestone."""
+
+    def __init__(self, milestone: float, factor: float) -> None:
+        self.milestone = milestone
+        self._factor = factor
+        self.seen: set[str] = set()
+        self._cut = _Cut()
+        """Of scores: at the quantile. Of those that pause, negated: behind the best."""
+        self.held: list[tuple[float, int, str]] = []
+        """A heap of those that were not promoted, best first; of equal ones the first."""
+
+    def record(self, trial_id: str, score: float) -> None:
+        """Note a score to compare later ones with."""
+        self.seen.add(trial_id)
+        self._cut.add(score, math.floor((1 - 1 / self._factor) * len(self._cut)) + 1)
+
+    def hold(self, trial_id: str, score: float) -> None:
+        """Note a trial that pauses until it is among the best."""
+        self.seen.add(trial_id)
+        entry = self._cut.add(-score, int((len(self._cut) + 1) / self._factor))
+        heapq.heappush(self.held, (*entry, trial_id))
+
+    def is_worse(self, score: float) -> bool:
+        """Whether this score is below those of the best of the others: below their quantile, with straight lines."""
+        if not len(self._cut):
+            return False
+        place = (1 - 1 / self._factor) * (len(self._cut) - 1)
+        below = math.floor(place)
+        cutoff = self._cut.last[0]
+        if place != below and not math.isinf(cutoff):
+            cutoff += (self._cut.following - cutoff) * (place - below)
+        return score < cutoff or score == -math.inf
+
+    def promotable(self) -> str | None:
+        """The best that was not promoted, if it belongs to the best 1/factor."""
+        if not self.held or len(self._cut) < self._factor:
+            return None
+        return self.held[0][2] if self.held[0][:2] <= self._cut.last else None
+
+
+class AsyncHyperBandScheduler(TrialScheduler):
+    """Gives each trial little time at first, and more to the best 1/`reduction_factor`, without waiting for the rest.
+
+    With `type="stopping"` a trial that comes to a rung stops if it is worse than the best of those that came before
+    it. With `type="promotion"`, the form of the paper, it pauses there, and continues when it belongs to the best.
+    That needs a checkpoint with the reports that come to a rung, and trials end at the highest rung. Rungs are at
+    `grace_period` times the powers of `reduction_factor`. A value that is not a number is worse than any number.
+    """
+
+    def __init__(
+        self,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+        max_t: float = 100,
+        grace_period: float = 1,
+        reduction_factor: float = 4,
+        brackets: int = 1,
+        stop_last_trials: bool = True,
+        type: str = "stopping",
+    ) -> None:
+        """Compare trials by `metric` at rungs of `time_attr`.
+
+        Args:
+            time_attr: the reported value that tells how far a trial is; it must not go back.
+            metric: the reported value to compare; None: that of `TuneConfig`.
+            mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
+            max_t: the time at which a trial ends.
+            grace_period: the time of the lowest rung.
+            reduction_factor: one in so many goes on from each rung.
+            brackets: how many groups of trials there are. The lowest rungs are missing in the later ones.
+            stop_last_trials: whether trials end at `max_t`. Trials that pause always do.
+            type: "stopping" or "promotion".
+
+        Raises:
+            ValueError: an argument has no meaning.
+        """
+        super().__init__(time_attr, metric, mode)
+        if not 0 < grace_period <= max_t:
+            raise ValueError(f"grace_period={grace_period}, max_t={max_t}: choose 0 < grace_period <= max_t")
+        if not reduction_factor > 1:
+            raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
+        if type not in ("stopping", "promotion"):
+            raise ValueError(f'type={type!r} is unknown: choose "stopping" or "promotion"')
+        self._milestones = rungs(grace_period, max_t, reduction_factor)
+        if not 1 <= brackets <= len(self._milestones):
+            raise ValueError(
+                f"brackets={brackets}, but there are {len(self._milestones)} rungs ({self._milestones}), and each "
+                "further bracket has one less: choose at most as many brackets as rungs"
+            )
+        self._max_t = max_t
+        self._factor = reduction_factor
+        self._number = brackets
+        self._stops_last = stop_last_trials
+        self._promotes = type == "promotion"
+        self.begin(0)
+
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Trials of the form that promotes pause."""
+        return self._promotes
+
+    def begin(self, seed: int) -> None:
+        """Forget everything: an experiment begins."""
+        self._seed = seed
+        self._brackets = [
+            [_Rung(at, self._factor) for at in self._milestones[skipped:]] for skipped in range(self._number)
+        ]
+        self._bracket_of: dict[str, list[_Rung]] = {}
+        self._next_rung: dict[str, int] = {}
+
+    def on_trial_add(self, trial: Trial) -> None:
+        """Choose its bracket: more likely one with more rungs."""
+        chosen = 0
+        if self._number > 1:
+            weights = [math.exp(len(bracket)) for bracket in self._brackets]
+            chances = [weight / sum(weights) for weight in weights]
+            chosen = int(rng_of(self._seed, trial.index, BRACKETS).choice(self._number, p=chances))
+        self._bracket_of[trial.trial_id] = self._brackets[chosen]
+        # One that runs again after it had failed may be in rungs already.
+        bracket = self._brackets[chosen]
+        free = (number for number, rung in enumerate(bracket) if trial.trial_id not in rung.seen)
+        self._next_rung[trial.trial_id] = next(free, len(bracket) - 1)
+
+    def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
+        """Decide about a trial that has come to a rung."""
+        judge = self._promoted if self._promotes else self._stopped
+        return {trial.trial_id: judge(trial.trial_id, time, score)}
+
+    def on_trial_end(self, trial: Trial) -> Verdicts:
+        """Forget which bracket it was in. What it had at rungs counts further."""
+        del self._bracket_of[trial.trial_id], self._next_rung[trial.trial_id]
+        return {}
+
+    def choose_paused(self) -> str | None:
+        """The paper's `get_job`: the best that is held in the highest rung that has one to promote."""
+        for bracket in self._brackets:
+            for number in reversed(range(len(bracket) - 1)):
+                trial_id = bracket[number].promotable()
+                if trial_id is not None:
+                    heapq.heappop(bracket[number].held)
+                    self._next_rung[trial_id] = number + 1
+                    return trial_id
+        return None
+
+    def _stopped(self, trial_id: str, time: float, score: float) -> str:
+        """Judge by the highest rung that it has come to; rungs that it has jumped over do not count."""
+        reached = [rung for rung in self._bracket_of[trial_id] if rung.milestone <= time]
+        is_worse = False
+        if reached and trial_id not in reached[-1].seen:
+            is_worse = reached[-1].is_worse(score)
+            reached[-1].record(trial_id, score)
+        return STOP if is_worse or (self._stops_last and time >= self._max_t) else CONTINUE
+
+    def _promoted(self, trial_id: str, time: float, score: float) -> str:
+        bracket = self._bracket_of[trial_id]
+        rung = bracket[self._next_rung[trial_id]]
+        if time < rung.milestone:
+            return CONTINUE
+        if rung is bracket[-1]:
+            return STOP
+        rung.hold(trial_id, score)
+        return PAUSE
+
+
+ASHAScheduler = AsyncHyperBandScheduler

@@ -1,0 +1,109 @@
+"""The interface of schedulers of trials, and the default: first in, first out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mpi_runtime.tune.trial import Trial, sign_of
+
+CONTINUE = "CONTINUE"
+STOP = "STOP"
+PAUSE = "PAUSE"
+YIELD = "YIELD"
+"""Pause if another trial waits for room, continue otherwise."""
+
+
+@dataclass(frozen=True)
+class Exploit:
+    """Go on from the last checkpoint of another trial, with a new configuration."""
+
+    source: Trial
+    config: dict[str, Any]
+
+
+Verdict = str | Exploit
+Verdicts = dict[str, Verdict]
+"""For each trial id: about the trial that reported, and about trials that are paused."""
+
+
+class TrialScheduler:
+    """Decides which trials continue. Subclasses hold one algorithm each, and are told scores: higher is better."""
+
+    needs_metric = True
+
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Whether it pauses trials, or has them go on from checkpoints of others."""
+        return False
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether it never decides about a report."""
+        return False
+
+    def __init__(self, time_attr: str, metric: str | None, mode: str | None) -> None:
+        """Compare trials by `metric`, at equal values of `time_attr`.
+
+        Raises:
+            ValueError: `mode` is neither "min" nor "max".
+        """
+        if mode is not None:
+            sign_of(mode)
+        self.time_attr = time_attr
+        self.metric = metric
+        self.mode = mode
+
+    def begin(self, seed: int) -> None:
+        """Forget everything: an experiment begins."""
+
+    def on_trial_add(self, trial: Trial) -> None:
+        """A trial was made. It has not run yet."""
+
+    def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
+        """A trial has reported. A value that is not a number has the score minus infinity."""
+        return {}
+
+    def on_trial_end(self, trial: Trial) -> Verdicts:
+        """A trial will not run again, whatever the reason."""
+        return {}
+
+    def on_idle(self) -> Verdicts:
+        """Nothing runs and nothing new can start: what becomes of paused trials? Those not mentioned end."""
+        return {}
+
+    def choose_paused(self) -> str | None:
+        """The paused trial that should run before a new one; it is then counted as begun."""
+        return None
+
+
+class FIFOScheduler(TrialScheduler):
+    """Runs trials in the order in which they were made, and stops none."""
+
+    needs_metric = False
+
+    @property
+    def is_passive(self) -> bool:
+        """It lets every trial go on."""
+        return True
+
+    def __init__(self) -> None:
+        """There is nothing to choose."""
+        super().__init__("training_iteration", None, None)
+
+
+def rungs(lowest: float, highest: float, factor: float) -> list[float]:
+    """`lowest`, times the factor, and so on up to `highest`. By products: logarithms lose the top one."""
+    found = [lowest]
+    while found[-1] * factor <= highest * (1 + 1e-12):
+        found.append(found[-1] * factor)
+    return found
+
+
+def quantile(ascending: list[float], fraction: float) -> float:
+    """The value below which this fraction of the values lies, with straight lines between them."""
+    place = fraction * (len(ascending) - 1)
+    below = math.floor(place)
+    low, high = ascending[below], ascending[math.ceil(place)]
+    return low if place == below or math.isinf(low) else low + (high - low) * (place - below)

@@ -1,0 +1,148 @@
+"""HyperBand: brackets of successive halving, from many trials with little time to few with all of it.
+
+Source: Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter
+Optimization", JMLR 18 (2018), algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, rungs
+from mpi_runtime.tune.trial import Trial
+
+
+def table(max_t: float, factor: float) -> list[tuple[int, list[float]]]:
+    """For each bracket: with how many trials it begins, and at which times they are compared; the last is `max_t`."""
+    top = len(rungs(1, max_t, factor)) - 1
+    return [
+        (
+            math.ceil((top + 1) / (s + 1) * factor**s - 1e-9),
+            [max_t / factor**left for left in range(s, -1, -1)],
+        )
+        for s in range(top, -1, -1)
+    ]
+
+
+@dataclass
+class _Bracket:
+    size: int
+    milestones: list[float]
+    members: list[str] = field(default_factory=list)
+    """Those that are still in it."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """What members had at the milestone, for those that have come to it."""
+    rung: int = 0
+    joined: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.joined == self.size
+
+    def decide(self, factor: float) -> Verdicts:
+        """Halve, if all members have come to the milestone."""
+        if not self.members or not self.is_full or len(self.scores) < len(self.members):
+            return {}
+        # As many as the paper keeps at this rung, whatever trials have ended otherwise.
+        kept = max(1, int(self.size / factor ** (self.rung + 1) + 1e-9))
+        # The order is stable: of equal scores the first is better.
+        ranking = sorted(self.members, key=lambda trial_id: -self.scores[trial_id])
+        verdicts: Verdicts = {trial_id: CONTINUE if place < kept else STOP for place, trial_id in enumerate(ranking)}
+        self.members = ranking[:kept]
+        self.scores = {}
+        self.rung += 1
+        return verdicts
+
+
+class HyperBandScheduler(TrialScheduler):
+    """Compares the trials of a bracket when all of them have come to its milestone, and continues the best of them.
+
+    Trials that have come to a milestone pause, so reports need checkpoints. There may be fewer slots than a bracket
+    has trials. With `max_t=81` and `reduction_factor=3`, brackets have 81, 34, 15, 8 and 5 trials, which are first
+    compared at 1, 3, 9, 27 and 81. When all brackets are full, the first begins anew.
+    """
+
+    def __init__(
+        self,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+        max_t: float = 81,
+        reduction_factor: float = 3,
+    ) -> None:
+        """Compare trials by `metric` at milestones of `time_attr`.
+
+        Args:
+            time_attr: the reported value that tells how far a trial is; it must not go back.
+            metric: the reported value to compare; None: that of `TuneConfig`.
+            mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
+            max_t: the time at which a trial ends; at least 1.
+            reduction_factor: one in so many goes on from each milestone.
+
+        Raises:
+            ValueError: an argument has no meaning.
+        """
+        super().__init__(time_attr, metric, mode)
+        if not max_t >= 1:
+            raise ValueError(f"max_t={max_t} leaves no time: it must be at least 1")
+        if not reduction_factor > 1:
+            raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
+        self._factor = reduction_factor
+        self._table = table(max_t, reduction_factor)
+        self.begin(0)
+
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Trials pause until their bracket is halved."""
+        return True
+
+    def begin(self, seed: int) -> None:
+        """Forget everything: an experiment begins."""
+        self._brackets: list[_Bracket] = []
+        self._bracket_of: dict[str, _Bracket] = {}
+        self._resumable: list[str] = []
+
+    def on_trial_add(self, trial: Trial) -> None:
+        """Add it to the bracket that is being filled."""
+        if not self._brackets or self._brackets[-1].is_full:
+            size, milestones = self._table[len(self._brackets) % len(self._table)]
+            self._brackets.append(_Bracket(size, milestones))
+        bracket = self._brackets[-1]
+        bracket.members.append(trial.trial_id)
+        bracket.joined += 1
+        self._bracket_of[trial.trial_id] = bracket
+
+    def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
+        """Note its score at the milestone; the last one to come there has the bracket halved."""
+        bracket = self._bracket_of[trial.trial_id]
+        if time < bracket.milestones[bracket.rung]:
+            return {}
+        if bracket.rung == len(bracket.milestones) - 1:
+            return {trial.trial_id: STOP}
+        bracket.scores[trial.trial_id] = score
+        return {trial.trial_id: PAUSE, **self._told(bracket.decide(self._factor), trial.trial_id)}
+
+    def on_trial_end(self, trial: Trial) -> Verdicts:
+        """Wait for it no longer."""
+        bracket = self._bracket_of.pop(trial.trial_id)
+        if trial.trial_id not in bracket.members:
+            return {}  # the halving has ended it
+        bracket.members.remove(trial.trial_id)
+        bracket.scores.pop(trial.trial_id, None)
+        return self._told(bracket.decide(self._factor))
+
+    def on_idle(self) -> Verdicts:
+        """Nobody will join the last bracket now: halve what it has."""
+        bracket = self._brackets[-1]
+        bracket.size = bracket.joined
+        return self._told(bracket.decide(self._factor))
+
+    def choose_paused(self) -> str | None:
+        """The best of those that may go on; their brackets are waited for the longest."""
+        return self._resumable.pop(0) if self._resumable else None
+
+    def _told(self, verdicts: Verdicts, running: str | None = None) -> Verdicts:
+        """The same verdicts, for paused trials; the one that is running just goes on."""
+        self._resumable += [one for one, verdict in verdicts.items() if verdict == CONTINUE and one != running]
+        return {one: verdict for one, verdict in verdicts.items() if verdict == STOP or one == running}

@@ -1,0 +1,128 @@
+"""The median stopping rule.
+
+Source: Golovin, Solnik, Moitra, Kochanski, Karro, Sculley, "Google Vizier: A Service for Black-Box Optimization", KDD
+2017, section 3.2.2. As in Ray Tune, paused and running trials count too, not only those that are complete.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from dataclasses import dataclass, field
+
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, quantile
+from mpi_runtime.tune.trial import Trial
+
+
+@dataclass
+class _History:
+    times: list[float] = field(default_factory=list)
+    sums: list[float] = field(default_factory=list)
+    """Of all scores up to each of these times, from the grace period on."""
+    best: float = float("-inf")
+
+    def mean(self, time: float) -> float | None:
+        """The mean of its scores up to `time`."""
+        count = bisect.bisect_right(self.times, time)
+        return self.sums[count - 1] / count if count else None
+
+
+class MedianStoppingRule(TrialScheduler):
+    """Stops a trial whose best score is below the median of the others' means up to the same time."""
+
+    def __init__(
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        grace_period: float = 60.0,
+        min_samples_required: int = 3,
+        hard_stop: bool = True,
+    ) -> None:
+        """Compare trials by `metric` at each report.
+
+        Args:
+            time_attr: the reported value that tells how far a trial is; it must not go back.
+            metric: the reported value to compare; None: that of `TuneConfig`.
+            mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
+            grace_period: trials that are younger are not stopped, and what they report is not counted.
+            min_samples_required: so many other trials must have come as far.
+            hard_stop: False pauses trials instead; they go on when nothing else runs. Reports then need checkpoints.
+
+        Raises:
+            ValueError: an argument has no meaning.
+        """
+        super().__init__(time_attr, metric, mode)
+        if min_samples_required < 1:
+            raise ValueError(f"min_samples_required={min_samples_required}: a median needs at least 1")
+        self._grace = grace_period
+        self._required = min_samples_required
+        self._hard = hard_stop
+        self.begin(0)
+
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Without `hard_stop` trials pause."""
+        return not self._hard
+
+    def begin(self, seed: int) -> None:
+        """Forget everything: an experiment begins."""
+        self._histories: dict[str, _History] = {}
+        self._last: list[float] = []
+        """How far each trial has come, in ascending order."""
+        self._means: dict[float, list[float]] = {}
+        """For each whole number as a time the means up to it of trials that have reported then, in ascending order."""
+        self._paused: list[str] = []
+        self._spared: set[str] = set()
+
+    def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
+        """Compare it with those that have come as far."""
+        own = self._histories.setdefault(trial.trial_id, _History())
+        own.best = max(own.best, score)
+        if time < self._grace:
+            return {}
+        others = self._others(trial.trial_id, own, time)
+        is_worse = len(others) >= self._required and own.best < quantile(others, 0.5)
+        if not own.times or time > own.times[-1]:  # not again after a restart
+            self._note(own, time, score)
+        if not is_worse or trial.trial_id in self._spared:
+            return {trial.trial_id: CONTINUE}
+        if self._hard:
+            return {trial.trial_id: STOP}
+        self._spared.add(trial.trial_id)
+        self._paused.append(trial.trial_id)
+        return {trial.trial_id: PAUSE}
+
+    def _note(self, own: _History, time: float, score: float) -> None:
+        """Add a report that is the furthest of its trial."""
+        total = score + (own.sums[-1] if own.sums else 0.0)
+        own.sums.append(-math.inf if math.isnan(total) else total)  # of infinities of both signs
+        if own.times:
+            del self._last[bisect.bisect_left(self._last, own.times[-1])]
+        own.times.append(time)
+        bisect.insort(self._last, time)
+        if float(time).is_integer():
+            bisect.insort(self._means.setdefault(time, []), own.sums[-1] / len(own.sums))
+
+    def _others(self, trial_id: str, own: _History, time: float) -> list[float]:
+        """The means, up to this time, of the other trials that have come as far, in ascending order."""
+        is_new = not own.times or time > own.times[-1]
+        known = self._means.get(time, [])
+        if is_new and len(known) == len(self._last) - bisect.bisect_left(self._last, time):
+            return known  # each of them has reported at this very time: there is nothing to look up
+        others = [
+            mean
+            for other_id, history in self._histories.items()
+            if other_id != trial_id and history.times and history.times[-1] >= time
+            for mean in [history.mean(time)]
+            if mean is not None
+        ]
+        return sorted(others)
+
+    def on_idle(self) -> Verdicts:
+        """Those that were paused go on, and are not judged again."""
+        return dict.fromkeys(self._paused, CONTINUE)
+
+    def choose_paused(self) -> str | None:
+        """Nobody before all others have ended: `on_idle` says who goes on."""
+        return None

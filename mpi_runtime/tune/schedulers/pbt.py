@@ -1,0 +1,204 @@
+"""Population based training.
+
+Source: Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan, Fernando,
+Kavukcuoglu, "Population Based Training of Neural Networks" (arXiv:1711.09846), with truncation selection. Factors and
+probabilities as in Ray Tune.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpi_runtime.tune.schedulers.base import YIELD, Exploit, TrialScheduler, Verdicts
+from mpi_runtime.tune.space.domains import Domain, Function, Rng
+from mpi_runtime.tune.space.variants import rng_of
+from mpi_runtime.tune.trial import Trial
+
+INITIAL, PERTURBATION = 2, 3
+"""Mark the numbers that are drawn for the first values, and for those after a perturbation."""
+
+
+class PopulationBasedTraining(TrialScheduler):
+    """Lets the worst trials go on from checkpoints of the best, with parameters near theirs.
+
+    Each trial is compared after every `perturbation_interval`. It reports a checkpoint by then.
+    """
+
+    def __init__(
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        perturbation_interval: float = 60.0,
+        burn_in_period: float = 0.0,
+        hyperparam_mutations: Mapping[str, Any] | None = None,
+        quantile_fraction: float = 0.25,
+        resample_probability: float = 0.25,
+        perturbation_factors: tuple[float, float] = (1.2, 0.8),
+        custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        """Compare trials by `metric` after each interval of `time_attr`.
+
+        Args:
+            time_attr: the reported value that tells how far a trial is; it must not go back.
+            metric: the reported value to compare; None: that of `TuneConfig`.
+            mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
+            perturbation_interval: between two comparisons of a trial.
+            burn_in_period: before it no trial is changed.
+            hyperparam_mutations: for each parameter that may change a domain, a list, or a function without
+                arguments; nested like the space. A parameter that the space does not have gets its first value here.
+            quantile_fraction: the part of the trials that is replaced, and the part that is copied; at most 0.5.
+            resample_probability: of drawing a new value. Otherwise numbers are multiplied by one of the factors, and
+                of a list the value before or after is taken.
+            perturbation_factors: larger, smaller.
+            custom_explore_fn: takes the new configuration and returns the one to use.
+
+        Raises:
+            ValueError: an argument has no meaning, or nothing can change.
+        """
+        super().__init__(time_attr, metric, mode)
+        if not hyperparam_mutations and custom_explore_fn is None:
+            raise ValueError("Nothing can change: pass hyperparam_mutations or custom_explore_fn")
+        if not 0 <= quantile_fraction <= 0.5:
+            raise ValueError(f"quantile_fraction={quantile_fraction} would copy trials that are replaced: 0 to 0.5")
+        if not perturbation_interval > 0:
+            raise ValueError(f"perturbation_interval={perturbation_interval}: it must be above 0")
+        self._mutations = _as_choices(hyperparam_mutations or {})
+        self._interval = perturbation_interval
+        self._burn_in = burn_in_period
+        self._fraction = quantile_fraction
+        self._resampling = resample_probability
+        self._factors = perturbation_factors
+        self._explore_fn = custom_explore_fn
+        self.begin(0)
+
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Trials go on from those of others."""
+        return True
+
+    def begin(self, seed: int) -> None:
+        """Forget everything: an experiment begins."""
+        self._seed = seed
+        self._trials: dict[str, Trial] = {}
+        self._scores: dict[str, float] = {}
+        self._compared_at: dict[str, float] = {}
+        self._count: dict[str, int] = {}
+        self.policies: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        """For each trial the configurations that its last checkpoint has come from, each with the report after which
+        it began."""
+
+    def on_trial_add(self, trial: Trial) -> None:
+        """Give it a first value of each parameter that the space does not have."""
+        self._trials[trial.trial_id] = trial
+        self._compared_at[trial.trial_id] = 0.0
+        self._count.setdefault(trial.trial_id, 0)  # it may be one that runs again after it had failed
+        _fill(trial.config, self._mutations, rng_of(self._seed, trial.index, INITIAL))
+        self.policies.setdefault(trial.trial_id, [(0, copy.deepcopy(trial.config))])
+
+    def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
+        """Compare it, if an interval is over."""
+        me = trial.trial_id
+        # After a failure a trial may be before its last comparison: it is not compared again until then.
+        if time < self._burn_in or time - self._compared_at[me] < self._interval:
+            return {}
+        if trial.checkpoint is None:
+            raise ValueError(
+                f"Trial {me} has reported no checkpoint up to {self.time_attr}={time}, so no other trial can go on "
+                "from it. Population based training needs report(metrics, checkpoint=...) in each interval."
+            )
+        self._compared_at[me] = time
+        self._scores[me] = score
+        worst, best = self._quantiles()
+        if me not in worst:
+            return {me: YIELD}
+        self._count[me] += 1
+        rng = rng_of(self._seed, trial.index, PERTURBATION, self._count[me])
+        source = self._trials[best[int(rng.integers(len(best)))]]
+        self._scores[me] = self._scores[source.trial_id]
+        # Its next interval begins where it goes on; but not before this one's end, or two could set back each other.
+        self._compared_at[me] = max(time, self._compared_at[source.trial_id])
+        config = self._explored(source.config, rng)
+        at = source.checkpoint_iteration
+        past = [one for one in self.policies[source.trial_id] if one[0] < at]
+        self.policies[me] = [*(past or self.policies[source.trial_id][:1]), (at, copy.deepcopy(config))]
+        return {me: Exploit(source, config)}
+
+    def on_trial_end(self, trial: Trial) -> Verdicts:
+        """It is in the population no more: who copied its end would end there too."""
+        self._scores.pop(trial.trial_id, None)
+        return {}
+
+    def _quantiles(self) -> tuple[list[str], list[str]]:
+        """The worst and the best of those that were compared; of equal scores the later trial is the better one."""
+        ranking = sorted(self._scores, key=lambda trial_id: (self._scores[trial_id], trial_id))
+        count = int(-(-len(ranking) * self._fraction // 1))  # rounded up
+        count = min(count, len(ranking) // 2)
+        return ranking[:count], ranking[len(ranking) - count :]
+
+    def _explored(self, config: dict[str, Any], rng: Rng) -> dict[str, Any]:
+        changed: dict[str, Any] = copy.deepcopy(config)
+        self._explore(changed, self._mutations, rng)
+        return self._agreed(changed)
+
+    def _agreed(self, changed: dict[str, Any]) -> dict[str, Any]:
+        """What the user's function makes of a new configuration."""
+        if self._explore_fn is None:
+            return changed
+        found = self._explore_fn(changed)
+        if not isinstance(found, dict):
+            raise TypeError(f"custom_explore_fn returned {found!r}. It must return the configuration to use.")
+        return found
+
+    def _explore(self, config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:
+        for key, mutation in mutations.items():
+            if isinstance(mutation, dict):
+                self._explore(config.setdefault(key, {}), mutation, rng)
+            elif rng.random() < self._resampling:
+                config[key] = _sampled(mutation, rng)
+            else:
+                config[key] = self._neighbour(config[key], mutation, rng)
+
+    def _neighbour(self, value: Any, mutation: list[Any] | Domain, rng: Rng) -> Any:
+        if isinstance(mutation, list):
+            if value not in mutation:
+                return _sampled(mutation, rng)
+            place = mutation.index(value) + int(rng.choice([-1, 1]))
+            return mutation[min(max(place, 0), len(mutation) - 1)]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return _sampled(mutation, rng)
+        changed = value * self._factors[int(rng.integers(2))]
+        return round(changed) if isinstance(value, int) else type(value)(changed)
+
+
+def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with a domain or a list for each parameter."""
+    found: dict[str, Any] = {}
+    for key, mutation in mutations.items():
+        if isinstance(mutation, Mapping):
+            found[key] = _as_choices(mutation)
+        elif isinstance(mutation, Domain) or (isinstance(mutation, list | tuple) and mutation):
+            found[key] = list(mutation) if isinstance(mutation, tuple) else mutation
+        elif callable(mutation):
+            found[key] = Function(mutation)
+        else:
+            raise ValueError(f"hyperparam_mutations[{key!r}] is {mutation!r}: pass a domain, a list or a function")
+        if hasattr(mutation, "categories"):
+            found[key] = list(mutation.categories)
+    return found
+
+
+def _sampled(mutation: list[Any] | Domain, rng: Rng) -> Any:
+    if isinstance(mutation, list):
+        return mutation[int(rng.integers(len(mutation)))]
+    return mutation.sample(rng, {})
+
+
+def _fill(config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:
+    for key, mutation in mutations.items():
+        if isinstance(mutation, dict):
+            _fill(config.setdefault(key, {}), mutation, rng)
+        elif key not in config:
+            config[key] = _sampled(mutation, rng)

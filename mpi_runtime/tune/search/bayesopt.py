@@ -1,0 +1,89 @@
+"""The library bayesian-optimization as a searcher."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpi_runtime.tune.search.learning import LearningSearcher
+from mpi_runtime.tune.space.unit_cube import UnitCube
+
+
+class BayesOptSearch(LearningSearcher):
+    """Asks a Gaussian process for configurations: numbers only. It sees the space as the unit cube."""
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        random_state: int | None = None,
+        random_search_steps: int = 10,
+        seed: int | None = None,
+    ) -> None:
+        """Search a space.
+
+        Args:
+            space: domains by name; None: that of the experiment.
+            metric: the reported value to be best; None: that of `TuneConfig`.
+            mode: "min" or "max"; None: that of `TuneConfig`.
+            points_to_evaluate: values of the first trials.
+            random_state: another name of `seed`.
+            random_search_steps: so many trials are drawn at random before the model is asked.
+            seed: of what is drawn; None: that of the experiment.
+
+        Raises:
+            ImportError: bayesian-optimization is not there.
+        """
+        try:
+            import bayes_opt  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "BayesOptSearch needs bayesian-optimization: pip install bayesian-optimization"
+            ) from error
+        super().__init__(space, metric, mode, points_to_evaluate, random_state if seed is None else seed)
+        self._steps = random_search_steps
+
+    def begin(self, seed: int) -> None:
+        """Begin with nothing known.
+
+        Raises:
+            ValueError: the space has choices.
+        """
+        from bayes_opt import BayesianOptimization
+
+        self._cube = UnitCube(self.domains)
+        if any(self._cube.counts):
+            raise ValueError("BayesOptSearch searches numbers only, and the space has choice(): use OptunaSearch")
+        bounds = dict.fromkeys(self.domains, (0.0, 1.0))
+        self._model = BayesianOptimization(None, bounds, random_state=seed, verbose=0, allow_duplicate_points=True)
+        self._asked: dict[str, dict[str, float]] = {}
+        self._random = np.random.default_rng(seed)
+
+    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Values for a new trial."""
+        if len(self._asked) < self._steps or not len(self._model.space):
+            point = self._cube.random(self._random)
+        else:
+            suggested = self._suggested()
+            point = np.array([float(suggested[name]) for name in self.domains])
+        values = {**self._cube.values(point), **(first or {})}
+        point = self._cube.point(values)
+        self._asked[trial_id] = dict(zip(self.domains, map(float, point), strict=True))
+        return values
+
+    def _suggested(self) -> Any:
+        import bayes_opt
+
+        if not hasattr(bayes_opt, "UtilityFunction"):
+            return self._model.suggest()
+        return self._model.suggest(bayes_opt.UtilityFunction(kind="ucb", kappa=2.576))  # before version 2
+
+    def tell(self, trial_id: str, loss: float | None) -> None:
+        """A trial has ended. What has no number is not told: a Gaussian process has no use for infinity."""
+        if loss is not None and math.isfinite(loss):
+            self._model.register(params=self._asked[trial_id], target=-loss)

@@ -1,0 +1,151 @@
+"""Searchers around another searcher: fewer trials at a time, or repeated configurations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
+
+TRIAL_INDEX = "__trial_index__"
+"""The key under which `Repeater` tells a trial which of the repetitions it is."""
+
+
+class _Around(Searcher):
+    def __init__(self, searcher: Searcher) -> None:
+        if not isinstance(searcher, Searcher):
+            raise TypeError(f"{type(self).__name__} takes a Searcher, not {searcher!r}")
+        super().__init__(searcher.metric, searcher.mode)
+        self.searcher = searcher
+        self.takes_grids = searcher.takes_grids
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        super().set_search_properties(metric, mode, config, **spec)
+        self.forget()
+        return self.searcher.set_search_properties(metric, mode, config, **spec)
+
+    def forget(self) -> None:
+        """An experiment begins: what was left of another one counts no more."""
+
+    def trials(self, num_samples: int) -> int | None:
+        return self.searcher.trials(num_samples)
+
+
+class ConcurrencyLimiter(_Around):
+    """Asks a searcher for no more configurations than so many at a time, so that it learns from the first ones."""
+
+    def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
+        """Limit a searcher.
+
+        Args:
+            searcher: the one to ask.
+            max_concurrent: the most trials that have a configuration and have not ended.
+            batch: whether it is told of ends, and asked again, only when all of them have ended.
+
+        Raises:
+            ValueError: `max_concurrent` is below 1.
+        """
+        if max_concurrent < 1:
+            raise ValueError(f"max_concurrent={max_concurrent} would never start a trial: it must be at least 1")
+        super().__init__(searcher)
+        self.max_concurrent = max_concurrent
+        self._is_batch = batch
+        self.forget()
+
+    def forget(self) -> None:
+        """Count from none."""
+        self._live: set[str] = set()
+        self._ended: list[tuple[str, dict[str, Any] | None, bool]] = []
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """A configuration, or None while enough trials have one."""
+        if len(self._live) + len(self._ended) >= self.max_concurrent:
+            return None
+        config = self.searcher.suggest(trial_id)
+        if isinstance(config, dict):
+            self._live.add(trial_id)
+        return config
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Pass it on."""
+        self.searcher.on_trial_result(trial_id, result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Pass it on, of a batch when all have ended."""
+        self._live.discard(trial_id)
+        self._ended.append((trial_id, result, error))
+        if self._is_batch and self._live:
+            return
+        ended, self._ended = self._ended, []
+        for one in ended:
+            self.searcher.on_trial_complete(*one)
+
+
+class Repeater(_Around):
+    """Runs each configuration several times, and tells the searcher the mean of what the last reports had.
+
+    `num_samples` counts repetitions too, as in Ray Tune.
+    """
+
+    def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
+        """Repeat what a searcher suggests.
+
+        Args:
+            searcher: the one to ask.
+            repeat: how many trials have the same configuration.
+            set_index: whether a trial finds its number, from 0, under the key `"__trial_index__"`.
+
+        Raises:
+            ValueError: `repeat` is below 1, or the searcher makes grids, where `num_samples` repeats.
+        """
+        if repeat < 1:
+            raise ValueError(f"repeat={repeat} would start no trial: it must be at least 1")
+        if isinstance(searcher, BasicVariantGenerator):
+            raise ValueError("Repeater is for searchers that learn. For grids and random search set num_samples.")
+        super().__init__(searcher)
+        self._repeat = repeat
+        self._sets_index = set_index
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with no repetitions."""
+        self._leader: dict[str, str] = {}
+        """For each trial the first one of its configuration."""
+        self._groups: dict[str, tuple[dict[str, Any], list[str], list[dict[str, Any] | None]]] = {}
+        self._open: str | None = None
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The same configuration `repeat` times, then another."""
+        if self._open is None:
+            config = self.searcher.suggest(trial_id)
+            if not isinstance(config, dict):
+                return config
+            self._groups[trial_id] = config, [], []
+            self._open = trial_id
+        leader = self._open
+        config, members, _ = self._groups[leader]
+        number = len(members)
+        members.append(trial_id)
+        self._leader[trial_id] = leader
+        if len(members) == self._repeat:
+            self._open = None
+        return {**config, TRIAL_INDEX: number} if self._sets_index else dict(config)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Tell the searcher when the last of a configuration has ended.
+
+        Those that failed, and what is not a number, are left out of the mean.
+        """
+        leader = self._leader.pop(trial_id)
+        _, _, results = self._groups[leader]
+        results.append(None if error else result)
+        if len(results) < self._repeat:
+            return
+        del self._groups[leader]
+        good = [one for one in results if one is not None]
+        if not good or self.metric is None:
+            self.searcher.on_trial_complete(leader, good[-1] if good else None, not good)
+            return
+        values = [one[self.metric] for one in good if self.metric in one and not math.isnan(one[self.metric])]
+        mean = math.fsum(values) / len(values) if values else math.nan
+        self.searcher.on_trial_complete(leader, {**good[-1], self.metric: mean}, False)

@@ -1,0 +1,92 @@
+"""Nevergrad's optimizers as a searcher."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpi_runtime.tune.search.learning import LearningSearcher
+from mpi_runtime.tune.space.unit_cube import UnitCube
+
+
+class NevergradSearch(LearningSearcher):
+    """Asks an optimizer of nevergrad for configurations. It sees numbers between 0 and 1, and choices by number."""
+
+    def __init__(
+        self,
+        optimizer: Any = "NGOpt",
+        optimizer_kwargs: Mapping[str, Any] | None = None,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Search a space.
+
+        Args:
+            optimizer: a class of `nevergrad.optimizers`, or the name of one.
+            optimizer_kwargs: its arguments, such as `budget`.
+            space: domains by name; None: that of the experiment.
+            metric: the reported value to be best; None: that of `TuneConfig`.
+            mode: "min" or "max"; None: that of `TuneConfig`.
+            points_to_evaluate: values of the first trials.
+            seed: of what is drawn; None: that of the experiment.
+
+        Raises:
+            ImportError: nevergrad is not there.
+        """
+        try:
+            import nevergrad  # noqa: F401
+        except ImportError as error:
+            raise ImportError("NevergradSearch needs nevergrad: pip install nevergrad") from error
+        super().__init__(space, metric, mode, points_to_evaluate, seed)
+        self._optimizer, self._arguments = optimizer, dict(optimizer_kwargs or {})
+
+    def begin(self, seed: int) -> None:
+        """Make an optimizer."""
+        import nevergrad
+        from numpy.random import RandomState
+
+        self._cube = UnitCube(self.domains)
+        space: dict[str, Any] = {}
+        for name, count in zip(self.domains, self._cube.counts, strict=True):
+            number = nevergrad.p.Scalar(lower=0.0, upper=1.0)
+            space[name] = nevergrad.p.Choice(list(range(count))) if count else number
+        parametrization = nevergrad.p.Dict(**space)
+        parametrization.random_state = RandomState(seed)
+        kind = nevergrad.optimizers.registry[self._optimizer] if isinstance(self._optimizer, str) else self._optimizer
+        self._model = kind(parametrization=parametrization, **{"budget": 1000, **self._arguments})
+        self._asked: dict[str, Any] = {}
+        self._worst = -math.inf
+
+    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Values for a new trial."""
+        if first:
+            middle = {**self._cube.values(self._cube.random(_half())), **first}
+            point = dict(zip(self.domains, self._cube.point(middle), strict=True))
+            counts = dict(zip(self.domains, self._cube.counts, strict=True))
+            self._model.suggest({name: int(x * counts[name]) if counts[name] else x for name, x in point.items()})
+        self._asked[trial_id] = found = self._model.ask()
+        import numpy
+
+        place = [
+            (found.value[name] + 0.5) / count if count else float(found.value[name])
+            for name, count in zip(self.domains, self._cube.counts, strict=True)
+        ]
+        return {**self._cube.values(numpy.array(place)), **(first or {})}
+
+    def tell(self, trial_id: str, loss: float | None) -> None:
+        """A trial has ended. One without a number, before any has one, is not told."""
+        found = self._asked.pop(trial_id)
+        if loss is not None:
+            self._worst = max(self._worst, loss)
+        if math.isfinite(self._worst):  # one that has failed is as bad as the worst: nevergrad takes no infinity
+            self._model.tell(found, self._worst if loss is None else loss)
+
+
+def _half() -> Any:
+    import numpy
+
+    return numpy.random.default_rng(0)

@@ -1,0 +1,103 @@
+"""Optuna's samplers as a searcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpi_runtime.tune.search.learning import LearningSearcher
+from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
+
+
+class OptunaSearch(LearningSearcher):
+    """Asks an Optuna sampler, by default TPE, for configurations, and tells it the last value of each trial."""
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        sampler: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        """Search a space.
+
+        Args:
+            space: domains by name; None: that of the experiment.
+            metric: the reported value to be best; None: that of `TuneConfig`.
+            mode: "min" or "max"; None: that of `TuneConfig`.
+            points_to_evaluate: values of the first trials.
+            sampler: an Optuna sampler; None: TPE with the seed. One that has no seed cannot be resumed.
+            seed: of the sampler; None: that of the experiment.
+
+        Raises:
+            ImportError: optuna is not there.
+        """
+        try:
+            import optuna  # noqa: F401
+        except ImportError as error:
+            raise ImportError("OptunaSearch needs optuna: pip install optuna") from error
+        super().__init__(space, metric, mode, points_to_evaluate, seed)
+        self.sampler = sampler
+
+    def begin(self, seed: int) -> None:
+        """Make a study."""
+        import optuna
+
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = self.sampler or optuna.samplers.TPESampler(seed=seed)
+        self._study = optuna.create_study(sampler=sampler)
+        optuna.logging.set_verbosity(verbosity)
+        self._distributions = {name: _distribution(domain) for name, domain in self.domains.items()}
+        self._trials: dict[str, Any] = {}
+
+    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Values for a new trial."""
+        if first:
+            self._study.enqueue_trial({name: self._told(name, value) for name, value in first.items()})
+        self._trials[trial_id] = trial = self._study.ask(self._distributions)
+        return {name: self._heard(name, value) for name, value in trial.params.items()}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Report a value, for samplers that use it."""
+        loss = self.loss_of(result)
+        if loss is not None:
+            self._trials[trial_id].report(loss, int(result["training_iteration"]))
+
+    def tell(self, trial_id: str, loss: float | None) -> None:
+        """A trial has ended."""
+        import optuna
+
+        trial = self._trials.pop(trial_id)
+        if loss is None:
+            self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            self._study.tell(trial, loss)
+
+    def _heard(self, name: str, value: Any) -> Any:
+        domain = self.domains[name]
+        return domain.categories[value] if isinstance(domain, Categorical) else value
+
+    def _told(self, name: str, value: Any) -> Any:
+        domain = self.domains[name]
+        return list(domain.categories).index(value) if isinstance(domain, Categorical) else value
+
+
+def _distribution(domain: Any) -> Any:
+    """What Optuna calls a domain. A choice is by number: its values may be anything."""
+    from optuna import distributions
+
+    if isinstance(domain, Categorical):
+        return distributions.CategoricalDistribution(list(range(len(domain.categories))))
+    if isinstance(domain, Integer):
+        if domain.log and domain.q != 1:
+            raise ValueError("Optuna has no integers in steps with logarithms: use lograndint or qrandint")
+        return distributions.IntDistribution(domain.lower, domain.upper, log=domain.log, step=domain.q)
+    if isinstance(domain, Normal):
+        raise ValueError("Optuna has no normal distributions: use uniform, or sample_from for values it need not know")
+    assert isinstance(domain, Float)
+    if domain.log and domain.q is not None:
+        raise ValueError("Optuna has no numbers in steps with logarithms: use loguniform or quniform")
+    return distributions.FloatDistribution(domain.lower, domain.upper, log=domain.log, step=domain.q)

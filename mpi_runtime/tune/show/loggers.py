@@ -1,0 +1,202 @@
+"""Files of each trial, by the names that Ray Tune gives them: JSON lines, CSV, TensorBoard.
+
+They are optional: the journal has every report. Lines are collected and written once a second. When an experiment is
+resumed, the files are rewritten from the journal, so they have every report once.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mpi_runtime.tune.study.callback import Callback
+from mpi_runtime.tune.trial import Trial, flat
+
+FLUSH_S = 1.0
+
+
+class LoggerCallback(Callback):
+    """Is told of trials by `log_trial_start`, `log_trial_result` and `log_trial_end`. Subclass it for a logger."""
+
+    replays = True
+
+    def __init__(self) -> None:
+        self._begun: set[str] = set()
+
+    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
+        """An experiment begins."""
+        self._begun.clear()
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """A trial begins, for the first time."""
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """A trial has reported."""
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        """A trial has ended."""
+
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Tell of the first start."""
+        if trial.trial_id not in self._begun:
+            self._begun.add(trial.trial_id)
+            self.log_trial_start(trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Tell of the report."""
+        self.log_trial_result(iteration, trial, result)
+
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Tell of the end."""
+        self.log_trial_end(trial)
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Tell of the end."""
+        self.log_trial_end(trial, failed=True)
+
+
+class _Lines(LoggerCallback):
+    """Text that is collected for each trial, and appended to its file now and then."""
+
+    file_name = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: dict[str, list[str]] = {}
+        self._paths: dict[str, Path] = {}
+        self._flushed_s = 0.0
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """Begin its file."""
+        folder = Path(trial.local_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._paths[trial.trial_id] = path = folder / self.file_name
+        path.write_text("")
+
+    def add(self, trial: Trial, line: str) -> None:
+        """Have a line written."""
+        self._waiting.setdefault(trial.trial_id, []).append(line)
+
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        """Write what waits, if it is time to."""
+        if time.monotonic() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Write the rest."""
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self._flushed_s = time.monotonic()
+        waiting, self._waiting = self._waiting, {}
+        for trial_id, lines in waiting.items():
+            with self._paths[trial_id].open("a") as file:
+                file.write("".join(lines))
+
+
+class JsonLoggerCallback(_Lines):
+    """`result.json`: a report in each line. `params.json`: the configuration."""
+
+    file_name = "result.json"
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """Write the configuration."""
+        super().log_trial_start(trial)
+        Path(trial.local_path, "params.json").write_text(json.dumps(trial.config, default=repr, indent=2) + "\n")
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Add a line."""
+        self.add(trial, json.dumps({**result, "config": trial.config}, default=repr) + "\n")
+
+
+class CSVLoggerCallback(_Lines):
+    """`progress.csv`: a report in each line. A report with new names has the file written anew."""
+
+    file_name = "progress.csv"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[str, list[str]] = {}
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """Begin the file."""
+        super().log_trial_start(trial)
+        self._names[trial.trial_id] = []
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Add a line."""
+        values = flat(result)
+        names = self._names[trial.trial_id]
+        new = [name for name in values if name not in names]
+        if new:
+            self._widen(trial, [*names, *new])
+        self.add(trial, _csv([values.get(name, "") for name in self._names[trial.trial_id]]))
+
+    def _widen(self, trial: Trial, names: list[str]) -> None:
+        self.flush()
+        path = self._paths[trial.trial_id]
+        with path.open(newline="") as file:
+            rows = list(csv.reader(file))[1:]
+        self._names[trial.trial_id] = names
+        spare = path.with_name(f"{path.name}.part")
+        with spare.open("w") as file:
+            file.write(_csv(names))
+            file.writelines(_csv(row + [""] * (len(names) - len(row))) for row in rows)
+        os.replace(spare, path)
+
+
+class TBXLoggerCallback(LoggerCallback):
+    """Files for TensorBoard, by tensorboardX: `tensorboard --logdir DIRECTORY` shows a curve for each trial."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            import tensorboardX
+        except ImportError as error:
+            raise ImportError("TBXLoggerCallback needs tensorboardX: pip install tensorboardX") from error
+        self._writer_of = tensorboardX.SummaryWriter
+        self._writers: dict[str, Any] = {}
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """Remove what an earlier run has written: it comes again."""
+        for path in Path(trial.local_path).glob("events.out.tfevents.*"):
+            path.unlink()
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Add the numbers of a report."""
+        writer = self._writers.get(trial.trial_id)
+        if writer is None:
+            writer = self._writers[trial.trial_id] = self._writer_of(trial.local_path, flush_secs=5)
+        step = int(result.get("timesteps_total") or result["training_iteration"])
+        for name, value in flat(result).items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
+                writer.add_scalar(f"ray/tune/{name}", value, global_step=step)
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        """Close the file."""
+        writer = self._writers.pop(trial.trial_id, None)
+        if writer is not None:
+            writer.close()
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Close all files."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+
+def _csv(values: Sequence[Any]) -> str:
+    import io
+
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()

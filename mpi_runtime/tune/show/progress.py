@@ -1,0 +1,203 @@
+"""Shows the progress of an experiment: a table in a terminal or a notebook, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from mpi_runtime.show.tables import html_table, in_html
+from mpi_runtime.tune.study.callback import Callback
+from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial
+
+LINE_S = 10.0
+TABLE_S = 0.5
+ROWS = 20
+"""So many trials are in a table."""
+STATES = (RUNNING, PENDING, PAUSED, TERMINATED, ERROR)
+
+
+class ProgressReporter(Callback):
+    """Shows the state of an experiment now and then. Subclasses say how."""
+
+    every_s = LINE_S
+
+    def __init__(
+        self,
+        *,
+        metric_columns: Sequence[str] = (),
+        parameter_columns: Sequence[str] = (),
+        max_report_frequency: float | None = None,
+    ) -> None:
+        """Choose what is shown.
+
+        Args:
+            metric_columns: reported values; by default the metric.
+            parameter_columns: parameters; by default the first three.
+            max_report_frequency: at least so many seconds pass in between.
+        """
+        self._metrics, self._parameters = list(metric_columns), list(parameter_columns)
+        self._every_s = self.every_s if max_report_frequency is None else max_report_frequency
+        self._counts: Counter[str] = Counter()
+        self._states: dict[str, str] = {}
+        self._live: dict[str, Trial] = {}
+        """Those that do not wait and have not ended, or were the last to end."""
+        self._driver: Any = None
+        self._shown_s = 0.0
+        self._last: tuple[Any, ...] = ()
+
+    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
+        """Begin."""
+        self._driver = info.get("driver")
+        self._shown_s = time.monotonic()
+
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Count it."""
+        self._live[trial.trial_id] = trial
+
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Count it."""
+        self._counts[TERMINATED] += 1
+        self._live.pop(trial.trial_id, None)
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Count it."""
+        self._counts[ERROR] += 1
+        self._live.pop(trial.trial_id, None)
+
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        """Show it, if it is time to."""
+        now = time.monotonic()
+        if now - self._shown_s >= self._every_s:
+            self._shown_s = now
+            self.show(False)
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Show the end."""
+        self.show(True)
+
+    def show(self, is_end: bool) -> None:
+        """Show the state. Subclasses override this."""
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        """The state in a line."""
+        study = self._driver.study
+        counts = Counter({TERMINATED: self._counts[TERMINATED], ERROR: self._counts[ERROR]})
+        live = Counter(trial.status for trial in self._live.values())
+        for state in (RUNNING, PENDING, PAUSED):
+            counts[state] = live[state]
+        words = ", ".join(f"{counts[state]} {state.lower()}" for state in STATES if counts[state])
+        best = self._best()
+        text = f"{len(study.trials)} trials after {self._driver.now():.0f} s: {words or 'none'}"
+        if best is not None:
+            text += f"; best {study.metric} {_short(best.best_result.get(study.metric))} in trial {best.trial_id}"
+        return text
+
+    def _best(self) -> Trial | None:
+        study = self._driver.study
+        if study.metric is None:
+            return None
+        trials = [trial for trial in study.trials.values() if trial.best_result]
+        return max(trials, key=lambda trial: trial.best_score, default=None)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The head and the rows: the best trial first, then those that run, then the last ones."""
+        study = self._driver.study
+        metrics = self._metrics or ([study.metric] if study.metric else [])
+        trials = list(study.trials.values())
+        parameters = self._parameters or (list(trials[0].config)[:3] if trials else [])
+        best = self._best()
+        chosen = [trial for trial in self._live.values() if trial is not best][: ROWS - 1]
+        rest = [trial for trial in reversed(trials) if trial.trial_id not in self._live and trial is not best]
+        chosen = [*([best] if best else []), *chosen, *rest[: max(0, ROWS - 1 - len(chosen))]]
+        head = ["trial", "status", "runs on", "reports", "seconds", *parameters, *metrics]
+        rows = []
+        for trial in chosen:
+            host, pid = self._driver.where.get(trial.trial_id, ("", ""))
+            rows.append(
+                [
+                    f"{trial.trial_id}{' *' if trial is best else ''}",
+                    trial.status,
+                    f"{host}:{pid}" if host and trial.status == RUNNING else "",
+                    str(trial.iteration),
+                    f"{trial.time_total_s:.1f}",
+                    *(_short(trial.config.get(name)) for name in parameters),
+                    *(_short(trial.last_result.get(name)) for name in metrics),
+                ]
+            )
+        return head, rows
+
+
+class CLIReporter(ProgressReporter):
+    """Lines, or in a terminal with rich installed a table that is drawn anew."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._live_table: Any = None
+        if sys.stdout.isatty():
+            try:
+                from rich.live import Live
+            except ImportError:
+                return
+            self._every_s = more.get("max_report_frequency") or TABLE_S
+            self._live_table = Live(auto_refresh=False)
+            self._is_open = False
+
+    def show(self, is_end: bool) -> None:
+        """Draw the table, or print a line."""
+        if self._live_table is None:
+            print(self.summary(), flush=True)
+            return
+        from rich.console import Group
+        from rich.table import Table
+
+        head, rows = self.table()
+        table = Table(*head)
+        for row in rows:
+            table.add_row(*row)
+        if not self._is_open:
+            self._is_open = True
+            self._live_table.start()
+        self._live_table.update(Group(table, self.summary()), refresh=True)
+        if is_end:
+            self._live_table.stop()
+
+
+class JupyterNotebookReporter(ProgressReporter):
+    """A table below the cell, which is replaced."""
+
+    every_s = TABLE_S
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._handle: Any = None
+
+    def show(self, is_end: bool) -> None:
+        """Show the table."""
+        import importlib
+
+        ipython = importlib.import_module("IPython.display")
+        head, rows = self.table()
+        page = ipython.HTML(f"<p>{in_html(self.summary())}</p>{html_table(head, rows)}")
+        if self._handle is None:
+            self._handle = ipython.display(page, display_id=True)
+        else:
+            self._handle.update(page)
+
+
+def shown_by(reporter: Any, verbose: int) -> list[Callback]:
+    """Who shows an experiment."""
+    if reporter is not None:
+        return [reporter]
+    if not verbose:
+        return []
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return [JupyterNotebookReporter() if shell is not None and hasattr(shell, "kernel") else CLIReporter()]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)[:20]

@@ -1,0 +1,155 @@
+"""Makes the configurations of trials from a space: points of grids, and random values for the rest."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from mpi_runtime.tune.space.domains import Domain, Function, Rng
+
+Path = tuple[Any, ...]
+Grid = dict[Path, Any]
+"""One point of all grids of a space: the value at each path."""
+
+
+class _Unresolved(Exception):
+    """A function asked for a value that is not known yet."""
+
+
+class _Known(dict[str, Any]):
+    """The values of a trial as keys and as attributes; `config` is the whole, as where Ray passes a `spec`."""
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        if isinstance(value, Domain):
+            raise _Unresolved(key)
+        return _Known(value) if isinstance(value, dict) else value
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        if name == "config":
+            return self
+        raise AttributeError(f"the config has no {name!r}; it has {sorted(self)}")
+
+
+def rng_of(seed: int, *numbers: int) -> Rng:
+    """The generator of trial `numbers[0]`; further numbers tell apart what is drawn for it."""
+    return np.random.default_rng((seed, *numbers))
+
+
+def is_grid(value: Any) -> bool:
+    """Whether this is what `grid_search` makes."""
+    return isinstance(value, dict) and value.keys() == {"grid_search"}
+
+
+def grid_points(space: Mapping[str, Any]) -> list[Grid]:
+    """All combinations of the grids in a space. The first grid, by the names of its path, changes fastest.
+
+    Raises:
+        ValueError: the values of a grid have a grid of their own.
+    """
+    grids = sorted(_grids(space, ()), key=lambda grid: [str(part) for part in grid[0]])
+    for path, values in grids:
+        if any(True for _ in _grids(list(values), ())):
+            raise ValueError(f"The grid {_name(path)} has a grid among its values. Write its combinations as one list.")
+    paths = [path for path, _ in reversed(grids)]
+    points = itertools.product(*(values for _, values in reversed(grids)))
+    return [dict(zip(paths, point, strict=True)) for point in points]
+
+
+def has_grid(space: Mapping[str, Any]) -> bool:
+    """Whether a space has grids."""
+    return any(True for _ in _grids(space, ()))
+
+
+def merged(space: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The space with some of its values chosen, in nested dictionaries too."""
+    result = dict(space)
+    for key, value in chosen.items():
+        inner = result.get(key)
+        if isinstance(inner, dict) and isinstance(value, Mapping) and not is_grid(inner):
+            result[key] = merged(inner, value)
+        else:
+            result[key] = value
+    return result
+
+
+def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
+    """Draw the values of one trial, at one point of the grids. Functions see what is drawn before them.
+
+    Raises:
+        ValueError: functions need each other's values, a function raised, or a drawn value has a grid.
+    """
+    config: dict[str, Any] = _drawn(dict(space), (), grid, rng)
+    waiting = list(_functions(config, ()))
+    while waiting:
+        later = []
+        for path, function in waiting:
+            try:
+                value = function.sample(rng, _Known(config))
+            except _Unresolved:
+                later.append((path, function))
+                continue
+            except Exception as error:
+                raise ValueError(f"The function of the parameter {_name(path)} raised {error!r}") from error
+            value = _drawn(value, path, {}, rng)
+            _assign(config, path, value)
+            later += _functions(value, path)
+        if len(later) == len(waiting) and later == waiting:
+            names = ", ".join(_name(path) for path, _ in later)
+            raise ValueError(f"The functions of {names} need each other's values. Let one of them need none.")
+        waiting = later
+    return config
+
+
+def _grids(value: Any, path: Path) -> Iterator[tuple[Path, list[Any]]]:
+    if is_grid(value):
+        yield path, value["grid_search"]
+        return
+    for key, inner in _children(value):
+        yield from _grids(inner, (*path, key))
+
+
+def _functions(value: Any, path: Path) -> Iterator[tuple[Path, Function]]:
+    if isinstance(value, Function):
+        yield path, value
+    for key, inner in _children(value):
+        yield from _functions(inner, (*path, key))
+
+
+def _children(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list):
+        yield from enumerate(value)
+
+
+def _drawn(value: Any, path: Path, grid: Grid, rng: Rng) -> Any:
+    """A copy with values for all but functions."""
+    if path in grid:
+        return _drawn(grid[path], path, {}, rng)
+    if is_grid(value):
+        raise ValueError(f"The value drawn for {_name(path)} is a grid: a grid cannot depend on chance. Use `choice`.")
+    if isinstance(value, Function):
+        return value
+    if isinstance(value, Domain):
+        return _drawn(value.sample(rng, {}), path, grid, rng)
+    if isinstance(value, dict):
+        return {key: _drawn(inner, (*path, key), grid, rng) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_drawn(inner, (*path, key), grid, rng) for key, inner in enumerate(value)]
+    return value
+
+
+def _assign(config: Any, path: Path, value: Any) -> None:
+    for key in path[:-1]:
+        config = config[key]
+    config[path[-1]] = value
+
+
+def _name(path: Path) -> str:
+    return "/".join(str(part) for part in path) or "the space"

@@ -1,0 +1,89 @@
+"""The callback interface, with the names of Ray Tune."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from mpi_runtime.tune.study.events import Event, Reported
+from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
+
+
+class Callback:
+    """Base class of callbacks. Override what you need. It runs in the driver, between two decisions."""
+
+    replays = False
+    """Whether it receives the events of earlier runs again when an experiment is resumed, as if they happened now."""
+
+    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
+        """An experiment begins. `info` has its directory, `path`."""
+
+    def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        """An event is about to be decided about."""
+
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        """An event was decided about."""
+
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """A trial was started."""
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A trial has reported."""
+
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """A trial has ended well."""
+
+    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """A trial has failed, and runs again."""
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """A trial has failed for good."""
+
+    def on_checkpoint(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Any, **info: Any
+    ) -> None:
+        """A trial has made a checkpoint."""
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Nothing runs any more."""
+
+
+class Trials(Sequence[Trial]):
+    """The trials as they are when somebody looks: a list of all for each event would cost too much."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+
+    def __len__(self) -> int:
+        return len(self._study.trials)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self._study.trials.values())[index]
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self._study.trials.values())
+
+
+def told(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
+    """Tell callbacks what has come of an event."""
+    callbacks = list(callbacks)
+    if not callbacks:
+        return
+    trials = Trials(study)
+    changed = list(changed)
+    trial = study.trials.get(getattr(event, "trial_id", ""))
+    for callback in callbacks:
+        if isinstance(event, Reported) and trial is not None:
+            callback.on_trial_result(count, trials, trial, trial.last_result)
+            if event.checkpoint is not None:
+                callback.on_checkpoint(count, trials, trial, event.checkpoint)
+        for one in changed:
+            if one.status == RUNNING:
+                callback.on_trial_start(count, trials, one)
+            elif one.status == TERMINATED:
+                callback.on_trial_complete(count, trials, one)
+            elif one.status == ERROR:
+                callback.on_trial_error(count, trials, one)

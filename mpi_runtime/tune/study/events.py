@@ -1,0 +1,88 @@
+"""The events and orders of a study. Records only: a journal writes events as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+
+class Reported(Struct, frozen=True, tag=True):
+    """A running trial has reported, and waits for its verdict. The study never looks into a checkpoint."""
+
+    trial_id: str
+    metrics: Mapping[str, Any]
+    checkpoint: Any = None
+
+
+class Ended(Struct, frozen=True, tag=True):
+    """The function of a running trial has returned."""
+
+    trial_id: str
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """A running trial has raised an error."""
+
+    trial_id: str
+    error: Any
+
+
+class Crashed(Struct, frozen=True, tag=True):
+    """The process of a running trial has died."""
+
+    trial_id: str
+    error: Any
+
+
+class Moved(Struct, frozen=True, tag=True):
+    """A trial goes on from another checkpoint than its last one. If it runs, that run is lost, and it runs again.
+
+    This is what becomes of trials when their experiment is resumed: nobody failed, so nothing is counted.
+    """
+
+    trial_id: str
+    checkpoint: Any
+    iteration: int
+    time_s: float
+
+
+class Revived(Struct, frozen=True, tag=True):
+    """A trial that has failed for good runs again, and may fail as often as a new one."""
+
+    trial_id: str
+
+
+class Sized(Struct, frozen=True, tag=True):
+    """So many trials may run at a time from now on."""
+
+    slots: int
+
+
+class Woken(Struct, frozen=True, tag=True):
+    """Nothing has happened but time."""
+
+
+class Start(Struct, frozen=True):
+    """Run a trial, from a checkpoint if there is one."""
+
+    trial_id: str
+    config: dict[str, Any]
+    checkpoint: Any
+
+
+class Continue(Struct, frozen=True):
+    """Let the trial that has reported go on."""
+
+    trial_id: str
+
+
+class Halt(Struct, frozen=True):
+    """End the run of a trial: at the report that waits for its verdict, or wherever it is."""
+
+    trial_id: str
+
+
+Event = Reported | Ended | Failed | Crashed | Moved | Revived | Sized | Woken
+Order = Start | Continue | Halt

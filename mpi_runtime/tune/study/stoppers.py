@@ -1,0 +1,221 @@
+"""Stoppers: conditions that end a trial, or the whole experiment."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from mpi_runtime.tune.trial import sign_of, value_in
+
+Result = Mapping[str, Any]
+
+
+class Stopper:
+    """Ends trials. Subclass it for conditions of your own."""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether the trial that has reported this ends."""
+        raise NotImplementedError
+
+    def stop_all(self) -> bool:
+        """Whether all trials end, and no more begin."""
+        return False
+
+
+class FunctionStopper(Stopper):
+    """Ends a trial when a function of its id and its report says so."""
+
+    def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
+        """Ask this function."""
+        self._function = function
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether the trial ends."""
+        return bool(self._function(trial_id, result))
+
+
+class _KeyStopper(Stopper):
+    """Ends a trial when one of its reported values is large enough."""
+
+    def __init__(self, limits: Mapping[str, float]) -> None:
+        self._limits = dict(limits)
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        values = {key: _reported(key, f"stop condition {key!r}", trial_id, result) for key in self._limits}
+        return any(values[key] >= limit for key, limit in self._limits.items())
+
+
+class MaximumIterationStopper(Stopper):
+    """Ends a trial after so many reports."""
+
+    def __init__(self, max_iter: int) -> None:
+        """Count to this."""
+        self._max = max_iter
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether the trial ends."""
+        return bool(result["training_iteration"] >= self._max)
+
+
+class TrialPlateauStopper(Stopper):
+    """Ends a trial when its metric changes no more."""
+
+    def __init__(
+        self,
+        metric: str,
+        std: float = 0.01,
+        num_results: int = 4,
+        grace_period: int = 4,
+        metric_threshold: float | None = None,
+        mode: str | None = None,
+    ) -> None:
+        """Compare the last values of a trial.
+
+        Args:
+            metric: the reported value.
+            std: the standard deviation of the last values at which a trial ends.
+            num_results: how many values these are.
+            grace_period: before so many reports no trial ends.
+            metric_threshold: end only trials that have come as far as this: no trial on a plateau that is worse.
+            mode: "min" or "max"; needed with a threshold.
+
+        Raises:
+            ValueError: there is a threshold and no mode.
+        """
+        if metric_threshold is not None and mode not in ("min", "max"):
+            raise ValueError(f'metric_threshold={metric_threshold} needs mode="min" or mode="max", not {mode!r}')
+        self._metric, self._std, self._grace = metric, std, max(grace_period, num_results)
+        self._length, self._threshold, self._mode = num_results, metric_threshold, mode
+        self._values: dict[str, deque[float]] = {}
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether the trial ends."""
+        value = _value(self._metric, trial_id, result)
+        values = self._values.setdefault(trial_id, deque(maxlen=self._length))
+        values.append(value)
+        self._counts[trial_id] = self._counts.get(trial_id, 0) + 1
+        if self._counts[trial_id] < self._grace:
+            return False
+        if self._threshold is not None and (
+            value < self._threshold if self._mode == "max" else value > self._threshold
+        ):
+            return False
+        return _spread(values) <= self._std
+
+
+class ExperimentPlateauStopper(Stopper):
+    """Ends the experiment when the best values of all trials improve no more."""
+
+    def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
+        """Compare the best values.
+
+        Args:
+            metric: the reported value.
+            std: the standard deviation of the best values at which the experiment ends.
+            top: how many values these are.
+            mode: whether small or large values are good: "min" or "max".
+            patience: so many reports in a row must find a plateau; the first of them counts.
+
+        Raises:
+            ValueError: an argument has no meaning.
+        """
+        sign_of(mode)
+        if top < 2 or patience < 0 or std < 0:
+            raise ValueError(f"top={top}, patience={patience}, std={std}: at least 2, 0 and 0 are needed")
+        self._metric, self._std, self._top, self._mode, self._patience = metric, std, top, mode, patience
+        self._best: list[float] = []
+        self._waited = 0
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Note a value; no single trial is ended, but all when there is a plateau."""
+        value = _value(self._metric, trial_id, result)
+        if not math.isnan(value):
+            self._best = sorted([*self._best, value], reverse=self._mode == "max")[: self._top]
+        self._waited = self._waited + 1 if self._is_plateau() else 0
+        return self.stop_all()
+
+    def stop_all(self) -> bool:
+        """Whether the plateau was long enough."""
+        return self._is_plateau() and self._waited >= self._patience
+
+    def _is_plateau(self) -> bool:
+        return len(self._best) == self._top and _spread(self._best) <= self._std
+
+
+class TimeoutStopper(Stopper):
+    """Ends the experiment after a time, counted from its first trial."""
+
+    def __init__(self, timeout: float | timedelta) -> None:
+        """Wait for so many seconds."""
+        self.timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Say nothing of single trials: the experiment has the clock."""
+        return False
+
+
+class CombinedStopper(Stopper):
+    """Ends what one of several stoppers would end."""
+
+    def __init__(self, *stoppers: Stopper) -> None:
+        """Ask all of these."""
+        self.stoppers = stoppers
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether the trial ends."""
+        return any([stopper(trial_id, result) for stopper in self.stoppers])  # each of them learns of each report
+
+    def stop_all(self) -> bool:
+        """Whether all trials end."""
+        return any(stopper.stop_all() for stopper in self.stoppers)
+
+
+def as_stopper(stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None) -> Stopper:
+    """What `stop` of a `RunConfig` means.
+
+    Raises:
+        TypeError: it is none of what it may be.
+    """
+    if stop is None:
+        return CombinedStopper()
+    if isinstance(stop, Stopper):
+        return stop
+    if isinstance(stop, Mapping):
+        return _KeyStopper(stop)
+    if callable(stop):
+        return FunctionStopper(stop)
+    raise TypeError(f"stop={stop!r} is not a condition: pass a dictionary, a function (trial_id, result), or a Stopper")
+
+
+def time_limit(stopper: Stopper) -> float:
+    """The seconds after which a stopper ends the experiment; infinity without one."""
+    if isinstance(stopper, TimeoutStopper):
+        return stopper.timeout_s
+    if isinstance(stopper, CombinedStopper):
+        return min(map(time_limit, stopper.stoppers), default=math.inf)
+    return math.inf
+
+
+def _value(metric: str, trial_id: str, result: Result) -> float:
+    return float(_reported(metric, f"metric {metric!r} of a stopper", trial_id, result))
+
+
+def _reported(name: str, what: str, trial_id: str, result: Result) -> Any:
+    try:
+        return value_in(result, name)
+    except KeyError:
+        raise ValueError(
+            f"The {what} is not in the report of trial {trial_id}, which has {sorted(result)}. "
+            "Correct the name, or report it."
+        ) from None
+
+
+def _spread(values: Iterable[float]) -> float:
+    """The standard deviation; infinite if a value is not finite: such values are on no plateau."""
+    known = list(values)
+    return statistics.pstdev(known) if all(map(math.isfinite, known)) else math.inf

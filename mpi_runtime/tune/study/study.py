@@ -1,0 +1,426 @@
+"""An experiment as a state machine: events go in, orders come out. It has no clock and does nothing itself.
+
+The caller performs the orders, as `simulate` does in virtual time. The same seed and the same order of events make the
+same decisions.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mpi_runtime.tune.schedulers.base import (
+    CONTINUE,
+    PAUSE,
+    STOP,
+    YIELD,
+    Exploit,
+    FIFOScheduler,
+    TrialScheduler,
+    Verdict,
+    Verdicts,
+)
+from mpi_runtime.tune.search.base import DRAWS, BasicVariantGenerator, Searcher
+from mpi_runtime.tune.space.variants import has_grid, resolve, rng_of
+from mpi_runtime.tune.space.variants import merged as merged_space
+from mpi_runtime.tune.study.events import (
+    Continue,
+    Crashed,
+    Ended,
+    Event,
+    Failed,
+    Halt,
+    Moved,
+    Order,
+    Reported,
+    Revived,
+    Sized,
+    Start,
+    Woken,
+)
+from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, time_limit
+from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, named_in, sign_of, value_in
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of everything."""
+
+    num_samples: int = 1
+    """As in `TuneConfig`; -1: without an end."""
+    max_concurrent: int = 1
+    max_failures: int = 0
+    """How often a trial that raised an error runs again; -1: always."""
+    max_crashes: int = 3
+    """How often a trial whose process died runs again; -1: always."""
+    fail_fast: bool = False
+    """Whether the first trial that fails for good ends the experiment."""
+    time_budget_s: float = math.inf
+
+
+@dataclass
+class Study:
+    """The trials of one experiment. `begin` and `handle` return what is to be done."""
+
+    space: dict[str, Any]
+    searcher: Searcher = field(default_factory=BasicVariantGenerator)
+    scheduler: TrialScheduler = field(default_factory=FIFOScheduler)
+    stopper: Stopper = field(default_factory=CombinedStopper)
+    metric: str | None = None
+    mode: str | None = None
+    seed: int = 0
+    limits: Limits = field(default_factory=Limits)
+    directory: str = ""
+    """Where trials have their files, if they have any."""
+
+    def __post_init__(self) -> None:
+        """Check what cannot work, before the first trial."""
+        self.metric = _agreed("metric", self.metric, self.scheduler)
+        self.mode = _agreed("mode", self.mode, self.scheduler)
+        self._sign = sign_of("max" if self.mode is None else self.mode)
+        if self.metric is not None and self.mode is None:
+            raise ValueError(f'metric={self.metric!r} has no mode: say whether "min" or "max" is good')
+        if self.scheduler.needs_metric and self.metric is None:
+            name = type(self.scheduler).__name__
+            raise ValueError(f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig.")
+        if has_grid(self.space) and not self.searcher.takes_grids:
+            name = type(self.searcher).__name__
+            raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
+        if (self.limits.num_samples < 1 and self.limits.num_samples != -1) or self.limits.num_samples % 1:
+            raise ValueError(
+                f"num_samples={self.limits.num_samples}: it must be a whole number, at least 1, or -1 for no limit"
+            )
+        if self.limits.max_concurrent < 1:
+            raise ValueError(f"max_concurrent={self.limits.max_concurrent} would never start a trial")
+        self.scheduler.begin(self.seed)
+        self.searcher.set_search_properties(
+            self.metric, self.mode, self.space, seed=self.seed, num_samples=self.limits.num_samples
+        )
+        self.trials: dict[str, Trial] = {}
+        self.deadline = math.inf
+        """The time at which it ends, to be `Woken`."""
+        self._most = self.searcher.trials(self.limits.num_samples)
+        self._running: dict[str, Trial] = {}
+        self._paused: dict[str, Trial] = {}
+        self._again: deque[Trial] = deque()
+        """Those that run before new ones."""
+        self._yielded: deque[Trial] = deque()
+        """Those that gave way to new ones."""
+        self._searched: set[str] = set()
+        """Trials whose end the searcher knows: it is told once, whatever becomes of one that is revived."""
+        self._is_closed = False
+        self._orders: list[Order] = []
+        self.changed: dict[str, Trial] = {}
+        """Trials whose status changed since the driver last cleared this."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no trial runs. After an event has been handled, none will."""
+        return not self._running
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether every report is followed by going on, whatever it says: nobody decides about reports."""
+        has_stopper = not isinstance(self.stopper, CombinedStopper) or bool(self.stopper.stoppers)
+        return self.scheduler.is_passive and not has_stopper
+
+    def begin(self, now: float) -> list[Order]:
+        """Start the first trials. `now` counts seconds from any moment."""
+        self.deadline = now + min(self.limits.time_budget_s, time_limit(self.stopper))
+        return self._filled(now)
+
+    def handle(self, event: Event, now: float) -> list[Order]:
+        """Take what has happened and return what is to be done, in this order.
+
+        Raises:
+            ValueError: a report lacks what is compared, a value has no meaning, or a trial should pause but has no
+                checkpoint.
+        """
+        match event:
+            case Reported():
+                self._reported(self._running[event.trial_id], event, now)
+            case Ended():
+                self._finish(self._running[event.trial_id], TERMINATED)
+            case Failed():
+                trial = self._running[event.trial_id]
+                trial.failures += 1
+                self._broken(trial, event.error, trial.failures, self.limits.max_failures)
+            case Crashed():
+                trial = self._running[event.trial_id]
+                trial.crashes += 1
+                self._broken(trial, event.error, trial.crashes, self.limits.max_crashes)
+            case Moved():
+                self._moved(self.trials[event.trial_id], event)
+            case Revived():
+                self._revived(self.trials[event.trial_id])
+            case Sized():
+                self.limits = replace(self.limits, max_concurrent=event.slots)
+            case Woken():
+                pass
+        if now >= self.deadline or self.stopper.stop_all():
+            self._close()
+        return self._filled(now)
+
+    def _moved(self, trial: Trial, event: Moved) -> None:
+        trial.checkpoint = event.checkpoint
+        trial.checkpoint_iteration, trial.checkpoint_time_s = event.iteration, event.time_s
+        if trial.status == RUNNING:
+            self._run_again(trial)
+
+    def _revived(self, trial: Trial) -> None:
+        if trial.status != ERROR:
+            raise RuntimeError(f"trial {trial.trial_id} cannot be revived: it is {trial.status}")
+        trial.error, trial.failures, trial.crashes = None, 0, 0
+        self._is_closed = False  # by `fail_fast`: what has not begun may begin
+        self._move(trial, PENDING)
+        self.scheduler.on_trial_add(trial)
+        self._again.append(trial)
+
+    def _move(self, trial: Trial, status: str) -> None:
+        trial.moved(status)
+        self.changed[trial.trial_id] = trial
+
+    def _reported(self, trial: Trial, event: Reported, now: float) -> None:
+        result = self._completed(trial, event.metrics, now)
+        time, score = self._compared(trial, result)
+        if event.checkpoint is not None:
+            trial.checkpoint = event.checkpoint
+            trial.checkpoint_iteration = trial.iteration
+            trial.checkpoint_time_s = trial.time_total_s
+        if self.metric is not None and (score > trial.best_score or not trial.best_result):
+            trial.best_score, trial.best_result = score, result
+        trial.last_result = result
+        verdicts = self.scheduler.on_trial_result(trial, time, score)
+        verdict = verdicts.pop(trial.trial_id, CONTINUE)
+        if self.stopper(trial.trial_id, result) or result["done"]:
+            verdict = STOP
+        self._perform(trial, verdict, result)
+        self._tell(verdicts)
+
+    def _completed(self, trial: Trial, metrics: Mapping[str, Any], now: float) -> dict[str, Any]:
+        """The report with what every report has."""
+        passed = now - trial.last_event_at
+        trial.last_event_at = now
+        trial.time_total_s += passed
+        trial.iteration += 1
+        if "training_iteration" in metrics:
+            trial.iteration = int(_number("count", "training_iteration", trial, metrics))
+        known = {"training_iteration": trial.iteration, "time_this_iter_s": passed, "time_total_s": trial.time_total_s}
+        return named_in({**known, "done": False, **metrics, "trial_id": trial.trial_id}, self.metric)
+
+    def _compared(self, trial: Trial, result: dict[str, Any]) -> tuple[float, float]:
+        """What the scheduler is told: how far the trial is and how good, more being better."""
+        score = -math.inf
+        if self.metric is not None:
+            value = _number("metric", self.metric, trial, result)
+            score = -math.inf if math.isnan(value) else self._sign * value
+        if not self.scheduler.needs_metric:
+            return float(trial.iteration), score
+        name = self.scheduler.time_attr
+        time = _number("time_attr", name, trial, result)
+        if math.isnan(time) or (trial.last_time is not None and time < trial.last_time):
+            raise ValueError(
+                f"{name} of trial {trial.trial_id} went from {trial.last_time} to {time}. The scheduler measures "
+                "progress by it, so it must not go back. Choose another time_attr, or report one that grows."
+            )
+        trial.last_time = time
+        return time, score
+
+    def _perform(self, trial: Trial, verdict: Verdict, result: dict[str, Any]) -> None:
+        """Do what was decided about the trial that has reported."""
+        if verdict == STOP:
+            self._orders.append(Halt(trial.trial_id))
+            self._finish(trial, TERMINATED)
+            return
+        if trial.trial_id not in self._searched:
+            self.searcher.on_trial_result(trial.trial_id, result)
+        if verdict == YIELD:
+            other = self._next()
+            if other is not None:
+                self._again.appendleft(other)
+                self._pause(trial)
+                self._yielded.append(trial)
+                return
+        if isinstance(verdict, Exploit):
+            source = verdict.source
+            trial.config = verdict.config
+            trial.checkpoint, trial.checkpoint_iteration = source.checkpoint, source.checkpoint_iteration
+            trial.checkpoint_time_s = source.checkpoint_time_s
+            self._orders.append(Halt(trial.trial_id))
+            self._run_again(trial)
+        elif verdict == PAUSE:
+            self._pause(trial)
+        else:
+            self._orders.append(Continue(trial.trial_id))
+
+    def _tell(self, verdicts: Verdicts) -> None:
+        """Do what was decided about trials that are paused."""
+        for trial_id, verdict in verdicts.items():
+            trial = self._paused.get(trial_id)
+            if trial is None:
+                continue  # it has ended at the report that decided this
+            if verdict == STOP:
+                self._finish(trial, TERMINATED)
+            else:
+                self._run_again(trial)
+
+    def _pause(self, trial: Trial) -> None:
+        if trial.checkpoint is None:
+            raise ValueError(
+                f"{type(self.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, but "
+                "it has reported no checkpoint to go on from. Use report(metrics, checkpoint=...), or a scheduler "
+                "that only stops, such as ASHAScheduler()."
+            )
+        self._orders.append(Halt(trial.trial_id))
+        del self._running[trial.trial_id]
+        self._move(trial, PAUSED)
+        self._paused[trial.trial_id] = trial
+
+    def _run_again(self, trial: Trial) -> None:
+        self._running.pop(trial.trial_id, None)
+        self._paused.pop(trial.trial_id, None)
+        self._move(trial, PENDING)
+        self._again.append(trial)
+
+    def _broken(self, trial: Trial, error: Any, count: int, most: int) -> None:
+        trial.error = error
+        if most == -1 or count <= most:
+            self._run_again(trial)
+            return
+        self._finish(trial, ERROR)
+        if self.limits.fail_fast:
+            self._close()
+
+    def _finish(self, trial: Trial, status: str) -> None:
+        """End a trial for good, and tell who wants to know."""
+        self._running.pop(trial.trial_id, None)
+        self._paused.pop(trial.trial_id, None)
+        self._move(trial, status)
+        if trial.last_result:
+            trial.last_result["done"] = True
+        is_error = status == ERROR
+        if not is_error:
+            trial.error = None
+        result = None if is_error or not trial.last_result else trial.last_result
+        if trial.trial_id not in self._searched:
+            self._searched.add(trial.trial_id)
+            self.searcher.on_trial_complete(trial.trial_id, result, is_error)
+        self._tell(self.scheduler.on_trial_end(trial))
+
+    def _close(self) -> None:
+        """End everything; what has not begun never will."""
+        self._is_closed = True
+        for trial in list(self._running.values()):
+            self._orders.append(Halt(trial.trial_id))
+            self._finish(trial, TERMINATED)
+        self._end_paused()
+
+    def _end_paused(self) -> None:
+        while self._paused:  # the end of one may decide about others
+            self._finish(next(iter(self._paused.values())), TERMINATED)
+
+    def _filled(self, now: float) -> list[Order]:
+        """Start what may start, and hand over the orders."""
+        self._start(now)
+        while not self._running and self._paused and not self._is_closed:
+            self._tell(self.scheduler.on_idle())
+            self._start(now)
+            if not self._running:
+                self._end_paused()  # nobody will promote them
+                self._start(now)  # a searcher that waited for their ends may go on
+        orders, self._orders = self._orders, []
+        return orders
+
+    def _start(self, now: float) -> None:
+        while not self._is_closed and len(self._running) < self.limits.max_concurrent:
+            trial = self._next()
+            if trial is None:
+                return
+            self._move(trial, RUNNING)
+            trial.iteration, trial.time_total_s = trial.checkpoint_iteration, trial.checkpoint_time_s
+            trial.last_event_at, trial.last_time = now, None
+            self._running[trial.trial_id] = trial
+            self._orders.append(Start(trial.trial_id, copy.deepcopy(trial.config), trial.checkpoint))
+
+    def _next(self) -> Trial | None:
+        """The trial to run next, PENDING: one that has run before, or a new one."""
+        if self._again:
+            return self._again.popleft()
+        while (trial_id := self.scheduler.choose_paused()) is not None:
+            if trial_id in self._paused:  # and not ended by a stopper at the report at which it paused
+                trial = self._paused.pop(trial_id)
+                self._move(trial, PENDING)
+                return trial
+        new = self._new()
+        if new is not None:
+            return new
+        while self._yielded:
+            trial = self._yielded.popleft()
+            if self._paused.pop(trial.trial_id, None) is not None:
+                self._move(trial, PENDING)
+                return trial
+        return None
+
+    def _new(self) -> Trial | None:
+        index = len(self.trials)
+        if self._most is not None and index >= self._most:
+            return None
+        trial_id = f"{index:05d}"
+        config = self.searcher.suggest(trial_id)
+        if config == Searcher.FINISHED:
+            self._most = index
+            return None
+        if config is None:
+            if not self._running and not self._paused:
+                raise ValueError(
+                    f"{type(self.searcher).__name__}.suggest({trial_id!r}) returned None, but no trial runs that it "
+                    "could wait for. Return a configuration, or Searcher.FINISHED."
+                )
+            return None
+        if not isinstance(config, dict):
+            raise TypeError(
+                f"{type(self.searcher).__name__}.suggest({trial_id!r}) returned {config!r}, which is not a "
+                "configuration. Return a dictionary, None to wait, or Searcher.FINISHED."
+            )
+        if not self.searcher.takes_grids:
+            config = resolve(merged_space(self.space, config), {}, rng_of(self.seed, index, DRAWS))
+        trial = self.trials[trial_id] = Trial(trial_id, index, config)
+        if self.directory:
+            trial.local_path = f"{self.directory}/{trial_id}"
+        self.scheduler.on_trial_add(trial)
+        return trial
+
+
+def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | None:
+    """The metric or mode that the experiment and its scheduler name, if they do not contradict each other."""
+    own: str | None = getattr(scheduler, name)
+    if value is not None and own is not None and value != own:
+        raise ValueError(
+            f"{name} is {value!r} for the experiment and {own!r} for {type(scheduler).__name__}. Name it once."
+        )
+    return value if own is None else own
+
+
+def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
+    """A reported value as a number. `role` says what it is used for.
+
+    Raises:
+        ValueError: it is not there, or no number.
+    """
+    try:
+        value = value_in(result, name)
+    except KeyError:
+        raise ValueError(
+            f"The {role} {name!r} is not in the report of trial {trial.trial_id}, which has {sorted(result)}. "
+            "Correct the name, or report it."
+        ) from None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"The {role} {name!r} of trial {trial.trial_id} is {value!r:.100}, which is not a number. Report one."
+        ) from None

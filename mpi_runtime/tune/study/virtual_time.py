@@ -1,0 +1,119 @@
+"""An experiment in virtual time: the decisions of a real one, without the training."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpi_runtime.tune.study.events import Continue, Ended, Event, Failed, Order, Reported, Start, Woken
+from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
+from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import Trial
+
+Steps = Iterator[tuple[float, Mapping[str, Any], Any]]
+"""What a simulated trial does: seconds of work, what it reports then, and its checkpoint."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What an experiment would have done."""
+
+    trials: list[Trial]
+    """Each trial as it ended, in the order of their beginnings."""
+    seconds: float
+    """How long it would have taken."""
+    busy_seconds: float
+    """How long its trials would have worked, all together, up to the last report of each."""
+    reports: int
+    """How many reports there would have been."""
+
+
+def simulate(
+    steps: Callable[[dict[str, Any], Any], Steps],
+    *,
+    param_space: Mapping[str, Any] | None = None,
+    tune_config: TuneConfig | None = None,
+    run_config: RunConfig | None = None,
+    slots: int = 1,
+) -> Simulated:
+    """Run an experiment in virtual seconds, with a table or a cost function instead of training.
+
+        def steps(config, checkpoint):  # checkpoint: None, or what was yielded last before the trial paused
+            for epoch in range(checkpoint or 0, 81):
+                yield 30.0, {"loss": table[config["lr"]][epoch]}, epoch + 1
+
+        tune.simulate(steps, param_space={"lr": tune.choice(list(table))}, tune_config=config, slots=1000)
+
+    Args:
+        steps: takes a configuration and a checkpoint, and yields seconds, metrics and a checkpoint for each report.
+            An error that it raises is an error of the trial.
+        param_space: values and domains by name; nested dictionaries and lists may have domains too.
+        tune_config: what is searched for, and how.
+        run_config: what ends trials, and what becomes of those that fail.
+        slots: how many trials run at a time.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ValueError: an argument has no meaning, or a report lacks what is compared.
+    """
+    study = study_of(param_space or {}, tune_config or TuneConfig(), run_config or RunConfig(), slots)
+    return _Simulation(study, steps).run()
+
+
+class _Simulation:
+    """Trials that work: what each of them does next, and when."""
+
+    def __init__(self, study: Study, steps: Callable[[dict[str, Any], Any], Steps]) -> None:
+        self._study = study
+        self._steps = steps
+        self._working: dict[str, tuple[int, float, Steps]] = {}
+        """The number of the event that is awaited of each trial, after how long, and what comes then."""
+        self._queue: list[tuple[float, int, str, Event]] = []
+        self._count = 0
+        self._busy = 0.0
+        self._reports = 0
+
+    def run(self) -> Simulated:
+        return self.to_the_end(self._study.begin(0.0), 0.0)
+
+    def to_the_end(self, orders: list[Order], now: float) -> Simulated:
+        """Obey these orders, and what follows from them."""
+        self._obey(orders, now)
+        while not self._study.is_done:
+            at, number, trial_id, event = heapq.heappop(self._queue)
+            awaited, seconds, _ = self._working.get(trial_id, (0, 0.0, None))
+            if awaited != number:
+                continue  # it was halted
+            now = min(at, self._study.deadline)
+            if at > now:
+                event = Woken()
+            elif isinstance(event, Reported):
+                self._reports += 1
+                self._busy += seconds
+            self._obey(self._study.handle(event, now), now)
+        return Simulated(list(self._study.trials.values()), now, self._busy, self._reports)
+
+    def _obey(self, orders: list[Order], now: float) -> None:
+        for order in orders:
+            if isinstance(order, Start):
+                self._go_on(order.trial_id, self._steps(order.config, order.checkpoint), now)
+            elif isinstance(order, Continue):
+                self._go_on(order.trial_id, self._working[order.trial_id][2], now)
+            else:
+                self._working.pop(order.trial_id, None)
+
+    def _go_on(self, trial_id: str, steps: Steps, now: float) -> None:
+        event: Event
+        seconds = 0.0
+        try:
+            seconds, metrics, checkpoint = next(steps)
+            event = Reported(trial_id, metrics, checkpoint)
+        except StopIteration:
+            event = Ended(trial_id)
+        except Exception as error:
+            event = Failed(trial_id, error)
+        self._count += 1
+        self._working[trial_id] = self._count, seconds, steps
+        heapq.heappush(self._queue, (now + seconds, self._count, trial_id, event))

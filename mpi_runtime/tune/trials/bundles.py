@@ -1,0 +1,115 @@
+"""The resources of a trial, in one or several bundles, and how many such trials have room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpi_runtime.errors import InfeasibleResourceError
+
+
+@dataclass(frozen=True)
+class PlacementGroupFactory:
+    """What a trial needs where it starts tasks or actors of its own: bundles that are reserved together.
+
+    The trial itself runs in the first bundle, and what it starts in any of them.
+    """
+
+    bundles: Sequence[Mapping[str, float]]
+    """Amounts by name ("CPU", "GPU", "memory", custom resources), for each bundle."""
+    strategy: str = "PACK"
+    """One of "PACK", "SPREAD", "STRICT_PACK" and "STRICT_SPREAD"."""
+
+    def __post_init__(self) -> None:
+        if not self.bundles or not all(isinstance(bundle, Mapping) for bundle in self.bundles):
+            raise ValueError("PlacementGroupFactory needs at least one bundle, such as [{'CPU': 1}, {'CPU': 2}]")
+
+    @property
+    def head_cpus(self) -> float:
+        """The CPUs of the trial itself."""
+        return float(self.bundles[0].get("CPU", 0))
+
+    @property
+    def required_resources(self) -> dict[str, float]:
+        """The amounts of all bundles together."""
+        total: dict[str, float] = {}
+        for bundle in self.bundles:
+            for name, amount in bundle.items():
+                total[name] = total.get(name, 0.0) + amount
+        return total
+
+
+Resources = Mapping[str, Any] | PlacementGroupFactory
+
+
+def as_bundles(wanted: Any) -> PlacementGroupFactory:
+    """What a trial needs as bundles; one of them if it starts nothing of its own.
+
+    Raises:
+        TypeError, ValueError: an amount is none.
+    """
+    if isinstance(wanted, PlacementGroupFactory):
+        return wanted
+    if wanted is None:
+        return PlacementGroupFactory([{"CPU": 1}])
+    if not isinstance(wanted, Mapping):
+        raise TypeError(f"resources={wanted!r}: pass amounts by name, such as {{'cpu': 2, 'gpu': 0.25}}")
+    amounts: dict[str, float] = {}
+    extra: dict[str, float] = {}
+    for name, value in {**wanted, **(wanted.get("custom_resources") or {})}.items():
+        if name == "custom_resources":
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            raise ValueError(f"resources[{name!r}]={value!r} must be a number, 0 or more")
+        own = {"cpu": "CPU", "gpu": "GPU", "extra_cpu": "CPU", "extra_gpu": "GPU"}.get(name, name)
+        if value:
+            (extra if name.startswith("extra_") else amounts)[own] = value
+    return PlacementGroupFactory([amounts, extra] if extra else [amounts])
+
+
+def amounts(bundle: Any) -> dict[str, Any]:
+    """What a bundle reserves as options of a task."""
+    custom = {name: value for name, value in bundle.items() if name not in ("CPU", "GPU", "memory")}
+    found: dict[str, Any] = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
+    if custom:
+        found["resources"] = custom
+    if "memory" in bundle:
+        found["memory"] = bundle["memory"]
+    return found
+
+
+def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -> int:
+    """How many trials with this request have room.
+
+    Raises:
+        InfeasibleResourceError: not even one.
+    """
+    if len(request.bundles) > 1:
+        wanted = request.required_resources
+        total: dict[str, float] = {}
+        for node in nodes:
+            for name, amount in node["Resources"].items():
+                total[name] = total.get(name, 0.0) + amount
+        found = _fit(wanted, total)
+    else:
+        found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)
+    if not found:
+        raise InfeasibleResourceError(
+            f"A trial needs {[dict(bundle) for bundle in request.bundles]}, and no trial of this size fits: the nodes "
+            f"have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."
+        )
+    return found
+
+
+def _fit(wanted: Any, there: Any) -> int:
+    counts = []
+    for name, amount in wanted.items():
+        has = there.get(name, 0)
+        if not amount:
+            continue
+        if name == "GPU" and amount < 1:
+            counts.append(int(has) * int(1 / amount + 1e-9))  # shares of one device each
+        else:
+            counts.append(int(has / amount + 1e-9))
+    return min(counts) if counts else max(1, int(there.get("CPU", 1)))

@@ -1,0 +1,212 @@
+"""The functions that the code of a trial calls: `report`, `get_checkpoint`, `get_context`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import mpi_runtime
+from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
+from mpi_runtime.util.streams import emit
+
+if TYPE_CHECKING:
+    from mpi_runtime.tune.trials.bundles import PlacementGroupFactory
+
+SIMPLE = frozenset({int, float, str, bool, type(None)})
+
+
+class StopTrial(BaseException):
+    """Ends the function of a trial, from within `report`. `finally` blocks run; `except Exception` does not see it."""
+
+
+@dataclass(frozen=True)
+class TrialStart:
+    """What a run of a trial receives when it begins."""
+
+    trial_id: str
+    index: int
+    config: dict[str, Any]
+    checkpoint: Saved | None
+    checkpoints: int
+    """How many it has made before."""
+    iteration: int
+    name: str
+    experiment: str
+    """The directory of the experiment."""
+    resources: PlacementGroupFactory
+    """What it was granted."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """References to what `with_parameters` was given."""
+
+
+class Context:
+    """Where code runs: names and directories of its trial. Ray calls it `TuneContext`."""
+
+    def __init__(self, start: TrialStart) -> None:
+        self._start = start
+
+    def get_trial_id(self) -> str:
+        """The number of the trial as text."""
+        return self._start.trial_id
+
+    def get_trial_name(self) -> str:
+        """What the trial is called."""
+        return self._start.name
+
+    def get_trial_dir(self) -> str:
+        """The directory of the trial's files. It is made if it is not there."""
+        path = os.path.join(self._start.experiment, self._start.trial_id)
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def get_experiment_name(self) -> str:
+        """The name of the experiment."""
+        return os.path.basename(self._start.experiment)
+
+    def get_storage(self) -> str:
+        """The directory of the experiment."""
+        return self._start.experiment
+
+    def get_trial_resources(self) -> PlacementGroupFactory:
+        """What the trial was granted: `required_resources` has the amounts by name."""
+        return self._start.resources
+
+    def get_world_size(self) -> int:
+        """1: a trial is one process, whatever it starts itself."""
+        return 1
+
+    def get_world_rank(self) -> int:
+        """0, for the same reason."""
+        return 0
+
+
+TuneContext = Context
+
+
+class TrialRun:
+    """One run of a trial, in its process."""
+
+    def __init__(self, start: TrialStart, persist_s: float) -> None:
+        self.start = start
+        self._persist_s = persist_s
+        self._kept_s = time.monotonic()
+        self._next = start.checkpoints
+        self._has_told = False
+        self.iteration = start.iteration
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+        """Send a report to the driver, and wait for its decision.
+
+        Raises:
+            StopTrial: the trial ends here.
+        """
+        if not isinstance(metrics, Mapping):
+            raise TypeError(f"report() takes a dictionary of values by name, not {metrics!r}")
+        where = None if self._has_told else (socket.gethostname(), os.getpid())
+        self._has_told = True
+        self.iteration += 1
+        if not emit((plain(metrics), self.save(checkpoint), where)):
+            raise StopTrial
+
+    def save(self, checkpoint: Checkpoint | None) -> Saved | None:
+        """Put a checkpoint where others find it."""
+        if checkpoint is None:
+            return None
+        if not isinstance(checkpoint, Checkpoint):
+            raise TypeError(
+                f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
+                "or Checkpoint.from_dict(values)"
+            )
+        number = self._next
+        self._next += 1
+        relative = os.path.join(self.start.trial_id, f"checkpoint_{number:06d}")
+        if not checkpoint.is_in_memory:
+            keep(checkpoint, self.start.experiment, relative)
+            return Saved(number, relative)
+        ref = mpi_runtime.put(checkpoint.to_dict())
+        now = time.monotonic()
+        if now - self._kept_s < self._persist_s:
+            return Saved(number, "", ref)
+        self._kept_s = now
+        keep(checkpoint, self.start.experiment, relative)
+        return Saved(number, relative, ref)
+
+
+_run: TrialRun | None = None
+
+
+def enter(run: TrialRun | None) -> None:
+    """From now on this process runs this trial; None: it runs none."""
+    global _run
+    _run = run
+
+
+def trial_run() -> TrialRun:
+    """The running trial.
+
+    Raises:
+        RuntimeError: this process runs none.
+    """
+    if _run is None:
+        raise RuntimeError("This is not a trial: report(), get_checkpoint() and get_context() work in what Tuner runs.")
+    return _run
+
+
+def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+    """Report values of a trial, and a checkpoint to go on from. The trial may end here, if that is decided.
+
+    Args:
+        metrics: values by name. Scalars of numpy and torch become numbers.
+        checkpoint: files or values to go on from after a pause or a failure.
+
+    Raises:
+        RuntimeError: this is no trial.
+        TypeError: a value is an array, or `checkpoint` is not a `Checkpoint`.
+    """
+    trial_run().report(metrics, checkpoint)
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """The checkpoint from which this trial is to go on; None: it begins."""
+    start = trial_run().start
+    return None if start.checkpoint is None else start.checkpoint.opened(start.experiment)
+
+
+def get_context() -> Context:
+    """Names and directories of this trial.
+
+    Raises:
+        RuntimeError: this is no trial.
+    """
+    return Context(trial_run().start)
+
+
+def plain(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The metrics with scalars as numbers.
+
+    Raises:
+        TypeError: a value is an array.
+    """
+    found: dict[str, Any] = {}
+    for name, value in metrics.items():
+        if type(value) in SIMPLE:
+            found[name] = value
+        elif isinstance(value, Mapping):
+            found[name] = plain(value, f"{prefix}{name}/")
+        elif hasattr(value, "item") and hasattr(value, "shape"):
+            count = 1
+            for length in value.shape:
+                count *= int(length)
+            if count != 1:
+                raise TypeError(
+                    f"The metric {prefix + str(name)!r} is an array of shape {tuple(value.shape)}. Report numbers, for "
+                    "example its mean; arrays belong into a checkpoint."
+                )
+            found[name] = value.item()
+        else:
+            found[name] = value
+    return found

@@ -1,0 +1,177 @@
+"""Runs one trial in its process: the function of a task."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mpi_runtime
+import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.tune.trials.checkpoint import Checkpoint
+from mpi_runtime.tune.trials.reporting import StopTrial, TrialRun, TrialStart
+from mpi_runtime.tune.trials.trainable import Prepared, Trainable, positional
+from mpi_runtime.util.streams import emits
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What all trials of an experiment have in common."""
+
+    seed: int
+    reuse: bool
+    """Whether an object of a class may serve one trial after another."""
+    persist_s: float
+    """How often a checkpoint in memory is written to disk."""
+    frequency: int
+    """Of checkpoints of classes: at every so many steps; 0: at none."""
+    at_end: bool
+    """Whether a class makes a checkpoint at its end."""
+
+
+_idle: dict[str, Trainable] = {}
+"""In this process an object that may serve another trial, by the name of its experiment."""
+
+
+def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart], Any]:
+    """The function of the task that runs a trial of these."""
+    target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever, with the function
+
+    @emits
+    def run(start: TrialStart) -> None:
+        run_trial(target, settings, start)
+
+    run.__name__ = run.__qualname__ = prepared.name or "trial"
+    return run
+
+
+def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> None:
+    """Run a trial until it ends, or is told to."""
+    _seed(settings.seed, start.index)
+    run = TrialRun(start, settings.persist_s)
+    reporting.enter(run)
+    folder = os.getcwd()
+    try:
+        parameters = {name: mpi_runtime.get(ref) for name, ref in start.parameters.items()}
+        if prepared.is_class:
+            _run_class(prepared.target, settings, run, parameters)
+        else:
+            _run_function(prepared.target, run, parameters)
+    except StopTrial:
+        pass
+    finally:
+        reporting.enter(None)
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+
+
+def _run_function(function: Callable[..., Any], run: TrialRun, parameters: Mapping[str, Any]) -> None:
+    config = run.start.config
+    result: Any
+    if positional(function) == 2 and not parameters:
+        result = function(config, _reporter)  # as in old programs
+    else:
+        result = function(config, **parameters)
+    if inspect.isgenerator(result):
+        with contextlib.closing(result):
+            each: Any
+            for each in result:
+                run.report(each, None)
+    elif isinstance(result, Mapping):
+        run.report(result, None)
+    elif isinstance(result, (int, float)) and not isinstance(result, bool):
+        run.report({"_metric": result}, None)
+
+
+def _reporter(_metrics: Mapping[str, Any] | None = None, **metrics: Any) -> None:
+    reporting.report({**(_metrics or {}), **metrics})
+
+
+def _run_class(cls: type[Trainable], settings: RunSettings, run: TrialRun, parameters: Mapping[str, Any]) -> None:
+    start = run.start
+    trainable = _reused(settings, start) or cls(dict(start.config), **parameters)
+    is_reusable = False
+    try:
+        if start.checkpoint is not None:
+            trainable.iteration = start.iteration
+            _load(trainable, start.checkpoint.opened(start.experiment))
+        else:
+            trainable.iteration = 0
+        _steps(trainable, settings, run)
+        is_reusable = True
+    except StopTrial:
+        is_reusable = True
+    finally:
+        if is_reusable and settings.at_end:
+            _save_at_end(trainable, run)
+        if is_reusable and settings.reuse:
+            _idle[start.experiment] = trainable
+        else:
+            trainable.cleanup()
+
+
+def _steps(trainable: Trainable, settings: RunSettings, run: TrialRun) -> None:
+    while True:
+        result = trainable.step()
+        trainable.iteration += 1
+        is_due = settings.frequency and trainable.iteration % settings.frequency == 0
+        if is_due or (isinstance(result, Mapping) and result.get("should_checkpoint")):
+            with _saved(trainable) as checkpoint:
+                run.report(result, checkpoint)
+        else:
+            run.report(result, None)
+
+
+@contextlib.contextmanager
+def _saved(trainable: Trainable) -> Iterator[Checkpoint]:
+    """What a class saves now: a dictionary, or files that are there within the block."""
+    import tempfile  # not at the top: functions need none
+
+    with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
+        made = trainable.save_checkpoint(folder)
+        yield Checkpoint.from_dict(made) if isinstance(made, Mapping) else Checkpoint.from_directory(made or folder)
+
+
+def _save_at_end(trainable: Trainable, run: TrialRun) -> None:
+    """Save once more, on the disk: nobody is told of it, so nobody would keep it in memory."""
+    with _saved(trainable) as made, made.as_directory() as folder:
+        run.save(Checkpoint(folder))
+
+
+def _load(trainable: Trainable, checkpoint: Checkpoint) -> None:
+    try:
+        values = checkpoint.to_dict()
+    except ValueError:
+        with checkpoint.as_directory() as folder:
+            trainable.load_checkpoint(folder)
+    else:
+        trainable.load_checkpoint(values)
+
+
+def _reused(settings: RunSettings, start: TrialStart) -> Trainable | None:
+    trainable = _idle.pop(start.experiment, None) if settings.reuse else None
+    if trainable is None:
+        return None
+    if not trainable.reset_config(dict(start.config)):
+        trainable.cleanup()
+        return None
+    trainable.config = dict(start.config)
+    return trainable
+
+
+def _seed(seed: int, index: int) -> None:
+    """Global generators begin anew: what the trial before has drawn in this process does not matter."""
+    number = (seed * 1_000_003 + index) % 2**32
+    random.seed(number)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(number)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(number)

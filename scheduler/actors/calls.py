@@ -1,0 +1,294 @@
+"""Calls of actors. They start in the order of each caller, and are sent ahead as far as an actor has room.
+
+A caller whose next call waits for an argument, or is not started any more (`deadline.py`), does not delay other
+callers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import takewhile
+
+from mpi_runtime.scheduler.actors import checkpoints
+from mpi_runtime.scheduler.dispatch import deadline
+from mpi_runtime.scheduler.dispatch.dependencies import send_call, stage, wait_again
+from mpi_runtime.scheduler.dispatch.stealing import ask_back
+from mpi_runtime.scheduler.protocol.events import EndAnnounced
+from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX
+from mpi_runtime.scheduler.records.lifecycle import (
+    ALIVE,
+    DEAD,
+    ENDING,
+    FAIL,
+    LOSE,
+    READY,
+    RETRY,
+    STAGING,
+    TAKE_BACK,
+    WAITING,
+    advance,
+    so_far,
+)
+from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
+from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.values import endings, objects
+
+_ENDS = "the job is about to end"
+
+
+def line_up(actor: Actor, task: Task, function: int) -> None:
+    """Add a call to the line of its caller."""
+    key = (task.client, task.function.spec.group, function)
+    line = actor.callers.get(key)
+    if line is None:
+        actor.callers[key] = deque([task])
+    else:
+        line.append(task)
+
+
+def line_of(actor: Actor, task: Task) -> tuple[int, str, int]:
+    """The key of the line in which a call waits: caller, concurrency group and function."""
+    spec = task.function.spec
+    return task.client, spec.group, spec.id if out_of_order(actor) else 0
+
+
+def out_of_order(actor: Actor) -> bool:
+    """Whether calls line up when they have their arguments, not when they are submitted."""
+    return actor.creation.function.spec.out_of_order
+
+
+def ready(state: State, task: Task) -> None:
+    """Handle a method call that has its arguments."""
+    actor = task.actor
+    if actor is None:
+        endings.fail(state, task, "ActorDiedError", f"the actor of {task.function.spec.name} no longer exists")
+    elif actor.state in (ENDING, DEAD):
+        fail_call(state, actor, task)
+    else:
+        if actor.creation.function.spec.out_of_order:
+            line_up(actor, task, task.function.spec.id)
+        state.called[actor] = None
+        if actor.recalls:
+            checkpoints.ask(state, actor, task)
+
+
+def fail_call(state: State, actor: Actor, task: Task) -> None:
+    """Give a call the cause of its actor's death as its result."""
+    leave_queue(actor, task)
+    if actor.error is not None:
+        found = state.objects.get(actor.id)
+        failure = objects.pass_on(found) if found is not None else None
+        endings.conclude(state, task, [actor.error], FAIL, failure)
+    else:
+        endings.fail(state, task, "ActorDiedError", died_message(state, actor, task))
+
+
+def died_message(state: State, actor: Actor, task: Task) -> str:
+    """The message for callers of a dead actor."""
+    started = "It may have been running." if task.executor is not None else "It was not started."
+    cause, line, traceback = (actor.cause or "is ending").partition("\n")
+    before = so_far(state.stories.of(actor.id, "actor", besides=actor.cause))
+    return f"{task.function.spec.name} was called, but {actor} {cause}. {started}{before}{line}{traceback}"
+
+
+def pump(state: State, actor: Actor, now: int) -> None:
+    """Send the calls that may be sent: from each caller in turn its next calls, as long as their arguments are there.
+
+    A call that is compared with the end of the job's time is not sent ahead, because it would begin later than now.
+    Until it can begin, or while its arguments are fetched, no other call of its group is sent; otherwise some call
+    would always be before it.
+    """
+    executor = actor.executor
+    if actor.state != ALIVE or executor is None or checkpoints.holds_back(state, actor):
+        return
+    waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
+    in_order = not out_of_order(actor)
+    for (_, group), lines in turns(actor).items():
+        room = 0 if group in waiting_groups else room_for(actor, executor, group)
+        sent: dict[tuple[int, str, int], None] = {}
+        if in_order and room > 0 and (count := send_first(state, executor, actor.callers[lines[0]], room)):
+            room -= count
+            sent[lines[0]] = None
+            if not actor.callers[lines[0]]:
+                lines.clear()
+        while lines:
+            key = lines[0] if len(lines) == 1 else min(lines, key=lambda key: actor.callers[key][0].order)
+            queue = actor.callers[key]
+            task = queue[0]
+            timed = task.function.is_timed and task.state == READY and is_timed(actor, task.function)
+            if timed:
+                if deadline.is_late(state, task.function, now):
+                    lines.remove(key)
+                    continue
+                if not begins_at_once(actor, executor, group):
+                    waiting_groups.add(group)
+                    room = 0
+            if task.state == READY and room > 0:
+                room -= 1
+                sent[key] = None
+                was_sent = send(state, executor, task)
+                if was_sent or out_of_order(actor):
+                    queue.popleft()
+                if timed and not was_sent:
+                    waiting_groups.add(group)
+                    room = 0
+                if queue and queue[0].state == READY:
+                    continue
+            lines.remove(key)
+        for key in sent:  # next time others come first
+            queue = actor.callers.pop(key)
+            if queue:
+                actor.callers[key] = queue
+
+
+def send_first(state: State, executor: Executor, line: deque[Task], room: int) -> int:
+    """Send the first calls of a line, up to one that is not of the frequent kind: ready, without arguments, not timed.
+
+    Returns how many were sent.
+    """
+    count = 0
+    while line and count < room:
+        task = line[0]
+        if task.state != READY or task.call.arguments or task.function.is_timed:
+            break
+        line.popleft()
+        executor.take(task, 0)
+        send_call(state, executor, task)
+        count += 1
+    return count
+
+
+def being_brought(actor: Actor, executor: Executor) -> set[str]:
+    """Groups whose next call is timed and waits for the transfer of its arguments. Only for membership."""
+    return {
+        task.function.spec.group
+        for task in executor.in_hand.values()
+        if task.state == STAGING and is_timed(actor, task.function)
+    }
+
+
+def turns(actor: Actor) -> dict[tuple[int, str], list[tuple[int, str, int]]]:
+    """The lines of each caller and group.
+
+    There are several only without an order of calls. Then ready calls start in the order of submission.
+    """
+    lines: dict[tuple[int, str], list[tuple[int, str, int]]] = {}
+    for key in actor.callers:
+        lines.setdefault(key[:2], []).append(key)
+    return lines
+
+
+def room_for(actor: Actor, executor: Executor, group: str) -> int:
+    """How many more calls of a concurrency group may be sent. A busy group does not delay others."""
+    limits = actor.creation.function.spec.concurrency
+    return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_group(actor, executor, group)
+
+
+def is_timed(actor: Actor, function: Function) -> bool:
+    """Whether calls of a method are compared with the end of the job's time in this actor.
+
+    With concurrent calls the measured durations are not used: calls may have waited for each other.
+    """
+    return function.is_timed and (function.spec.time_limit_us > 0 or not actor.creation.function.spec.concurrency)
+
+
+def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
+    """Whether a call of a concurrency group that is sent now waits for no call before it."""
+    limits = actor.creation.function.spec.concurrency
+    return in_group(actor, executor, group) < limits.get(group, 1)
+
+
+def in_group(actor: Actor, executor: Executor, group: str) -> int:
+    """How many calls of a concurrency group the actor has in hand."""
+    if len(actor.creation.function.spec.concurrency) < 2:
+        return len(executor.in_hand)
+    return sum(task.function.spec.group == group for task in executor.in_hand.values())
+
+
+def send(state: State, executor: Executor, task: Task) -> bool:
+    """Send a method call to its actor. Returns whether it was sent: arguments on another host are fetched first.
+
+    Meanwhile the call stays at the head of its line, so that no other call overtakes it.
+    """
+    executor.take(task, 0)
+    if task.call.arguments and not stage(state, executor, task):
+        return False
+    send_call(state, executor, task)
+    return True
+
+
+def leave_queue(actor: Actor, task: Task) -> None:
+    """Remove a call from its line."""
+    key = line_of(actor, task)
+    queue = actor.callers.get(key)
+    if queue and queue[0] is task:
+        queue.popleft()
+    elif queue and task in queue:
+        queue.remove(task)
+    if queue is not None and not queue:
+        del actor.callers[key]
+
+
+def go_past(state: State, actor: Actor, task: Task) -> None:
+    """Continue a caller's line, after a first call was sent or has failed."""
+    leave_queue(actor, task)
+    state.called[actor] = None
+
+
+def fail_pending(state: State, actor: Actor) -> None:
+    """Fail all calls that were not sent. Calls that still wait for arguments fail when they are ready."""
+    for queue in list(actor.callers.values()):
+        for task in list(queue):
+            if task.state in (READY, WAITING):
+                fail_call(state, actor, task)
+    actor.callers.clear()
+
+
+def give_again(
+    state: State, actor: Actor, task: Task, cause: str, has_run: bool = False, had_ended: bool = False
+) -> None:
+    """Put a call back into its line, before later ones: after a restart, or because it raised."""
+    queue = actor.callers.setdefault(line_of(actor, task), deque())
+    if task.state != STAGING or out_of_order(actor):
+        before = sum(1 for _ in takewhile(lambda other: other.order < task.order, queue))
+        queue.insert(before, task)  # else it is there still: in its turn its arguments were to be brought
+    if has_run:
+        advance(state.stories, task, LOSE, cause)
+        advance(state.stories, task, RETRY)
+        endings.spend_retry(state, task, had_ended)
+        task.call.attempt += 1
+    else:
+        advance(state.stories, task, TAKE_BACK, cause)
+    task.executor = None
+    if wait_again(state, task) and out_of_order(actor):
+        leave_queue(actor, task)  # it lines up when it has its arguments
+
+
+def end_announced(state: State, client: Client, event: EndAnnounced, now: int) -> None:
+    """Have all states saved that have changed. Actors that are asked for theirs begin no further call."""
+    for actor in checkpoints.announce_end(state, now):
+        take_back(state, actor)
+
+
+def take_back(state: State, actor: Actor) -> None:
+    """The actor is to begin no further call: those that were sent ahead go back into their lines."""
+    executor = actor.executor
+    if actor.state != ALIVE or executor is None:
+        return
+    for task in [task for task in executor.in_hand.values() if task.state == STAGING]:
+        executor.drop(task.id)
+        give_again(state, actor, task, _ENDS)
+    ask_back(state, executor, len(executor.in_hand))
+
+
+def taken_back(state: State, executor: Executor, ids: list[bytes]) -> None:
+    """An actor has not begun these calls, and will not."""
+    executor.asked_back = False
+    actor = executor.actor
+    assert actor is not None
+    for task in [task for id in ids if (task := executor.drop(id)) is not None]:
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+            task.executor = None
+        else:
+            give_again(state, actor, task, _ENDS)

@@ -1,0 +1,235 @@
+"""Saved states of actors: which calls a state contains, and which actors start from it.
+
+An actor whose class has `save_state` and `load_state` saves its state now and then, between calls. A life of the actor
+lasts from one creation to the next. The calls of a life are recorded as they end. A state contains the calls that were
+recorded before it, and those in the state with which the life began. An executor reports ends and states in one order,
+so the executor and the head mean the same calls.
+
+In the next run the creation is recognised by its class and arguments, and begins with the last state. Then the journal
+is asked for each call of the actor. A call that the state contains ends at once, with the value that it returned then.
+Every other call is run. So each call counts once in the state, in whatever order the calls come. Calls of methods that
+do not change the state (`journal=False`) are not recorded, and are always run.
+
+A state is of use only if the recorded values are the whole effect of its calls. No state is saved any more after a call
+that has called another actor, has left calls behind, or has arguments or values that no later run can read.
+
+An actor that is restarted in the same run begins with the last state too.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.dispatch.queues import mark_dirty
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.protocol.effects import JOURNAL, Checkpoint, Discard, Recall, Record, SaveRequested
+from mpi_runtime.scheduler.protocol.events import Done, Returned, Saved, StateLost, Value
+from mpi_runtime.scheduler.protocol.ids import digest
+from mpi_runtime.scheduler.protocol.rank_events import Recalled
+from mpi_runtime.scheduler.records.lifecycle import ALIVE, CREATING, READY
+from mpi_runtime.scheduler.records.records import Actor, Task
+from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.values import journaling
+
+LIFE_BYTES = 16
+
+
+def creation_ready(state: State, task: Task) -> bool:
+    """The creation of an actor that saves its state has its arguments. Returns whether the journal is asked."""
+    actor = task.actor
+    assert actor is not None
+    if actor.key or actor.unsaved_why:
+        return False
+    task.key = actor.key = journaling.key_of(state, task)
+    if not actor.key:
+        task.call.digest = b""  # so its executor saves nothing
+        give_up(state, actor, "its constructor was given references, or handles of actors")
+        return False
+    if not state.recalls:
+        return False
+    spec = task.function.spec
+    state.effects.journal.append(Recall(task.id, actor.key, spec.code, spec.name, is_actor=True))
+    task.recalling = True
+    return True
+
+
+def creation_recalled(task: Task, event: Recalled) -> None:
+    """The journal has answered: the creation continues, with a state or without."""
+    actor = task.actor
+    assert actor is not None
+    if event.values:
+        task.call.kept = tuple(event.values)
+        actor.saved, actor.recalls = event.values[0], True
+        actor.number = actor.base = event.number
+
+
+def created(state: State, actor: Actor) -> None:
+    """The actor is created: if it began with a state, the journal is asked for the calls that wait."""
+    creation = actor.creation
+    if actor.key and (creation.is_partial or creation.open_children):
+        give_up(state, actor, "its constructor has called or created actors, or has left calls behind")
+    if actor.recalls:
+        for line in actor.callers.values():
+            for task in line:
+                ask(state, actor, task)
+
+
+def ask(state: State, actor: Actor, task: Task) -> None:
+    """Ask the journal whether the state contains this call, if the call could run now."""
+    if not actor.recalls or actor.state != ALIVE or task.state != READY or task.key or not task.call.digest:
+        return
+    task.key = journaling.key_of(state, task)
+    if task.key:
+        spec = task.function.spec
+        state.effects.journal.append(Recall(task.id, task.key, spec.code, spec.name, actor.id))
+        task.recalling = True
+
+
+def values_of(task: Task, event: Recalled) -> list[Value]:
+    """The values of a call that the state contains. Empty if one is large: then the executor loads them."""
+    if any(value.file for value in event.values):
+        task.call.kept = tuple(event.values)
+        return []
+    return [Value(value.data, is_error=value.is_error) for value in event.values]
+
+
+def method_ended(state: State, task: Task, event: Done | Returned) -> None:
+    """A call has ended that the next state will contain: record it, or save no state any more."""
+    actor = task.actor
+    if actor is None or not actor.key or task.call.kept:
+        return
+    actor.is_changed = True
+    if actor.unsaved_why:
+        return
+    spec = task.function.spec
+    values = [Value(event.data)] if type(event) is Done else event.values  # type: ignore[union-attr]
+    key = task.key or journaling.key_of(state, task)
+    if not key:
+        give_up(state, actor, f"{spec.name} was given references, or handles of actors")
+    elif task.is_partial or task.open_children:
+        give_up(state, actor, f"{spec.name} has called or created actors, or has left calls behind")
+    elif not all(map(_can_be_kept, values)):
+        give_up(state, actor, f"{spec.name} has returned references, or a large error")
+    else:
+        kept = [journaling.kept(value) for value in values]
+        record = Record(task.id, key, spec.code, spec.name, event.duration_us, kept, _life(actor))
+        state.effects.journal.append(record)
+        actor.recorded += 1
+
+
+def other_ended(state: State, task: Task) -> None:
+    """A call of an actor has ended that is not recorded. If it may have changed the state, none is saved any more."""
+    actor = task.actor
+    if actor is None or not actor.key or task.call.digest or task.function.spec.keeps_state:
+        return
+    name = task.function.spec.name
+    give_up(
+        state, actor,
+        f"no later run can know what {name} has done: it yields values, or runs any function. If it does not change "
+        "the state, say so with @method(journal=False)",
+    )  # fmt: skip
+
+
+def give_up(state: State, actor: Actor, why: str) -> None:
+    """Save no state of this actor any more, and tell the user why."""
+    if actor.unsaved_why:
+        return
+    actor.unsaved_why = why
+    name = actor.creation.function.spec.name
+    if (told := f"{name}: {why}") not in state.told:
+        state.told.add(told)
+        text = (
+            f"the state of {name} is not saved from now on: {why}. The next run begins with the last saved state, "
+            "or from scratch, and runs the other calls again."
+        )
+        notes.tell(state, notes.WARNING, JOURNAL, text)
+
+
+def saved(state: State, client: Client, event: Saved, now: int) -> None:
+    """An actor has saved its state."""
+    executor = client.as_executor()
+    actor = executor.actor
+    if actor is None or not actor.key or actor.unsaved_why or actor.executor is not executor:
+        if event.state.file:
+            state.effects.journal.append(Discard(event.state.file))
+        return
+    name = actor.creation.function.spec.name
+    state.totals.recorded += 1
+    state.effects.journal.append(
+        Checkpoint(actor.id, actor.key, name, event.id, _life(actor), actor.base, actor.recorded, event.state)
+    )
+    actor.saved, actor.number, actor.is_changed = event.state, event.id, False
+
+
+def lost(state: State, client: Client, event: StateLost, now: int) -> None:
+    """An actor could not load the state with which it was to begin, and has begun without."""
+    executor = client.as_executor()
+    actor = executor.actor
+    if actor is None or actor.state != CREATING:
+        return
+    actor.saved, actor.number, actor.base, actor.recalls = None, b"", b"", False
+    actor.creation.call.kept = ()
+    text = (
+        f"the saved state of {actor.creation.function.spec.name} cannot be read: {event.problem}. It starts from "
+        "scratch, and its calls are run again."
+    )
+    notes.tell(state, notes.WARNING, JOURNAL, text, executor.rank)
+
+
+def lives_again(actor: Actor) -> None:
+    """The actor will be created again, with its last state."""
+    if actor.key:
+        actor.life += 1
+        actor.recorded = 0
+        actor.base, actor.unsaved_why, actor.is_changed = actor.number, "", False
+        actor.creation.call.kept = (actor.saved,) if actor.saved is not None else ()
+
+
+def announce_end(state: State, now: int) -> list[Actor]:
+    """Have all states saved that have changed. Returns the actors that are asked for theirs.
+
+    Calls that were not sent yet are not, or there would be no end; the caller takes back those that were sent ahead.
+    """
+    state.is_ending = True
+    state.end_us = now if state.end_us is None else min(now, state.end_us)
+    for queue in state.queues.values():
+        if queue.timed is not None:
+            mark_dirty(state, queue)  # what cannot finish by then is not started any more
+    actors = []
+    for actor in state.actors.values():
+        if actor.executor is not None and _may_save(actor):
+            state.to_client(actor.executor.id, SaveRequested())
+            actors.append(actor)
+    return actors
+
+
+def unsaved(state: State) -> int:
+    """How many actors have yet to save: their state has changed since it was saved, or a call in hand may change it."""
+    return sum(
+        actor.executor is not None and _may_save(actor) and (actor.is_changed or bool(actor.executor.in_hand))
+        for actor in state.actors.values()
+    )
+
+
+def holds_back(state: State, actor: Actor) -> bool:
+    """Whether no calls are sent to an actor: it saves its state before the job ends, or the journal has yet to answer.
+
+    What it is asked now it answers before the next decision. Till then no call is to overtake another. Of a call that
+    was cancelled since nobody hears the answer.
+    """
+    if not actor.key:
+        return False
+    asked = state.effects.journal if actor.recalls else ()
+    ids = [effect.id for effect in asked if type(effect) is Recall and effect.actor == actor.id]
+    is_asked = any((found := state.objects.get(id)) is not None and found.task is not None for id in ids)
+    return is_asked or (state.is_ending and not actor.unsaved_why)
+
+
+def _may_save(actor: Actor) -> bool:
+    return actor.state in (CREATING, ALIVE) and bool(actor.key) and not actor.unsaved_why
+
+
+def _life(actor: Actor) -> bytes:
+    return digest(actor.id + actor.life.to_bytes(8, "little"), LIFE_BYTES)
+
+
+def _can_be_kept(value: Value) -> bool:
+    return not value.holds and (value.stored is None or bool(value.file))

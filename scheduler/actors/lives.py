@@ -1,0 +1,318 @@
+"""Actors: created, restarted when their process dies, ended when their last handle goes.
+
+The handles of an actor are counted as references to an object whose id is the actor's; each call holds one, so an actor
+whose count is zero has no calls either.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.actors import checkpoints
+from mpi_runtime.scheduler.actors import names as actor_names
+from mpi_runtime.scheduler.actors.calls import fail_call, fail_pending, give_again, line_up
+from mpi_runtime.scheduler.dispatch import backoff, deadline
+from mpi_runtime.scheduler.dispatch.dependencies import not_sent
+from mpi_runtime.scheduler.dispatch.queues import requeue, withdraw
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, StopExecutor
+from mpi_runtime.scheduler.protocol.events import ACTOR, KillRequested, Left, Titled, Value
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
+from mpi_runtime.scheduler.records.lifecycle import (
+    ALIVE,
+    CREATE,
+    CREATE_AGAIN,
+    CREATED,
+    CREATING,
+    DEAD,
+    DIE,
+    END,
+    ENDED,
+    ENDING,
+    FINISHED,
+    LOSE,
+    LOST,
+    READY,
+    REBUILD,
+    RESTART,
+    RESTARTING,
+    STOP,
+    TAKE_BACK,
+    WAITING,
+    advance,
+    first_line,
+)
+from mpi_runtime.scheduler.records.records import Actor, Executor, Task
+from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.values import endings, journaling, objects
+
+
+def submit(state: State, task: Task) -> None:
+    """Note that a creation or a method call was submitted."""
+    if task.function.spec.kind == ACTOR:
+        actor = Actor(task.id, task)
+        state.totals.actors += 1
+        if task.function.spec.max_restarts:
+            actor.kept = [id for id in (*task.call.arguments, *task.call.holds) if objects.hold(state, id)]
+        state.actors[task.id] = actor
+        state.objects[task.id].actor = actor
+        task.actor = actor
+        return
+    found = task.actor = state.actors.get(task.call.actor)
+    if found is not None and found.state != DEAD and not found.creation.function.spec.out_of_order:
+        line_up(found, task, 0)
+
+
+def ended(state: State, task: Task) -> None:
+    """Note that a creation or a method call has ended."""
+    actor = task.actor
+    if actor is None:
+        return
+    if task is not actor.creation:
+        actor.creation.crashes = 0
+        if actor.key:
+            checkpoints.other_ended(state, task)
+        if task.function.is_timed:
+            deadline.note_duration(state, task.function)
+        if actor.callers:
+            state.called[actor] = None
+        return
+    if actor.state == CREATING and actor.error is None and actor.executor is not None:
+        advance(state.stories, actor, CREATED)
+        reduce_grant(state, actor.executor, task.function.spec.held_cpu)
+        state.called[actor] = None
+        if actor.key:
+            checkpoints.created(state, actor)
+
+
+def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
+    """Reduce the grant of an actor, once it is created, to what it keeps."""
+    grant = executor.grant
+    assert grant is not None
+    source = executor.source
+    if not executor.blocked:
+        source.free.cpu += grant.cpu - held_cpu
+    grant.cpu = held_cpu
+    executor.is_reduced = True
+    source.actor_cpu += held_cpu
+    state.index.update(executor.rank.node)
+    state.freed = True
+
+
+def creation_failed(state: State, task: Task, error: Value | None, cause: str) -> None:
+    """End an actor that was not created: every call gets the error, or else the cause. Its process ends."""
+    actor = task.actor
+    assert actor is not None
+    actor.error = error
+    end(state, actor, cause, force=False)
+
+
+def unreferenced(state: State, actor: Actor) -> None:
+    """End an actor without handles and calls. One that has lived is not created again."""
+    found = state.objects.get(actor.id)
+    if found is None or found.references > 1:
+        return
+    creation = actor.creation
+    if found.references:
+        if creation is found.task and creation.call.attempt and creation.state in (LOST, READY):
+            end(state, actor, "was not created again: its last handle was gone", force=False)
+        return
+    del state.objects[actor.id]
+    objects.forget_failure(state, found)
+    if actor.state == DEAD:
+        del state.actors[actor.id]
+    else:
+        end(state, actor, "ended because its last handle was gone", force=False)
+
+
+def orphaned(state: State, id: bytes) -> None:
+    """Note the death of a process with a reference to an actor. If it was the only one, the actor is not created."""
+    found = state.objects.get(id)
+    if found is None or found.actor is None or found.references != 1:
+        return
+    if found.actor.creation.state in (WAITING, READY, LOST):  # this holds the one reference
+        end(state, found.actor, "was not created: the last process that had a handle died", force=False)
+
+
+def end(state: State, actor: Actor, cause: str, force: bool) -> None:
+    """Stop an actor for good: its process when it has one, its creation when not; pending calls get the reason."""
+    if actor.state in (ENDING, DEAD):
+        if force and actor.executor is not None and actor.state == ENDING:
+            state.to_rank(actor.executor.rank.number, StopExecutor(actor.executor.id, force=True))
+        return
+    actor.cause = actor.cause or cause
+    advance(state.stories, actor, END, actor.cause)
+    actor_names.ended(state, actor)
+    executor = actor.executor
+    fail_pending(state, actor)
+    if executor is not None:
+        advance(state.stories, executor, STOP, cause)
+        state.to_rank(executor.rank.number, StopExecutor(executor.id, force))
+        return
+    die(state, actor)
+    creation = actor.creation
+    was_queued = creation.state == READY
+    if creation.state not in ENDED:
+        endings.fail(state, creation, "ActorDiedError", f"{actor} {cause}")
+    if was_queued:
+        withdraw(state, creation)
+
+
+def titled(state: State, client: Client, event: Titled, now: int) -> None:
+    """Note the title of an actor: it stands before its output."""
+    executor = client.as_executor()
+    if executor.actor is not None:
+        executor.actor.title = executor.process.name = event.title
+
+
+def left(state: State, client: Client, event: Left, now: int) -> None:
+    """End an actor that has called `exit_actor()`."""
+    actor = state.actors.get(event.actor)
+    if actor is not None:
+        end(state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
+
+
+def kill(state: State, client: Client, event: KillRequested, now: int) -> None:
+    """Kill the process of an actor for a client. With `no_restart` the actor ends for good."""
+    actor = state.actors.get(event.actor)
+    if actor is None:
+        return
+    journaling.touches_actor(client.executor)
+    if event.no_restart or not may_restart(actor) or actor.state in (ENDING, DEAD):
+        end(state, actor, "was killed by kill()", force=True)
+        return
+    executor = actor.executor
+    if executor is not None:
+        advance(state.stories, actor, RESTART, "it was killed by kill()")
+        advance(state.stories, executor, STOP, "its actor was killed by kill()")
+        state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+
+
+def may_restart(actor: Actor) -> bool:
+    """Whether the actor may be created once more."""
+    most = actor.creation.function.spec.max_restarts
+    return most < 0 or actor.restarts < most
+
+
+def is_forgotten(state: State, actor: Actor) -> bool:
+    """Whether nobody has a handle any more: what is counted is its creation, if that has not ended."""
+    return state.objects[actor.id].references == (actor.creation.state not in ENDED)
+
+
+def die(state: State, actor: Actor) -> None:
+    """Note that an actor will not run again."""
+    advance(state.stories, actor, DIE, actor.cause)
+    actor_names.ended(state, actor)
+    kept, actor.kept = actor.kept, []
+    for id in kept:
+        objects.release(state, id)
+    found = state.objects.get(actor.id)
+    if found is None:
+        del state.actors[actor.id]
+
+
+def executor_died(
+    state: State, actor: Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int
+) -> None:
+    """Handle the death of the process of an actor, with its calls in hand."""
+    creation = actor.creation
+    unsent = not_sent(state, executor, in_hand)
+    sent = [task.id for task in in_hand if task.id not in unsent]
+    started = set(sent[: sent.index(event.running) + 1]) if event.running in sent else set()
+    if event.is_unwatched:
+        started.update(sent)
+    is_free = creation in in_hand and endings.is_of_node(executor.fault)
+    if creation.function.spec.concurrency and creation not in in_hand:
+        started.update(sent)  # calls start in any order
+    if actor.state in (CREATING, RESTARTING) and creation in in_hand and creation.id not in started:
+        advance(state.stories, actor, CREATE)
+        advance(state.stories, creation, TAKE_BACK, f"{executor} {event.cause}")
+        actor.executor = creation.executor = None
+        requeue(state, [creation])
+    elif actor.state in (CREATING, ALIVE, RESTARTING) and (
+        is_free or (may_restart(actor) and not is_forgotten(state, actor))
+    ):
+        actor.restarts += not is_free
+        if is_free or actor.state == RESTARTING:
+            creation.crashes = 0  # it is the node, or was kill()
+        else:
+            backoff.note_crash(creation, executor, now)
+        restart(state, actor, executor, in_hand, started, event)
+        create_again(state, actor, f"{executor} {event.cause}", now)
+    else:
+        died_for_good(state, actor, executor, in_hand, event.cause)
+
+
+def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
+    """The actor's process was its last: all calls get the reason.
+
+    Not logged if no handle is left, unless the actor was never created: somebody asked for it.
+    """
+    again = f", after it had been started again {actor.restarts} time(s)" if actor.restarts else ""
+    creation = actor.creation
+    if not actor.cause:
+        actor.cause = f"died{again}: {cause}"
+        if (not creation.call.attempt and creation.state not in ENDED) or not is_forgotten(state, actor):
+            text = f"{actor} {first_line(cause)}{again}. It is not started again."
+            notes.tell_often(state, notes.WARNING, CRASH, creation.function.spec.name, text, executor.rank)
+    for task in in_hand:
+        if task.overdue:
+            endings.overdue(state, task)
+        elif task is not creation:
+            fail_call(state, actor, task)
+    fail_pending(state, actor)
+    if actor.state != DEAD:
+        die(state, actor)
+    if creation.state not in ENDED:
+        endings.fail(state, creation, "ActorDiedError", f"{actor} {actor.cause}")
+
+
+def restart(
+    state: State, actor: Actor, executor: Executor, in_hand: list[Task], started: set[bytes], event: ExecutorDied
+) -> None:
+    """Create an actor again after the death of its process.
+
+    Of the calls in hand those that had not started go back to the front of their callers' queues, and so do those that
+    have retries left, or had ended without telling. The others get an error: they may have run.
+    """
+    name, most = actor.creation.function.spec.name, actor.creation.function.spec.max_restarts
+    times = f"{actor.restarts}" + (f" of {most}" if most > 0 else "")
+    text = f"{actor} {first_line(event.cause)}. It is started again (restart {times})."
+    notes.tell_often(state, notes.WARNING, RESTARTED, name, text, executor.rank)
+    unavailable = f"{actor} died: {event.cause}. It is being started again."
+    one_by_one = not executor.refusal and not actor.creation.function.spec.concurrency
+    cause = f"{executor} {event.cause}"
+    advance(state.stories, actor, RESTART, cause)
+    actor.executor = None
+    state.restarted += 1
+    for task in reversed(in_hand):
+        if task is actor.creation:
+            continue
+        has_run = task.id in started
+        had_ended = has_run and one_by_one and endings.had_ended(task, event.running)
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+        elif task.overdue and not endings.may_exceed_again(task):
+            endings.overdue(state, task)
+        elif has_run and not (task.retries or had_ended):
+            name = task.function.spec.name
+            endings.fail(state, task, "ActorUnavailableError", f"{name} may have been running when {unavailable}")
+        else:
+            give_again(state, actor, task, cause, has_run, had_ended)
+
+
+def create_again(state: State, actor: Actor, cause: str, now: int) -> None:
+    """Queue the creation of an actor for a further attempt."""
+    creation = actor.creation
+    checkpoints.lives_again(actor)
+    advance(state.stories, actor, CREATE)
+    if creation.state == FINISHED:
+        advance(state.stories, creation, CREATE_AGAIN, cause)
+        state.finished -= 1
+        handles = state.objects[actor.id]
+        advance(state.stories, handles, REBUILD)
+        handles.task = creation
+        handles.references += 1
+        for id in actor.kept:
+            objects.hold(state, id)
+    else:
+        advance(state.stories, creation, LOSE, cause)
+    backoff.run_again(state, creation, now)

@@ -1,0 +1,6 @@
+"""Answers to questions about the state. They change nothing.
+
+- `explain.py`: nodes, resources, and why a call does not run yet
+- `glance.py`: a summary of the running job, for `mpi-runtime top`
+- `store_summary.py`: the values of the object store, by node
+"""

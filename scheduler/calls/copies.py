@@ -1,0 +1,165 @@
+"""Copies of arguments: those that have arrived, failed to arrive, or are no longer needed."""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.actors import calls as actor_calls
+from mpi_runtime.scheduler.calls import tasks
+from mpi_runtime.scheduler.dispatch import deadline
+from mpi_runtime.scheduler.dispatch.dependencies import are_lost, staged
+from mpi_runtime.scheduler.dispatch.dispatch import settle
+from mpi_runtime.scheduler.protocol.effects import ReadyFailed, StopFetch
+from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
+from mpi_runtime.scheduler.protocol.limits import UNREACHED_US
+from mpi_runtime.scheduler.protocol.rank_events import Arriving, Fetched
+from mpi_runtime.scheduler.records.lifecycle import FIND, GONE, LOSE_VALUE, STAGING, advance, so_far
+from mpi_runtime.scheduler.records.records import Executor, Task
+from mpi_runtime.scheduler.records.state import Fetching, Object, State, Waiter
+from mpi_runtime.scheduler.values import objects, spreading
+
+
+def fetched(state: State, event: Fetched, now: int) -> None:
+    """Handle a fetched copy, or a failed fetch."""
+    fetching = find(state, event)
+    if event.offset >= 0:
+        if fetching is None:  # it is brought from elsewhere by now, or made again, or nobody wants it any more
+            objects.free_extent(state, Stored(event.rank, event.offset, 1))
+        else:
+            arrived(state, fetching, event, now)
+    elif fetching is None or event.order not in (-1, fetching.order):
+        return
+    elif event.is_lost:
+        look_elsewhere(state, fetching, event, now)
+    else:
+        fail(state, fetching, event.reason, is_lost=False, now=now)
+
+
+def find(state: State, event: Fetched | Arriving) -> Fetching | None:
+    """The fetch that a rank speaks of, if it is under way still."""
+    fetching = state.fetching.get(event.id, {}).get(state.ranks[event.rank].node.number)
+    if fetching is None or fetching.source is None or fetching.rank != event.rank:
+        return None
+    return None if 0 <= event.order < fetching.since else fetching
+
+
+def arriving(state: State, event: Arriving, now: int) -> None:
+    """The parts of a copy that have arrived can be had."""
+    fetching = find(state, event)
+    if fetching is not None and isinstance(fetching.source, Stored):
+        fetching.offset = event.offset
+        spreading.serve(state, state.objects[event.id])
+
+
+def arrived(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
+    """A copy is there, whole."""
+    found, number = state.objects[event.id], fetching.node
+    assert found.copies is not None
+    if event.order not in (-1, fetching.order):
+        state.to_rank(event.rank, StopFetch(event.id))  # it was told to bring it from elsewhere meanwhile
+    spreading.remove(state, fetching)
+    found.copies[number] = Stored(event.rank, event.offset, fetching.size)
+    state.extents[event.rank, event.offset] = found.id
+    if found.state == GONE:
+        advance(state.stories, found, FIND, f"rank {event.rank} has got a copy")
+    spreading.serve(state, found)
+    done = 1 + spreading.give_up_unneeded(state, found)
+    tell(state, found, number, fetching.waiting, None, now)
+    release(state, found, done)
+
+
+def look_elsewhere(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
+    """A copy cannot be had from there: take another source, or wait until it is clear whether that one is dead."""
+    found, source = state.objects[event.id], fetching.source
+    assert found.copies is not None
+    assert source is not None
+    fetching.tried.append(source.rank)
+    is_elsewhere = any(place.rank not in fetching.tried for place in found.copies.values())
+    if is_elsewhere or (isinstance(source, Stored) and spreading.can_read(state, found)):
+        spreading.unassign(state, fetching)
+        spreading.serve(state, found)
+        return
+    fetching.reason = event.reason
+    state.alarms.set(fetching, now + UNREACHED_US)
+
+
+def unreached(state: State, fetching: Fetching, now: int) -> None:
+    """An alarm: a fetch has failed a while ago, and the rank that has the copy lives."""
+    is_there = state.fetching.get(fetching.id, {}).get(fetching.node) is fetching
+    if is_there and fetching.reason:
+        fail(state, fetching, fetching.reason, is_lost=True, now=now)
+
+
+def fail(state: State, fetching: Fetching, reason: str, is_lost: bool, now: int) -> None:
+    """A copy cannot be had: who waits for it gets an error, and who waits for what it was to be read from disk for."""
+    found, number, reads = state.objects[fetching.id], fetching.node, isinstance(fetching.source, OnDisk)
+    fetches = state.fetching[found.id]
+    if is_lost:
+        spreading.give_up(state, fetching)
+    else:
+        spreading.remove(state, fetching)  # there was no memory for it
+    failed = [fetching]
+    if reads and not found.copies:
+        failed += [one for one in fetches.values() if one.source is None]
+        for one in failed[1:]:
+            spreading.give_up(state, one)
+    if is_lost:
+        advance(state.stories, found, LOSE_VALUE, reason)
+        story = so_far(state.stories.of(found.id, "object", besides=reason))
+        error = ReadyFailed(found.id, "ObjectLostError", f"{found} cannot be had: {reason}.{story}")
+    else:
+        error = ReadyFailed(found.id, "ObjectStoreFullError", reason)
+    spreading.serve(state, found)
+    done = len(failed) + spreading.give_up_unneeded(state, found)
+    for one in failed:
+        tell(state, found, number, one.waiting, error, now)
+    release(state, found, done)
+
+
+def tell(state: State, found: Object, number: int, waiting: list[Waiter], error: ReadyFailed | None, now: int) -> None:
+    """Tell clients. Send calls whose arguments are all on their host; those that cannot have one get the error."""
+    for waiter in waiting:
+        if not isinstance(waiter, int):
+            continue
+        if error is not None and waiter in state.clients:
+            state.to_client(waiter, error)
+        elif waiter in state.clients:
+            objects.deliver(state, found, state.clients[waiter], fetch=False)
+    for waiter in waiting:
+        if not isinstance(waiter, int):
+            tell_call(state, *waiter, error, now)
+
+
+def tell_call(state: State, task: Task, executor: Executor, error: ReadyFailed | None, now: int) -> None:
+    """An argument of a call is on the host of its executor, or cannot be had there."""
+    if task.executor is not executor or task.state != STAGING or are_lost(state, task):
+        return  # it was given up, goes elsewhere, or waits for another executor
+    if error is not None:
+        executor.drop(task.id)
+        tasks.fail(state, task, error.code, error.message)
+        settle(state, executor, now)
+    elif task.actor is not None and task.function.is_method:
+        if actor_calls.is_timed(task.actor, task.function) and deadline.is_late(state, task.function, now):
+            executor.drop(task.id)
+            actor_calls.give_again(state, task.actor, task, "it cannot end before the job does")
+            state.called[task.actor] = None
+        elif staged(state, task):
+            actor_calls.go_past(state, task.actor, task)
+    else:
+        staged(state, task)
+
+
+def unwanted(state: State, task: Task, executor: Executor) -> None:
+    """A call that waits for copies is cancelled: what nobody else wants is not brought."""
+    number = executor.rank.node.number
+    for id in dict.fromkeys(task.call.arguments):
+        fetching = state.fetching.get(id, {}).get(number)
+        if fetching is None or (task, executor) not in fetching.waiting:
+            continue
+        fetching.waiting = [one for one in fetching.waiting if one != (task, executor)]
+        found = state.objects[id]
+        release(state, found, spreading.give_up_unneeded(state, found))
+
+
+def release(state: State, found: Object, count: int) -> None:
+    """So many fetches hold an object no more."""
+    for _ in range(count):
+        objects.release(state, found.id)

@@ -1,0 +1,385 @@
+"""Calls from submission to their end: what they wait for, and when they are run again."""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.actors import calls as actor_calls
+from mpi_runtime.scheduler.actors import checkpoints
+from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.calls.refusals import check_ids, check_unknown_end, check_values
+from mpi_runtime.scheduler.dispatch import backoff
+from mpi_runtime.scheduler.dispatch.accounts import account_of
+from mpi_runtime.scheduler.dispatch.queues import enqueue
+from mpi_runtime.scheduler.log import history
+from mpi_runtime.scheduler.places import constraints, gpu_pool
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
+from mpi_runtime.scheduler.protocol.rank_events import Recalled
+from mpi_runtime.scheduler.protocol.resources import TYPE, amount, fits, request_of
+from mpi_runtime.scheduler.records.lifecycle import (
+    ARGUMENTS_READY,
+    ERROR,
+    FAIL,
+    FINISH,
+    LOSE,
+    READY,
+    RECALL,
+    RUNTIME_ERROR,
+    SENT,
+    UNSEALED,
+    VALUE,
+    WAITING,
+    advance,
+    so_far,
+)
+from mpi_runtime.scheduler.records.records import Executor, Function, Node, Task
+from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
+from mpi_runtime.scheduler.values import endings, items, journaling, objects
+
+
+def register(state: State, client: Client, spec: Spec, now: int) -> None:
+    """Register a spec of a client. Whether any node can run its calls is decided here, once."""
+    if spec.id in state.functions:
+        return
+    function = Function(spec, request_of(spec), [], account=account_of(state, spec))
+    if spec.where is not None:
+        function.where = constraints.resolve(state, spec.where, function.request)
+    # A method of which nothing is known yet may turn out to take long, when many of its calls had been sent ahead.
+    if spec.kind == METHOD:
+        function.is_timed = state.end_us is not None
+    else:
+        function.is_timed = spec.time_limit_us > 0
+    function.infeasible = "" if spec.kind == METHOD else why_infeasible(state, function)
+    state.functions[spec.id] = function
+
+
+def why_infeasible(state: State, function: Function) -> str:
+    """Why no node can ever serve the function's request; empty if one can."""
+    if function.where is not None:
+        return constraints.why_nowhere(state, function, function.where)
+    if any(fits(function.request, node.total) and node.hosts_executors for node in state.nodes.values()):
+        return ""
+    nodes = [node for node in state.nodes.values() if node.hosts_executors]
+    return (
+        f"{function.spec.name} asks for {function.request} on one node, and no node owns that much. "
+        f"Largest of {len(nodes)} node(s): {largest(nodes)}.{gpu_pool.why_not(nodes, function.request)} "
+        "Ask for less, start the job with more, "
+        "or state what nodes have with init(num_cpus=..., num_gpus=..., resources=...)."
+    )
+
+
+def largest(nodes: list[Node]) -> str:
+    """Describe the node with most CPUs, and the nodes with most of the other resources."""
+    if not nodes:
+        return "none that runs calls"
+    best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.gpu_units), -node.number))
+    custom = [
+        f"{amount(units)} of {name!r}"
+        for name, units in best.total.custom.items()
+        if not name.startswith(("node:", TYPE))  # the types of GPUs are described with the GPUs
+    ]
+    owned = [f"{amount(best.total.cpu)} CPU", gpu_pool.owned(best), f"{best.total.memory} bytes of memory"]
+    return f"{best.hostname} with {', '.join(owned + custom)}"
+
+
+def submit(state: State, client: Client, call: Call, now: int) -> None:
+    """Handle a submitted call. The client holds the return values, and so does the call until it has ended."""
+    try:
+        function = state.functions[call.spec]
+    except KeyError:
+        raise RefusedError(f"a call of function {call.spec}, which nobody has sent") from None
+    count = function.spec.num_returns
+    objects_by_id = state.objects
+    if count > 1 or call.id in objects_by_id:
+        check_ids(state, call.id, count)
+    executor = client.executor
+    depth = 0
+    if executor is not None:
+        running = executor.running()
+        depth = running.depth + 1 if running is not None else 1
+    state.submitted = order = state.submitted + 1
+    retries = function.spec.max_retries
+    if call.attempt and retries > 0:
+        retries = max(0, retries - call.attempt)
+    begins = WAITING if call.arguments or function.where is not None or call.digest else READY
+    task = Task(call, function, client.id, depth, order, retries, now, begins)
+    if executor is not None:
+        executor.children[call.id] = task
+        if state.has_journal:
+            journaling.submitted(executor, task)
+    held = client.held
+    if count == 1:
+        objects_by_id[call.id] = Object(call.id, client.id, 2, task=task)
+        held[call.id] = None
+    else:
+        for id in task.return_ids():
+            objects_by_id[id] = Object(id, client.id, 2, task=task)
+            held[id] = None
+    if function.spec.kind != TASK:
+        actor_lives.submit(state, task)
+    lost = None
+    if call.arguments or call.holds:
+        lost = hold_arguments(state, task)
+    elif call.actor:  # the frequent case of an actor's call
+        handle = objects_by_id.get(call.actor)
+        if handle is not None:
+            handle.references += 1
+        else:
+            call.actor = b""
+    if begins == READY and lost is None and not function.infeasible:  # the frequent case
+        if function.spec.kind != METHOD:
+            enqueue(state, task)
+        else:
+            actor_calls.ready(state, task)
+    else:
+        begin(state, task, lost)
+
+
+def begin(state: State, task: Task, lost: bytes | None) -> None:
+    """Have a call wait for missing arguments, or fail. `lost`: an object that it needs and that no longer exists."""
+    function = task.function
+    if lost is not None:
+        fail(state, task, "ObjectLostError", gone(state, function, lost))
+    elif function.infeasible:
+        fail(state, task, "InfeasibleResourceError", function.infeasible)
+    elif function.where is not None and (removed := constraints.why_removed(state, function)):
+        fail(state, task, "PlacementGroupRemovedError", removed)
+    else:
+        if function.where is not None:
+            constraints.await_group(state, task)
+        if not task.missing:
+            arguments_ready(state, task)
+
+
+def gone(state: State, function: Function, id: bytes) -> str:
+    """The message for a call with an argument that does not exist."""
+    return f"an argument of {function.spec.name}, object {id.hex()}, is gone.{so_far(state.stories.of(id))}"
+
+
+def hold_arguments(state: State, task: Task) -> bytes | None:
+    """Hold all objects that the call needs, and count those without a value.
+
+    Returns one that does not exist, or None.
+    """
+    call = task.call
+    lost = None
+    for id in call.arguments:
+        found = state.objects.get(id)
+        if found is None:
+            lost = id
+            continue
+        found.references += 1
+        if found.state in UNSEALED:
+            objects.await_value(found, task)
+    # What is gone is not held, and must not be released if the same id should come to be used.
+    if call.holds:
+        call.holds = tuple([id for id in call.holds if objects.hold(state, id)])
+    if call.actor and not objects.hold(state, call.actor):
+        call.actor = b""
+    return lost
+
+
+def fail(state: State, task: Task, code: str, message: str) -> None:
+    """Fail a call that cannot be run, with an error of the runtime."""
+    endings.fail(state, task, code, message)
+    not_run(state, task, None, f"could not be created: {message}")
+
+
+def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
+    """Handle a failed call.
+
+    If it was to create an actor, there will be none; if it is an actor's, later ones continue.
+    """
+    if task.function.is_actor:
+        actor_lives.creation_failed(state, task, error, cause)
+    elif task.actor is not None:
+        actor_calls.go_past(state, task.actor, task)
+
+
+def arguments_ready(state: State, task: Task) -> None:
+    """Handle a call with all arguments: queue it, unless an argument is an error, which becomes the call's result."""
+    if task.state != WAITING or task.missing or task.recalling:
+        return  # it has failed meanwhile, or has lost an argument
+    for id in task.call.arguments:
+        found = state.objects[id]
+        if found.is_error:
+            break  # a large error: the executor reads and raises it; later errors do not matter
+        if found.state == RUNTIME_ERROR:
+            objects.pass_on(found)
+            fail(state, task, found.code, found.data.decode())
+            return
+        if found.state == ERROR:
+            error = Value(found.data, holds=found.holds or [], is_error=True)
+            endings.conclude(state, task, [error], FAIL, objects.pass_on(found))
+            not_run(state, task, error, "could not be created")
+            return
+    if task.call.digest and not task.key and asks(state, task):
+        return
+    advance(state.stories, task, ARGUMENTS_READY)
+    ready(state, task)
+
+
+def asks(state: State, task: Task) -> bool:
+    """Whether the journal is asked for a call that has its arguments. For calls of actors it is later."""
+    kind = task.function.spec.kind
+    if kind == TASK:
+        return journaling.asks(state, task)
+    return kind == ACTOR and checkpoints.creation_ready(state, task)
+
+
+def recalled(state: State, event: Recalled, now: int) -> None:
+    """Handle the answer of the journal: the call has ended, or goes on."""
+    task = journaling.answered(state, event)
+    if task is None:
+        return
+    if task.function.is_method:
+        assert task.actor is not None
+        values = checkpoints.values_of(task, event)
+        state.called[task.actor] = None
+        if values:
+            actor_calls.leave_queue(task.actor, task)
+            endings.conclude(state, task, values, RECALL)
+        return
+    if task.function.is_actor:
+        checkpoints.creation_recalled(task, event)
+        values = []
+    else:
+        values = journaling.recalled(task, event)
+    if values:
+        endings.conclude(state, task, values, RECALL)
+    else:
+        arguments_ready(state, task)
+
+
+def ready(state: State, task: Task) -> None:
+    """Queue a call that can run, or line it up for its actor."""
+    if task.function.spec.kind == METHOD:
+        actor_calls.ready(state, task)
+    else:
+        enqueue(state, task)
+
+
+def done(state: State, executor: Executor | None, event: Done) -> None:
+    """Handle the end of a call with one small value: the frequent case, kept short."""
+    if executor is None:
+        raise RefusedError("the driver ends a call")
+    task = executor.drop(event.id)
+    if task is None:
+        check_unknown_end(executor)
+        return  # it was given up meanwhile
+    function = task.function
+    if task.state != SENT or function.spec.num_returns > 1:
+        executor.put_back(task)
+        raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
+    known = function.duration_us
+    function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    history.record(state, executor, task, event.start_us, event.duration_us, history.RETURNED)
+    advance(state.stories, task, FINISH)
+    if task.call.digest:
+        note_for_journal(state, task, event)
+    found = state.objects[event.id]
+    found.task = None
+    if found.references == 1:
+        objects.release(state, event.id)  # nobody wants the value
+    else:
+        found.references -= 1
+        found.data = event.data
+        advance(state.stories, found, VALUE)
+        objects.announce(state, found)
+    if task.items is not None:
+        items.ended(state, task)
+    call = task.call
+    if call.arguments or call.holds:
+        endings.release_arguments(state, task)
+    elif call.actor:
+        objects.release(state, call.actor)
+    if function.spec.kind != TASK:
+        actor_lives.ended(state, task)
+    if task.depth:
+        endings.forget_child(state, task)
+    task.executor = None  # its record may be kept
+    state.finished += 1
+
+
+def returned(state: State, client: Client, event: Returned, now: int) -> None:
+    """Handle the end of a call with any values or with an error of user code."""
+    executor = client.executor
+    if executor is None:
+        raise RefusedError("the driver ends a call")
+    check_values(state, event.values)
+    task = executor.in_hand.get(event.id)
+    if task is None:
+        check_unknown_end(executor)
+        for value in event.values:
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+        return
+    function = task.function
+    is_whole = len(event.values) in (1, function.spec.num_returns)
+    if task.state != SENT or not is_whole:
+        raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
+    executor.drop(event.id)
+    known = function.duration_us
+    function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    outcome = history.RAISED if event.raised else history.RETURNED
+    history.record(state, executor, task, event.start_us, event.duration_us, outcome)
+    if event.raised and task.overdue and not task.is_cancelled:
+        for value in event.values:
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+        end_overdue(state, task)
+        return
+    again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
+    # A large error among the arguments is raised by the executor, and would be again.
+    if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
+        for value in event.values:
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+        if task.actor is not None:
+            actor_calls.give_again(state, task.actor, task, "it raised what it may be run again for", has_run=True)
+            state.called[task.actor] = None
+            return
+        advance(state.stories, task, LOSE, "it raised what it may be run again for")
+        retry(state, task, now=0, has_crashed=False)
+        return
+    is_news = event.said and not task.is_cancelled  # after a cancel nobody waits for its error
+    failure = Failure(function.spec.name, event.said, executor.rank) if is_news else None
+    if event.raised and function.is_actor:
+        if failure is not None:  # waiting calls get the error now
+            objects.mark(state, task.return_ids(), failure)
+        actor_lives.creation_failed(state, task, event.values[0], "could not be created")
+    if task.call.digest:
+        note_for_journal(state, task, event)
+    endings.conclude(state, task, event.values, FINISH, failure)
+    if function.spec.kind != TASK:
+        actor_lives.ended(state, task)
+
+
+def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
+    """A call has ended that the journal may have."""
+    if task.function.spec.kind == TASK:
+        journaling.ended(state, task, event)
+    elif task.function.is_method:
+        checkpoints.method_ended(state, task, event)
+
+
+def end_overdue(state: State, task: Task) -> None:
+    """A call has ended that was interrupted because it ran longer than its time limit."""
+    cause = task.overdue
+    if task.actor is not None and task.actor.key:
+        why = f"a call of {task.function.spec.name} was interrupted, having run too long"
+        checkpoints.give_up(state, task.actor, why)
+    if not endings.may_exceed_again(task):
+        endings.overdue(state, task)
+        if task.actor is not None:
+            actor_lives.ended(state, task)
+    elif task.actor is not None:
+        actor_calls.give_again(state, task.actor, task, cause, has_run=True)
+        state.called[task.actor] = None
+    else:
+        advance(state.stories, task, LOSE, cause)
+        retry(state, task, now=0, has_crashed=False)
+
+
+def retry(state: State, task: Task, now: int, had_ended: bool = False, has_crashed: bool = True) -> None:
+    """Run a lost call again."""
+    endings.spend_retry(state, task, had_ended)
+    backoff.run_again(state, task, now, has_crashed and not had_ended)

@@ -1,0 +1,380 @@
+"""Assertions that hold between decisions: the comments on fields of the state, as code.
+
+Costs a walk over everything, so tests and small simulations call it after each decision; nothing in a job does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mpi_runtime.scheduler.actors.calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
+from mpi_runtime.scheduler.actors.checkpoints import holds_back
+from mpi_runtime.scheduler.checks import holds
+from mpi_runtime.scheduler.checks.objects import (
+    check_extents,
+    check_fetches,
+    check_lineages,
+    check_object,
+    check_references,
+    check_spilling,
+    check_task,
+    tasks_under_way,
+)
+from mpi_runtime.scheduler.nodes.groups import find_spots
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.places.constraints import allows, has_room, sources
+from mpi_runtime.scheduler.protocol.events import STRICT_PACK, STRICT_SPREAD
+from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of, request_of
+from mpi_runtime.scheduler.records.lifecycle import (
+    ALIVE,
+    BLOCKED,
+    CREATING,
+    DEAD,
+    ENDED,
+    ENDING,
+    LOST,
+    PENDING,
+    READY,
+    RESTARTING,
+    SENT,
+    STAGING,
+    STOPPING,
+    WAITING,
+)
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records.sources import NOTHING, Source
+from mpi_runtime.scheduler.records.state import State
+
+
+def check(state: State) -> None:
+    """Check the whole state, as it is right after a decision.
+
+    Raises:
+        BrokenInvariantError: something does not hold, and what.
+    """
+    forgotten = state.woken or state.unreferenced_actors or state.called
+    holds(not forgotten, "something that was to be looked at was forgotten")
+    holds(not state.dirty, "a queue is dirty after a decision")
+    holds(not (state.freed and (state.waiting or state.waiting_groups)), "something came free and nobody was served")
+    live = tasks_under_way(state)
+    queued = Counter(task.id for queue in state.queues.values() for task in ready_in(queue))
+    for node in state.nodes.values():
+        check_node(state, node)
+    for executor in state.executors.values():
+        check_executor(state, executor)
+    for queue in state.queues.values():
+        check_queue(state, queue)
+    for family in state.families.values():
+        check_family(state, family)
+    for found in state.objects.values():
+        check_object(state, found)
+    for task in live.values():
+        check_task(state, task)
+        holds(task.state != LOST or task in state.alarms, f"call {task.id.hex()} is lost, and nobody runs it again")
+        in_queues = int(task.state == READY and not task.function.is_method)
+        holds(queued[task.id] == in_queues, f"call {task.id.hex()} is queued {queued[task.id]} times")
+    holds(queued.keys() <= live.keys(), "a call that has ended is queued")
+    check_references(state, live)
+    check_extents(state)
+    check_names(state)
+    check_groups(state)
+    check_actors(state, live)
+    check_fetches(state)
+    check_spilling(state)
+    check_lineages(state)
+    check_ranks(state)
+    check_accounts(state)
+
+
+def check_ranks(state: State) -> None:
+    """Ranks, their nodes and their executors know each other; of those that are gone nothing is left."""
+    known = [rank for node in state.nodes.values() for rank in node.ranks]
+    holds(sorted(rank.number for rank in known) == sorted(state.ranks), "ranks and those of nodes differ")
+    holds(not state.lost.keys() & state.ranks.keys(), "a rank is gone and there")
+    for node in state.nodes.values():
+        holds(node.ranks, f"node {node.number} has no ranks")
+        in_index = node.number in state.index._places
+        holds(in_index == node.hosts_executors, f"node {node.number} is found for calls, or is not, and should not")
+    for executor in state.executors.values():
+        is_known = state.ranks.get(executor.rank.number) is executor.rank
+        holds(is_known, f"executor {executor.id} is of a rank that is gone")
+    for number, _ in state.extents:
+        holds(number in state.ranks, f"an object lies with rank {number}, which is gone")
+
+
+def check_accounts(state: State) -> None:
+    """Accounts count what their executors have, and none has more calls than it may."""
+    for account in state.accounts.values():
+        own = [executor for executor in state.executors.values() if executor.account is account]
+        holds(all(executor.grant is not None for executor in own), f"account {account.name} pays for nothing")
+        charged = [executor.charged for executor in own if executor.charged is not None]
+        running = sum(not executor.blocked for executor in own)
+        sums = (running, sum(one.cpu for one in charged), sum(one.gpu for one in charged))
+        counted = (account.running, account.cpu, account.gpu)
+        holds(sums == counted, f"account {account.name} counts {counted}, and it is {sums}")
+
+
+def check_names(state: State) -> None:
+    """Each name is that of one actor which takes calls."""
+    for key, name in state.names.items():
+        actor = state.actors[name.actor]
+        holds(actor.name == key, f"the name {key} is that of an actor which has another")
+        holds(actor.state in (CREATING, ALIVE, RESTARTING), f"the name {key} is that of an actor which has ended")
+    for actor in state.actors.values():
+        if actor.name is not None:
+            known = state.names.get(actor.name)
+            holds(known is not None and known.actor == actor.id, f"actor {actor.id.hex()} has a name of another")
+
+
+def check_node(state: State, node: Node) -> None:
+    """Its grants and bundles add up; what is said about it in other places is true."""
+    name = f"node {node.number}"
+    bundles = [(bundle.grant, 0) for bundle in node.bundles]
+    check_source(node, name, bundles + grants_of(node, node))
+    for bundle in node.bundles:
+        check_bundle(state, bundle)
+    lost = node.pressure.keys() - {rank.number for rank in node.ranks}
+    holds(not lost, f"{name} is kept closed for its memory by ranks that are gone: {lost}")
+    for key, group in node.idle.items():
+        holds(group, f"{name} remembers a kind of executors of which none idles")
+        for executor in group.values():
+            holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles elsewhere")
+            is_out = gpu_pool.is_out(node, key.gpu_ids)
+            holds(not is_out, f"executor {executor.id} idles with a GPU that is quarantined")
+            holds(executor.grant is None, f"executor {executor.id} idles with a grant")
+    free = node.free
+    places = state.index._places.get(node.number)
+    if places is not None:
+        expected = {"CPU": free.cpu, **free.custom, **({"GPU": sum(free.gpu_units)} if free.gpu_units else {})}
+        holds(places == expected, f"{name}: the index says {places}, free is {expected}")
+
+
+def check_bundle(state: State, bundle: Bundle) -> None:
+    """A bundle is that of a group, or waits for its last executor to die; its grants add up."""
+    name = f"bundle {bundle.index} of group {bundle.group.hex()}"
+    grants = grants_of(bundle, bundle.node)
+    check_source(bundle, name, grants)
+    granted = pool_of(bundle.grant, bundle.node.total)
+    holds(bundle.total == granted, f"{name} has {bundle.total}, and was granted {bundle.grant}")
+    group = state.groups.get(bundle.group)
+    holds((group is None) == bundle.removed, f"{name} was removed and its group was not, or the reverse")
+    if group is None:
+        holds(grants, f"{name} was removed, nobody uses it, and the node has not got it back")
+    else:
+        holds(group.bundles.get(bundle.index) is bundle, f"{name} is another for its group")
+        holds(
+            request_of(group.specs[bundle.index]) == group.requests[bundle.index], f"{name} is not what was asked for"
+        )
+
+
+def grants_of(source: Source, node: Node) -> list[tuple[Grant, int]]:
+    """The grants that executors have of a source, and how much CPU is lent. What actors hold is right, too."""
+    executors = [one for rank in node.ranks for one in rank.executors.values() if one.source is source]
+    actors = [one for one in executors if one.grant is not None and one.is_reduced]
+    actor_cpu = sum(one.grant.cpu for one in actors if one.grant is not None)
+    holds(source.actor_cpu == actor_cpu, f"actors hold {actor_cpu} CPU units of {node.number}, not {source.actor_cpu}")
+    return [(one.grant, one.lendable_cpu() * one.blocked) for one in executors if one.grant is not None]
+
+
+def check_source(source: Source, name: str, grants: list[tuple[Grant, int]]) -> None:
+    """Free and granted add up to the total, for every resource; blocked calls have lent their CPU."""
+    free, total = source.free, source.total
+    granted = Pool(0, 0, dict.fromkeys(total.custom, 0), [0] * len(total.gpu_units), [0] * len(total.gpu_units))
+    for grant, lent in grants:
+        granted.cpu += grant.cpu - lent
+        granted.memory += grant.memory
+        for resource, units in grant.custom:
+            granted.custom[resource] += units
+        for id, units, memory in grant.gpus:
+            granted.gpu_units[id] += units
+            granted.gpu_memory[id] += memory
+    holds(free.cpu + granted.cpu == total.cpu, f"{name}: CPU {free.cpu} free, {granted.cpu} granted of {total.cpu}")
+    holds(free.memory + granted.memory == total.memory and free.memory >= 0, f"{name}: memory does not add up")
+    for id, units in enumerate(total.gpu_units):
+        holds(free.gpu_units[id] + granted.gpu_units[id] == units, f"{name}: GPU {id} does not add up")
+        holds(free.gpu_units[id] >= 0, f"{name}: GPU {id} is oversold")
+    for id, memory in enumerate(total.gpu_memory):
+        adds_up = free.gpu_memory[id] + granted.gpu_memory[id] == memory
+        holds(adds_up and free.gpu_memory[id] >= 0, f"{name}: memory of GPU {id} does not add up")
+    for resource, units in total.custom.items():
+        holds(free.custom[resource] + granted.custom[resource] == units, f"{name}: {resource} does not add up")
+        holds(free.custom[resource] >= 0, f"{name}: {resource} is oversold")
+    claimant = source.reserved_for
+    if claimant is not None:
+        holds(any(one is source for one in claimant.reserved), f"{name} is kept for somebody who does not know")
+        holds(claimant.position() != NOTHING, f"{name} is kept for somebody who waits for nothing")
+
+
+def check_groups(state: State) -> None:
+    """A group waits, or all its bundles are on nodes as its strategy says; nothing is left of others."""
+    for id, group in state.groups.items():
+        name = f"group {id.hex()}"
+        found = state.objects.get(id)
+        holds(found is not None and found.task is None, f"{name} has no object")
+        assert found is not None
+        is_placed = found.state != PENDING
+        holds(group.is_placed == (id not in state.waiting_groups), f"{name} is placed, but waits or the reverse")
+        was_placed = is_placed and bool(state.lost)
+        holds(group.is_placed or was_placed or not group.bundles, f"{name}: some bundles are placed")
+        holds(is_placed or not group.bundles, f"{name} is placed, and nobody was told")
+        for bundle in group.bundles.values():
+            holds(any(one is bundle for one in bundle.node.bundles), f"{name}: a bundle lies on no node")
+        numbers = {bundle.node.number for bundle in group.bundles.values()}
+        holds(group.strategy != STRICT_PACK or len(numbers) <= 1, f"{name} lies on nodes {numbers}")
+        holds(group.strategy != STRICT_SPREAD or len(numbers) == len(group.bundles), f"{name} lies on nodes {numbers}")
+        holds(all(one.reserved_for is group for one in group.reserved), f"{name} has a reservation that no node knows")
+        waits = not group.is_placed and find_spots(state, group) is not None
+        holds(not waits, f"{name} waits although there is room")
+        holds(group.name is None or state.group_names.get(group.name) == id, f"{name} has a name of another")
+    holds(state.waiting_groups.keys() <= state.groups.keys(), "a group waits that was removed")
+    named = {group.id for group in state.groups.values() if group.name is not None}
+    holds(set(state.group_names.values()) == named, "a group that was removed has a name")
+    for queue in state.queues.values():
+        holds(not queue.group or queue.group in state.groups, "a queue is left of a group that was removed")
+
+
+def check_executor(state: State, executor: Executor) -> None:
+    """In exactly one place: idle, with a queue, an actor, or stopping; what it has in hand points to it."""
+    name = f"executor {executor.id}"
+    node = executor.rank.node
+    holds(executor.rank.executors.get(executor.id) is executor, f"{name} is unknown to its rank")
+    holds(executor.id in state.clients, f"{name} is no client")
+    idle = executor.id in node.idle.get(executor.key, {})
+    places = [idle, executor.queue is not None, executor.actor is not None]
+    if executor.state == STOPPING and executor.actor is None:
+        holds(not any(places) and not executor.in_hand, f"{name} stops, but is used")
+    else:
+        holds(sum(places) == 1, f"{name} is in {sum(places)} places")
+    is_killed = isinstance(executor.source, Bundle) and executor.source.removed
+    has_use = executor.actor is not None or bool(executor.in_hand) or is_killed
+    keeps_devices = executor.state == STOPPING and bool(executor.key.gpu_ids)  # others wait for them
+    has_grant = executor.grant is not None
+    holds(has_grant == has_use or keeps_devices, f"{name} has a grant and nothing to do, or the reverse")
+    holds(executor.grant is not None or executor.source is node, f"{name} has no grant, but a source")
+    holds(node_of(executor.source) is node, f"{name} has a grant of another node")
+    holds(executor.queue is None or allows(executor.queue.where, executor.source), f"{name} is not where it may be")
+    for id, task in executor.in_hand.items():
+        holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} in hand is not its own")
+        holds(task.state in (STAGING, SENT, BLOCKED), f"{name}: call {id.hex()} in hand is in state {task.state}")
+    if executor.actor is None:
+        load_us = sum(task.estimate_us for task in executor.in_hand.values())
+        holds(executor.load_us == load_us, f"{name}: load {executor.load_us}, in hand {load_us}")
+        running = executor.running()
+        for task in executor.in_hand.values():
+            is_blocked = executor.blocked and task is running
+            holds((task.state == BLOCKED) == is_blocked, f"{name}: the wrong call is blocked")
+    queue = executor.queue
+    if queue is None:
+        return
+    usable = not executor.blocked and not executor.stuck
+    holds((executor.id in queue.executors) == usable, f"{name}: usable {usable}, but its queue thinks otherwise")
+    loaded = len(executor.in_hand) > 1 and not executor.blocked
+    holds((executor.id in queue.loaded) == loaded, f"{name}: loaded {loaded}, but its queue thinks otherwise")
+    holds(usable or executor.id not in queue.hungry, f"{name} is not usable, but its queue thinks it has room")
+
+
+def ready_in(queue: Queue) -> list[Task]:
+    """Its calls, without those that have ended."""
+    return [task for task in queue.ready if task.state not in ENDED]
+
+
+def check_queue(state: State, queue: Queue) -> None:
+    """Calls are ready and queued where they belong; nothing waits that could be served."""
+    holds(not queue.dirty, "a queue is dirty after a decision")
+    holds(not queue.ready or queue.ready[0].state == READY, "a queue begins with a call that has ended")
+    ended = sum(task.state != READY for task in queue.ready)
+    holds(ended == queue.withdrawn, f"{ended} calls in a queue have ended, and it counts {queue.withdrawn}")
+    known = all(task.state in (READY, *ENDED) for task in queue.ready)
+    holds(known, "a queue has calls that are neither ready nor ended")
+    for task in ready_in(queue):
+        holds(task.queue is queue, f"call {task.id.hex()} is queued, and thinks that it is elsewhere")
+        holds(task.executor is None, f"call {task.id.hex()} is queued and given to an executor")
+        holds(task.function.request == queue.request, f"call {task.id.hex()} is in a queue for other requests")
+        holds(min(task.depth, DEPTH_MAX) == queue.depth, f"call {task.id.hex()} is in a queue of another depth")
+    holds(
+        (queue.waits_at >= 0) == (bool(queue.ready) and not queue.is_late),
+        "a queue with calls is not waiting, or the reverse",
+    )
+    waits_at = queue.ready[0].order if queue.ready and not queue.is_late else -1
+    holds(queue.waits_at == waits_at, "a queue waits at the place of another call than its first")
+    for executor in queue.executors.values():
+        holds(executor.queue is queue, f"executor {executor.id} serves another queue")
+    for executor in queue.hungry.values():
+        holds(executor.queue is queue, f"executor {executor.id} is not hungry here")
+    for executor in queue.loaded.values():
+        holds(executor.queue is queue, f"executor {executor.id} is not loaded here")
+    if queue.loaded:
+        holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
+    if queue.timed is not None:
+        own = all(task.function is queue.timed for task in queue.ready)
+        holds(own, "a queue of one function has calls of others")
+        is_seen = state.end_us is None or queue in state.alarms or queue.is_late or not queue.ready
+        holds(is_seen, "nobody will see that calls cannot finish in time any more")
+    if queue.ready and not queue.is_late and state.stories.now < queue.forks_from_us:
+        holds(queue in state.alarms or not has_any_room(state, queue), "nobody will fork for a queue that waits for it")
+    elif queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):
+        is_patient = queue.near_from_us >= 0 and queue in state.alarms  # for the node with its arguments
+        waits = not is_patient and has_any_room(state, queue)
+        holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
+
+
+def check_family(state: State, family: Family) -> None:
+    """A family knows its queues that wait, in order; it claims nothing if there are none."""
+    mine = [queue for queue in state.queues.values() if queue.family is family and queue.waits_at >= 0]
+    known = all(left is right for left, right in zip(family.by_order, sorted(mine, key=_waits_at), strict=False))
+    holds(known and len(family.by_order) == len(mine), "a family has other queues that wait, or in another order")
+    by_length = sorted(mine, key=lambda queue: (queue.takes_us, queue.waits_at)) if family.has_limits else []
+    is_sorted = all(left is right for left, right in zip(family.by_length, by_length, strict=False))
+    holds(is_sorted and len(family.by_length) == len(by_length), "a family has its queues in another order of length")
+    holds((family in state.waiting) == bool(mine), "a family waits without queues that do, or the reverse")
+    holds(all(one.reserved_for is family for one in family.reserved), "a reservation is not known to the node")
+    holds(bool(mine) or not family.reserved, "something is kept for calls that are not started any more")
+
+
+def _waits_at(queue: Queue) -> int:
+    return queue.waits_at
+
+
+def has_any_room(state: State, queue: Queue) -> bool:
+    """Whether a call of the queue could be placed."""
+    return queue.may_begin() and any(has_room(source, queue) for source in sources(state, queue.where))
+
+
+def check_actors(state: State, live: dict[bytes, Task]) -> None:
+    """An actor is known as long as it runs or somebody has a handle; its calls wait in order."""
+    for id, actor in state.actors.items():
+        name = f"actor {id.hex()}"
+        handle = state.objects.get(id)
+        holds(handle is not None or actor.state != DEAD, f"{name} is dead, without handles, and remembered")
+        holds(handle is None or handle.actor is actor, f"{name} has a handle of another")
+        holds(not actor.kept or actor.state != DEAD, f"{name} is dead and keeps arguments")
+        if actor.state == ALIVE:
+            executor = actor.executor
+            holds(executor is not None and executor.id in state.executors, f"{name} lives nowhere")
+            holds(executor is not None and executor.is_reduced, f"{name} was not made smaller after its creation")
+        if actor.state in (RESTARTING, ENDING) and actor.executor is not None:
+            holds(actor.executor.state == STOPPING, f"{name} is to end or to restart, and its process is not")
+        if actor.state == CREATING:
+            holds(actor.creation.id in live, f"{name} is being created by nobody")
+        for (client, group, function), queue in actor.callers.items():
+            holds(queue, f"{name} has an empty queue of calls")
+            for task in queue:
+                holds(task.client == client and task.actor is actor, f"{name} has a call of another")
+                holds(task.function.spec.group == group, f"{name} has a call of another group")
+                holds(function in (0, task.function.spec.id), f"{name} has a call of another function")
+                holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
+            orders = [task.order for task in queue]
+            holds(out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order")
+        is_asked = any(task.recalling for queue in actor.callers.values() for task in queue)
+        if actor.state == ALIVE and actor.executor is not None and not is_asked and not holds_back(state, actor):
+            waited_for = being_brought(actor, actor.executor) | {
+                group
+                for (_, group, _), queue in actor.callers.items()
+                if is_timed(actor, queue[0].function) and not begins_at_once(actor, actor.executor, group)
+            }
+            for (_, group, _), queue in actor.callers.items():
+                may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0
+                first = queue[0].function
+                is_late = is_timed(actor, first) and first.spec.name in state.told
+                holds(not may_send or is_late or group in waited_for, f"{name}: a call that could be sent is not")

@@ -1,0 +1,226 @@
+"""Assertions on calls and objects between decisions: references, copies and fetches add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mpi_runtime.scheduler.checks import holds
+from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
+from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX
+from mpi_runtime.scheduler.records.lifecycle import (
+    BLOCKED,
+    ENDED,
+    ERROR,
+    GONE,
+    INLINE,
+    RUNTIME_ERROR,
+    SENT,
+    STAGING,
+    STOPPING,
+    STORED,
+    UNSEALED,
+    WAITING,
+)
+from mpi_runtime.scheduler.records.records import Task
+from mpi_runtime.scheduler.records.state import Fetching, Object, State
+from mpi_runtime.scheduler.values import spreading
+
+
+def tasks_under_way(state: State) -> dict[bytes, Task]:
+    """Every call that has not ended: exactly those that will give objects their values."""
+    live: dict[bytes, Task] = {}
+    for found in state.objects.values():
+        if found.task is not None:
+            known = live.setdefault(found.task.id, found.task)
+            holds(known is found.task, f"two calls are named {found.task.id.hex()}")
+    return live
+
+
+def check_object(state: State, found: Object) -> None:
+    """A pending object has a call that makes it; a sealed one has what its state says, and nobody waits for it."""
+    name = f"object {found.id.hex()}"
+    holds(found.references > 0, f"{name} has no references")
+    if found.state in UNSEALED:
+        maker = found.task is not None or found.actor is not None or found.id in state.waiting_groups
+        holds(maker, f"{name} is pending and nothing will make it")
+        return
+    holds(found.task is None, f"{name} has a value, and still a call")
+    holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
+    has_copies = found.copies is not None
+    holds(has_copies == (found.state in (STORED, GONE)), f"{name} is stored nowhere, or somewhere for nothing")
+    holds(not has_copies or found.places(), f"{name} has lost every copy, and nobody has noticed")
+    if found.state == RUNTIME_ERROR:
+        holds(found.code, f"{name} failed without a code")
+    elif found.state in (INLINE, ERROR):
+        holds(not found.code, f"{name} has a value and a code")
+
+
+def check_task(state: State, task: Task) -> None:
+    """A call is where its state says, and waits for as many arguments as it thinks."""
+    name = f"call {task.id.hex()}"
+    holds((task.executor is not None) == (task.state in (STAGING, SENT, BLOCKED)), f"{name}: state and executor differ")
+    if task.executor is not None:
+        holds(task.executor.in_hand.get(task.id) is task, f"{name} is not in the hand of its executor")
+    if task.state == WAITING:
+        missing = [id for id in task.call.arguments if state.objects[id].state in UNSEALED]
+        group = task.function.where.group if task.function.where is not None else b""
+        if group in state.groups and state.objects[group].state in UNSEALED:
+            missing.append(group)
+        waits = len(missing) > 0 or task.recalling
+        holds(
+            task.missing == len(missing) and waits,
+            f"{name} waits for {task.missing} arguments of {len(missing)} pending",
+        )
+        for id in missing:
+            waiters = state.objects[id].waiters or []
+            holds(any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know")
+    if task.state == STAGING:
+        assert task.executor is not None
+        number = task.executor.rank.node.number
+        missing = [id for id in task.call.arguments if _is_elsewhere(state.objects[id], number)]
+        fetched = [id for id in missing if _is_fetched(state, id, task, number)]
+        # What had come and was dropped for want of room is fetched again when the last of the others has come.
+        is_right = bool(fetched) if number in state.spilling.rooms else fetched == missing
+        ends = task.executor.state == STOPPING  # an argument of its actor is lost: it gets another executor
+        holds(is_right or ends, f"{name} waits for a copy that nobody fetches")
+
+
+def _is_elsewhere(found: Object, number: int) -> bool:
+    return found.copies is not None and number not in found.copies
+
+
+def _is_fetched(state: State, id: bytes, task: Task, number: int) -> bool:
+    """Whether an object is on its way to a node for a call."""
+    fetching = state.fetching.get(id, {}).get(number)
+    return fetching is not None and any(isinstance(one, tuple) and one[0] is task for one in fetching.waiting)
+
+
+def check_references(state: State, live: dict[bytes, Task]) -> None:
+    """Every count is the number of holders: processes, calls that make or need it, values around it, fetches."""
+    counts: Counter[bytes] = Counter()
+    for client in state.clients.values():
+        counts.update(client.held.keys())
+    for found in state.objects.values():
+        counts.update(found.holds or ())
+        if found.task is not None:
+            counts[found.id] += 1
+    for task in live.values():
+        counts.update(task.call.arguments)
+        counts.update(task.call.holds)
+        if task.call.actor:
+            counts[task.call.actor] += 1
+    for id, fetches in state.fetching.items():
+        counts[id] += len(fetches)
+    for room in state.spilling.rooms.values():
+        counts.update(room.writing.keys())
+    for executor in state.executors.values():
+        counts.update(executor.kept)
+    for kept in state.lineages.by_call.values():
+        counts.update(kept.held)
+    for actor in state.actors.values():
+        counts.update(actor.kept)
+        if actor.name and state.names[actor.name].detached:
+            counts[actor.id] += 1
+    counts.update(state.groups.keys())
+    for found in state.objects.values():
+        expected = counts[found.id]
+        holds(found.references == expected, f"object {found.id.hex()} counts {found.references}, {expected} hold it")
+
+
+def check_extents(state: State) -> None:
+    """Extents and the copies of objects are the same; nothing of them is about to be freed."""
+    places = {(copy.rank, copy.offset) for found in state.objects.values() for copy in (found.copies or {}).values()}
+    holds(places == state.extents.keys(), "extents and copies differ")
+    for (rank, offset), id in state.extents.items():
+        copies = state.objects[id].copies or {}
+        holds(any((one.rank, one.offset) == (rank, offset) for one in copies.values()), "an extent of another object")
+    holds(not state.frees, "extents are to be freed after a decision")
+    for found in state.objects.values():
+        for number, copy in (found.copies or {}).items():
+            holds(state.ranks[copy.rank].node.number == number, f"object {found.id.hex()} is on another node than said")
+
+
+def check_fetches(state: State) -> None:
+    """What is fetched exists, is stored, and is not there yet. Every copy has a source, or all sources are taken."""
+    sending: Counter[int] = Counter()
+    for id, fetches in state.fetching.items():
+        name, found = f"object {id.hex()}", state.objects.get(id)
+        holds(found is not None and found.places(), f"{name} is fetched and stored nowhere")
+        assert found is not None
+        assert found.copies is not None
+        holds(not spreading.unneeded(state, id), f"{name} is fetched for nobody")
+        for number, one in fetches.items():
+            holds(one.node == number and number not in found.copies, f"{name} is fetched to node {number}, where it is")
+            holds(state.ranks[one.rank].node.number == number, f"{name} is fetched by another node's rank")
+            holds(not one.reason or one in state.alarms, f"{name} cannot be had, and nobody is told")
+            if isinstance(one.source, Stored):
+                sending[one.source.rank] += 1
+                check_source(state, found, one)
+            elif one.source is not None:
+                holds(one.source == found.disk, f"{name} is read from where it is not")
+        check_waiting(state, found, fetches)
+    holds(
+        sending == state.copying.sending,
+        f"copies are on their way from {dict(sending)}, and {state.copying.sending} are counted",
+    )
+
+
+def check_source(state: State, found: Object, fetching: Fetching) -> None:
+    """A copy comes from where it is, or is to be, and not by way of itself."""
+    assert found.copies is not None
+    node, seen = fetching.source_node, {fetching.node}
+    passing = state.fetching[found.id].get(node)
+    place = found.copies.get(node)
+    if passing is not None and passing.offset >= 0:
+        place = Stored(passing.rank, passing.offset, passing.size)
+    holds(place == fetching.source, f"{found} is fetched from where it is not")
+    while passing is not None:
+        holds(node not in seen, f"{found} comes to node {node} by way of itself")
+        seen.add(node)
+        node = passing.source_node
+        passing = state.fetching[found.id].get(node)
+
+
+def check_waiting(state: State, found: Object, fetches: dict[int, Fetching]) -> None:
+    """Who waits for a source could get none."""
+    waiting = [one for one in fetches.values() if one.source is None]
+    if waiting:
+        left = spreading.open_sources(state, found, fetches)
+        reads = any(isinstance(one.source, OnDisk) for one in fetches.values())
+        for one in waiting:
+            usable = [node for node, (place, _, _) in left.items() if place.rank not in one.tried]
+            usable = [node for node in usable if not spreading.leads_to(fetches, node, one)]
+            holds(not usable, f"{found} is not brought to node {one.node}, and could be")
+        comes = reads or any(one.source is not None for one in fetches.values())
+        holds(comes, f"{found} is wanted, and nobody brings it")
+
+
+def check_spilling(state: State) -> None:
+    """What is on disk is known to be there, and what is being written lies where it is read from."""
+    places = {(found.disk.rank, found.disk.offset): found.id for found in state.objects.values() if found.disk}
+    holds(places == state.spilling.on_disk, "files and objects differ")
+    holds(all(rank in state.ranks for rank, _ in places), "an object is in the file of a rank that is gone")
+    holds(not state.spilling.erasures, "parts of files are to be freed after a decision")
+    for number, room in state.spilling.rooms.items():
+        for id, place in room.writing.items():
+            found = state.objects[id]
+            holds(found.disk is None, f"object {id.hex()} is written to disk, where it is")
+            holds((found.copies or {}).get(number) == place, f"object {id.hex()} is dropped while it is written")
+        if number in state.nodes:
+            holds(state.nodes[number].is_full == bool(room.wanted), f"node {number} lacks room, or does not")
+
+
+def check_lineages(state: State) -> None:
+    """What is kept of calls is needed, counted, and held."""
+    uses: Counter[bytes] = Counter()
+    for found in state.objects.values():
+        if found.lineage is not None and not found.lineage.is_dropped:
+            uses[found.lineage.task.id] += 1
+    for kept in state.lineages.by_call.values():
+        uses.update(one.task.id for one in kept.inputs.values() if not one.is_dropped)
+    for id, kept in state.lineages.by_call.items():
+        holds(kept.uses == uses[id] > 0, f"lineage of {id.hex()} counts {kept.uses} uses of {uses[id]}")
+        holds(kept.task.executor is None or kept.task.state not in ENDED, f"lineage of {id.hex()} keeps an executor")
+    holds(uses.keys() <= state.lineages.by_call.keys(), "a lineage is needed and not kept")
+    total = sum(kept.size for kept in state.lineages.by_call.values())
+    holds(state.lineages.size == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineages.size}")

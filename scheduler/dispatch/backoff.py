@@ -1,0 +1,99 @@
+"""Delays between retries of a task or actor creation whose process keeps dying at start.
+
+The first retry starts at once, as is right for a process that was killed. After that each delay is twice the
+one before, or a call that cannot be run at all would keep a processor busy with forks. What has worked in between ends
+the row: a process that lived for a while, or for an actor a call that has ended.
+
+An executor that dies before it begins any call is not the fault of a call: its environment is wrong, or its host. That
+costs no retry. It is counted by queue, whose calls need the same; other executors of the queue go on, and forks
+wait as above. When the last few have died so, and no other is there that has ever ended a call, the calls fail.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.dispatch.dependencies import wait_again
+from mpi_runtime.scheduler.dispatch.queues import enqueue, mark_dirty, queue_for
+from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
+from mpi_runtime.scheduler.records.lifecycle import LOST, READY, RETRY, advance
+from mpi_runtime.scheduler.records.records import Executor, Queue, Task
+from mpi_runtime.scheduler.records.state import State
+
+
+def note_crash(task: Task, executor: Executor, now: int) -> None:
+    """Count a crash of the process of a call, which nobody had asked for. After a late one the count begins again."""
+    task.crashes = task.crashes + 1 if now - executor.progress_us < AT_ONCE_US else 1
+
+
+def wait_us(crashes: int) -> int:
+    """Return how long a call waits before it is run again, by the number of crashes in a row."""
+    return min(BACKOFF_US << min(crashes - 2, 30), BACKOFF_US_MAX) if crashes > 1 else 0
+
+
+def run_again(state: State, task: Task, now: int, has_crashed: bool = True) -> None:
+    """Run a lost call again, now or after its wait."""
+    task.executor = None
+    task.call.attempt += 1
+    wait = wait_us(task.crashes) if has_crashed else 0
+    if wait:
+        state.alarms.set(task, now + wait)
+    else:
+        queue(state, task, now)
+
+
+def queue(state: State, task: Task, now: int) -> None:
+    """Handle the alarm of a call: its wait is over, if it still has to run."""
+    if task.state == LOST:
+        advance(state.stories, task, RETRY)
+        if not wait_again(state, task):
+            enqueue(state, task)
+
+
+def note_begun(state: State, executor: Executor) -> None:
+    """Note that the first call of an executor has ended, so executors like it can be started."""
+    queue, executor.forked_for = executor.forked_for, None
+    if queue is not None and queue.stillborn and executor.id >= queue.next_try:
+        queue.stillborn = queue.forks_from_us = 0
+        mark_dirty(state, queue)
+
+
+def note_stillborn(state: State, queue: Queue, executor: Executor, now: int) -> bool:
+    """Note the death of an executor that began no call. Return False if it was forked before the last such death."""
+    if executor.id < queue.next_try:
+        return False
+    queue.stillborn += 1
+    queue.next_try = state.next_executor
+    queue.forks_from_us = now + wait_us(queue.stillborn)
+    return True
+
+
+def is_hopeless(queue: Queue) -> bool:
+    """Whether the last few executors of a queue have died so, and no other of its executors has ended a call."""
+    return queue.stillborn >= STILLBORN_MAX and not any(one.forked_for is None for one in queue.executors.values())
+
+
+def note_fork(queue: Queue, now: int) -> None:
+    """Note that an executor is forked for a queue. After deaths, the next one waits until this one may have begun."""
+    if queue.stillborn:
+        queue.forks_from_us = now + AT_ONCE_US
+
+
+def why(state: State, task: Task, now: int) -> str:
+    """Return why a call waits after crashes, or for an executor that cannot be started; empty: it does not."""
+    at_us = state.alarms.at(task)
+    if task.state == READY and not task.function.is_method:
+        return why_no_fork(queue_for(state, task), now)
+    if task.state != LOST or at_us is None:
+        return ""
+    return (
+        f"Its process has died at once {task.crashes} times in a row: it is run again in {(at_us - now) / 1e6:.3g} s."
+    )
+
+
+def why_no_fork(queue: Queue, now: int) -> str:
+    """Return why no executor is forked for a queue; empty: one could be."""
+    if now >= queue.forks_from_us:
+        return ""
+    return (
+        f"Executors forked for it died before they began a call, {queue.stillborn} time(s) in a row: the next one is "
+        f"forked in {(queue.forks_from_us - now) / 1e6:.3g} s at the latest."
+    )

@@ -1,0 +1,128 @@
+"""The end of the job's time: calls that cannot finish before it are not started.
+
+A call may take its `time_limit`, else the measured mean of its function, where that is long. The tasks of a function
+of which either is known have queues of their own, so one look at a queue is enough for all its calls; others neither
+wait behind them nor pay for the look. The calls of such a method are looked at one by one, by `actor_calls.pump`: those
+behind one in the order of their caller wait with it. Where no end is known no function is timed.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.dispatch.dispatch import give_up
+from mpi_runtime.scheduler.dispatch.queues import clear, enqueue, mark_dirty, stop_waiting
+from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.protocol.effects import LATE
+from mpi_runtime.scheduler.protocol.events import ACTOR
+from mpi_runtime.scheduler.protocol.limits import LONG_US, STUCK_US
+from mpi_runtime.scheduler.records.records import Function, Queue, Task
+from mpi_runtime.scheduler.records.sources import NOTHING
+from mpi_runtime.scheduler.records.state import State
+
+
+def look_for_long(state: State) -> None:
+    """Note the end of a long call. Functions with long calls get queues of their own."""
+    for function in state.functions.values():
+        if function.is_timed or function.spec.kind == ACTOR or function.duration_us <= LONG_US:
+            continue
+        if function.is_method and state.end_us is None:
+            continue
+        function.is_timed = True
+        if function.is_method:
+            continue
+        function.queues.clear()
+        tasks: list[Task] = []
+        for queue in state.queues.values():
+            if any(task.function is function for task in queue.ready):
+                for task in clear(queue):
+                    (tasks if task.function is function else queue.ready).append(task)
+                mark_dirty(state, queue)
+        for task in sorted(tasks, key=lambda task: task.order):
+            enqueue(state, task)
+
+
+def holds_back(state: State, queue: Queue, now: int) -> bool:
+    """Whether the calls of a queue cannot finish in time. Then its reservations end."""
+    assert queue.timed is not None
+    last_us = last_start_us(state, queue.timed)
+    if now <= last_us:
+        queue.is_late = False
+        if last_us < NOTHING and (queue.ready or queue.executors):  # what these have in hand may not have begun
+            state.alarms.set(queue, last_us + 1)
+        return False
+    if queue.ready:
+        tell(state, queue.timed, now)
+    queue.dirty = False
+    stop_waiting(state, queue)
+    executors = list(queue.executors.values())
+    if not queue.is_late:
+        queue.is_late = True
+        for executor in executors:
+            ask_for_the_rest(state, executor)
+            queue.note_load(executor)
+    for executor in executors:
+        if not executor.in_hand:
+            give_up(state, executor, now)
+    if queue.loaded:
+        state.alarms.set(queue, now + STUCK_US)
+    return True
+
+
+def is_late(state: State, function: Function, now: int) -> bool:
+    """Whether a call of a method that could begin now cannot finish in time."""
+    last_us = last_start_us(state, function)
+    if now <= last_us:
+        state.alarms.set(function, last_us + 1)  # it may have to wait for its turn
+        return False
+    tell(state, function, now)
+    return True
+
+
+def note_duration(state: State, function: Function) -> None:
+    """Note the end of a call of a timed method: the duration of the others is known better now."""
+    if function.spec.time_limit_us:
+        return
+    function.is_timed = function.duration_us > LONG_US
+    if not function.is_timed or function.spec.name in state.told:
+        look_at_actors(state)
+    elif state.end_us is not None:
+        state.alarms.set(function, last_start_us(state, function) + 1)  # sooner than one that was set for a lower mean
+
+
+def look_at_actors(state: State) -> None:
+    """Check again which waiting calls are too late."""
+    state.called.update((actor, None) for actor in state.actors.values() if actor.callers)
+
+
+def last_start_us(state: State, function: Function) -> int:
+    """Return the latest start at which a call can finish in time."""
+    return NOTHING if state.end_us is None else state.end_us - function.may_take_us
+
+
+def why_not(state: State, function: Function, now: int) -> str:
+    """Why a ready call of the function is not started any more; empty if time is not the reason."""
+    if not function.is_timed or now <= last_start_us(state, function):
+        return ""
+    takes, ends = in_words(state, function, now)
+    return f"It is not started: it {takes}, and {ends}"
+
+
+def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
+    """How long a call may take, and how long the job's time is, with what can be done."""
+    assert state.end_us is not None
+    known_from = "its time_limit" if function.spec.time_limit_us else "as earlier calls did"
+    takes_s, left_s = function.may_take_us / 1e6, max(0, state.end_us - now) / 1e6
+    return (
+        f"may take {round(takes_s, 1):g} s ({known_from})",
+        f"the job's time ends in {left_s:.0f} s. Have the job requeued, or start one with more time.",
+    )
+
+
+def tell(state: State, function: Function, now: int) -> None:
+    """Tell the user, once for each name, that calls of a function cannot finish in time."""
+    name = function.spec.name
+    if name not in state.told:
+        state.told.add(name)
+        takes, ends = in_words(state, function, now)
+        text = f"calls of {name}, each of which {takes}, are not started any more: {ends}"
+        notes.tell(state, notes.WARNING, LATE, text)

@@ -1,0 +1,454 @@
+"""Which executor runs which call: hire, fill, steal, give up.
+
+An executor is granted resources for one queue and keeps them while it has calls of that queue in hand. So the cost of
+finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured duration
+of the functions. Calls that were sent ahead are stolen when the executor blocks, or when they are behind a call that
+takes longer than estimated while there is room elsewhere.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from mpi_runtime.scheduler.dispatch import backoff
+from mpi_runtime.scheduler.dispatch.backfill import note_length
+from mpi_runtime.scheduler.dispatch.dependencies import elsewhere, stage
+from mpi_runtime.scheduler.dispatch.locality import waits_for_near
+from mpi_runtime.scheduler.dispatch.queues import await_room, mark_dirty, stop_waiting
+from mpi_runtime.scheduler.dispatch.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
+from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest, give_elsewhere, rebalance
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.places.constraints import allows, find_source
+from mpi_runtime.scheduler.protocol.effects import StartExecutor
+from mpi_runtime.scheduler.protocol.limits import (
+    FORK_WORTH_US,
+    IDLE_US_MAX,
+    LOCAL_QUEUE_CALLS_MAX,
+    LOCAL_QUEUE_US,
+    MOVED_BYTES_PER_US,
+    PREFETCH_US_MAX,
+    PREFETCH_WORTH,
+    RESERVATION_US,
+    STEAL_WORTH_US,
+    STUCK_US,
+    UNIT,
+    VICTIMS_MAX,
+)
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits, give_back, take, take_gpus
+from mpi_runtime.scheduler.records.lifecycle import SEND, STARTED, STOPPING, advance
+from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Task, node_of
+from mpi_runtime.scheduler.records.sources import Source
+from mpi_runtime.scheduler.records.state import State
+
+
+def serve(state: State, queue: Queue, now: int) -> bool:
+    """Give the queue's calls to executors.
+
+    First to executors with nothing in hand, then to new ones as far as resources allow, then ahead of time to busy
+    ones. Where there are accounts only one new one is hired at a time. Returns whether there may be more to hire.
+    """
+    queue.dirty = False
+    note_length(queue)
+    may_grow = reuse(state, queue, now)
+    has_grown = False
+    while may_grow and queue.ready and not (has_grown and state.accounts):
+        new = acquire(state, queue, now)
+        if new is None:
+            break
+        has_grown = True
+        give(state, new, 1, now)
+        if queue.for_actors:
+            dedicate(new)
+        else:
+            queue.note_room(new)
+    if not queue.for_actors:
+        fill(state, queue, now)
+    if queue.ready:
+        await_room(state, queue)
+        reserve(state, queue, now)
+    else:
+        queue.near_from_us = -1
+        if queue.waits_at >= 0 or queue.family.reserved:
+            stop_waiting(state, queue)
+    if queue.loaded:
+        state.alarms.set(queue, now + STUCK_US)
+    return has_grown
+
+
+def reuse(state: State, queue: Queue, now: int) -> bool:
+    """Give a call to each of the queue's executors with nothing in hand, or take its grant back.
+
+    Returns whether the queue may take more resources: not if it has just given some up for others.
+    """
+    hungry = queue.hungry
+    better = first_waiting(state, queue) if hungry and queue.ready else None
+    may_grow = True
+    while hungry:
+        executor = next(iter(hungry.values()))
+        if executor.in_hand:
+            break
+        if not queue.ready:
+            give_up(state, executor, now)
+        elif must_yield(state, executor, queue, better, now):
+            give_up(state, executor, now)
+            may_grow = False
+            if state.accounts:
+                better = first_waiting(state, queue)
+        else:
+            give(state, executor, 1, now)
+            hungry.move_to_end(executor.id)
+    return may_grow
+
+
+def acquire(state: State, queue: Queue, now: int) -> Executor | None:
+    """Hire one more executor for the queue; None if there is no room or it is not worth it.
+
+    If little work is left, it is left to the executors that the queue has, as long as one of them has just ended a
+    call. Otherwise their durations are not known.
+    """
+    is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
+    while queue.may_begin() and (source := find_source(state, queue)) is not None:
+        if queue.near >= 0 and waits_for_near(state, queue, source, now):
+            return None
+        work_us = backlog_us(queue)
+        can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
+        if can_wait and work_us < STEAL_WORTH_US // 2 and any_is_free_soon(queue):
+            state.alarms.set(queue, queue.progress_us + STUCK_US)
+            return None
+        node = node_of(source)
+        chosen = gpu_pool.pick(node, queue, source.free) if queue.request.needs_gpu else None
+        grant = take_gpus(queue.request, source.free, chosen) if chosen else take(queue.request, source.free)
+        key = Key(queue.environment, queue.threads, tuple(id for id, _, _ in grant.gpus))
+        idle = node.idle.get(key)
+        others = gpu_pool.in_the_way(node, key, grant, idle)
+        if idle and not others:
+            executor = next(reversed(idle.values()))
+            node.remove_idle(executor)
+        elif can_wait and work_us < FORK_WORTH_US:
+            give_back(grant, source.free)
+            state.alarms.set(queue, queue.progress_us + STUCK_US)
+            return None
+        elif now < queue.forks_from_us:
+            give_back(grant, source.free)
+            state.alarms.set(queue, queue.forks_from_us)
+            return None
+        elif others:
+            give_back(grant, source.free)
+            if len(gpu_pool.still_awaited(state, queue)) >= len(queue.ready):
+                return None
+            queue.awaited.append(others)
+            if not make_way(state, source, others):
+                return None
+            continue
+        else:
+            executor = start_executor(state, node, key, queue.ready[0].function.spec.imports)
+            executor.forked_for = queue
+            backoff.note_fork(queue, now)
+        hire(state, queue, executor, source, grant, now)
+        return executor
+    return None
+
+
+def any_is_free_soon(queue: Queue) -> bool:
+    """Whether one of its executors has no more in hand than is sent ahead: calls that were may have turned out long."""
+    most_us = ahead_us(queue.ready[0].function)
+    return any(one.load_us <= most_us for one in islice(queue.executors.values(), VICTIMS_MAX))
+
+
+def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:
+    """Let the executor serve the queue with this grant."""
+    node = node_of(source)
+    state.index.update(node)
+    family = queue.family
+    has_claimed = family.reserved or family.patience_us > RESERVATION_US
+    if has_claimed and (source.reserved_for is family or family.first() in (None, queue)):  # not one in a gap elsewhere
+        if family.reserved:
+            end_reservation(state, family)
+        family.patience_us = RESERVATION_US
+    if queue.where is not None and queue.where.spread:
+        state.last_spread = node.number
+    executor.grant = grant
+    if queue.account is not None:
+        executor.charge(queue.account, queue.request)
+    executor.source = source
+    executor.queue = queue
+    executor.progress_us = queue.progress_us = now
+    queue.executors[executor.id] = executor
+
+
+def make_way(state: State, source: Source, others: list[Executor]) -> bool:
+    """End idle executors whose devices another executor is to have. They keep their devices until they are gone.
+
+    Returns whether any devices could be had. Devices of executors that already end for another source return to that
+    source.
+    """
+    mine = [executor for executor in others if executor.grant is None or executor.source is source]
+    for executor in mine:
+        if executor.state != STOPPING:
+            stop_idle(state, executor)
+        executor.source = source
+        executor.grant = gpu_pool.take_rest(executor, source.free)
+    state.index.update(node_of(source))
+    return bool(mine)
+
+
+def backlog_us(queue: Queue) -> int:
+    """Estimated work in the queue for each executor, if there were one more. Unknown durations count as worth it."""
+    duration = queue.ready[0].function.duration_us
+    if duration < 0:
+        return FORK_WORTH_US
+    return len(queue.ready) * duration // (len(queue.executors) + 1)
+
+
+def start_executor(state: State, node: Node, key: Key, imports: list[str]) -> Executor:
+    """Fork an executor on the rank that is nearest to its devices; of equal ranks on the one with fewest executors."""
+    ranks = gpu_pool.ranks_for(node, key.gpu_ids)
+    near = gpu_pool.nearest(node, key.gpu_ids)
+    rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
+    process = Process(state.next_executor, rank.number, node, gpu_ids=key.gpu_ids)
+    executor = Executor(state.next_executor, rank, key, node, process)
+    state.next_executor += 1
+    rank.executors[executor.id] = executor
+    state.executors[executor.id] = executor
+    state.add_client(executor.id, node, executor)
+    effect = StartExecutor(
+        executor.id, dict(key.environment), list(key.gpu_ids), key.threads, node.cpus,
+        uuids=gpu_pool.uuids(node, key.gpu_ids), imports=imports,
+    )  # fmt: skip
+    state.to_rank(rank.number, effect)
+    return executor
+
+
+def give(state: State, executor: Executor, count: int, now: int) -> None:
+    """Send the next calls of its queue to an executor."""
+    queue = executor.queue
+    assert queue is not None
+    in_hand = executor.in_hand
+    if not in_hand:
+        executor.progress_us = now
+    ready = queue.ready
+    messages = state.effects.clients[executor.id]
+    known = executor.known
+    stories = state.stories
+    before, estimate = None, 0
+    for _ in range(count):
+        if not ready:
+            break
+        task = ready.popleft()
+        if queue.withdrawn:
+            queue.tidy()
+        call = task.call
+        function = task.function
+        if function is not before:
+            before, estimate = function, estimate_us(function)
+        executor.take(task, estimate)
+        if call.arguments and not stage(state, executor, task):
+            continue
+        advance(stories, task, SEND)
+        if call.spec not in known:
+            known.add(call.spec)
+            messages.append(function.spec)
+        messages.append(call)
+    queue.note_load(executor)
+
+
+def estimate_us(function: Function) -> int:
+    """The part of an executor's load for one call of the function, including its handling."""
+    return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US
+
+
+def dedicate(executor: Executor) -> None:
+    """Turn the executor into that of an actor: it serves no queue any more."""
+    queue = executor.queue
+    assert queue is not None
+    del queue.executors[executor.id]
+    queue.loaded.pop(executor.id, None)
+    executor.queue = None
+    task = next(iter(executor.in_hand.values()))
+    assert task.actor is not None
+    executor.actor = task.actor
+    executor.left_behind = frozenset(executor.children)
+    executor.process.actor, executor.process.name = task.id, task.function.spec.name
+    task.actor.executor = executor
+
+
+def ahead_us(function: Function) -> int:
+    """How much work is sent ahead to one executor. Where ends of calls are told late, it must last until they are."""
+    return LOCAL_QUEUE_US + 2 * function.spec.gather_us
+
+
+def room_for(state: State, executor: Executor, task: Task) -> int:
+    """How many more calls may be sent to the executor, if all are like this one."""
+    function = task.function
+    in_hand = len(executor.in_hand)
+    if executor.rank.node.is_full:  # what waits in its hand keeps its arguments in memory
+        return 0 if in_hand else 1
+    if not in_hand:
+        if function.duration_us < 0:
+            return 1
+        return max(1, min(LOCAL_QUEUE_CALLS_MAX, ahead_us(function) // estimate_us(function)))
+    if function.duration_us < 0:
+        return 0
+    ahead = (ahead_us(function) - executor.load_us) // estimate_us(function)
+    if in_hand == 1 and ahead < 1:
+        is_short = function.duration_us <= PREFETCH_US_MAX
+        ahead = 1 if is_short or (task.call.arguments and is_brought_ahead(state, executor, task)) else ahead
+    return min(ahead, LOCAL_QUEUE_CALLS_MAX - in_hand)
+
+
+def is_brought_ahead(state: State, executor: Executor, task: Task) -> bool:
+    """Whether a call's arguments should be moved to an executor's node while that runs one that takes as long."""
+    missing = elsewhere(state, task, executor.rank.node.number)
+    size = sum(place.size for id in missing for place in state.objects[id].places()[:1])
+    return size // MOVED_BYTES_PER_US * PREFETCH_WORTH >= task.function.duration_us
+
+
+def fill(state: State, queue: Queue, now: int) -> None:
+    """Send calls ahead of time to executors that have room, in equal parts while there are few."""
+    ready, hungry = queue.ready, queue.hungry
+    better = first_waiting(state, queue) if hungry and ready else None
+    while ready and hungry:
+        executor = hungry.popitem(last=False)[1]
+        if executor.asked_back or must_yield(state, executor, queue, better, now):
+            continue
+        room = room_for(state, executor, ready[0])
+        if room > 0:
+            give(state, executor, min(room, max(1, len(ready) // (len(hungry) + 1)), len(ready)), now)
+
+
+def first_waiting(state: State, queue: Queue) -> Queue | None:
+    """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
+    if not state.waiting:
+        return None
+    firsts = [family.first() for family in state.waiting if family.group == queue.group]
+    rivals = [other for other in firsts if other is not None and other.may_begin()]
+    best = min(rivals, key=Queue.precedence, default=None)
+    return (
+        best
+        if best is not None and best is not queue and best.precedence() < queue.precedence(with_one_more=False)
+        else None
+    )
+
+
+def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
+    """Whether the executor gets nothing more: its source or account is overdrawn, or others go first."""
+    source = executor.source
+    if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
+        reserve_for_fractions(state, better, source, now)
+    if (source.free.cpu < 0 and queue.request.cpu) or executor.rank.node.pressure:
+        return True
+    if executor.key.gpu_ids and gpu_pool.is_out(source, executor.key.gpu_ids):
+        return True
+    if queue.account is not None and queue.account.is_overdrawn():
+        return True
+    kept_for = source.reserved_for
+    if (
+        kept_for is not None
+        and kept_for is not queue.family
+        and kept_for.priority >= queue.priority
+        and kept_for.position() < queue.ready[0].order
+        and not source.is_open_to(queue.request, queue, with_grant(source.free, executor))
+    ):
+        return True
+    return better is not None and could_serve(executor, better)
+
+
+def could_serve(executor: Executor, queue: Queue) -> bool:
+    """Whether the executor's grant would help the queue, now or once more becomes free."""
+    source = executor.source
+    if source.reserved_for is queue.family:
+        return True
+    free = with_grant(source.free, executor)
+    return source.is_open_to(queue.request, queue, free) and allows(queue.where, source) and fits(queue.request, free)
+
+
+def with_grant(free: Pool, executor: Executor) -> Pool:
+    """The free resources if the executor gave up its grant."""
+    pool = copy_of(free)
+    assert executor.grant is not None
+    give_back(executor.grant, pool)
+    return pool
+
+
+def settle(state: State, executor: Executor, now: int) -> None:
+    """After an executor has reported ends of calls: refill it, or take its grant back."""
+    executor.progress_us = now
+    queue = executor.queue
+    if queue is None or executor.blocked:
+        return
+    queue.progress_us = now
+    if executor.stuck:
+        executor.stuck = False
+        queue.executors[executor.id] = executor
+    offer(state, executor, now)
+
+
+def offer(state: State, executor: Executor, now: int) -> None:
+    """The executor has room: serve its queue, or take its grant back if there are no calls."""
+    queue = executor.queue
+    assert queue is not None
+    queue.note_load(executor)
+    if queue.ready:
+        queue.note_room(executor)
+        mark_dirty(state, queue)
+    elif executor.in_hand:
+        queue.note_room(executor)
+    else:
+        give_up(state, executor, now)
+        rebalance(state, queue, now)
+
+
+def give_up(state: State, executor: Executor, now: int) -> None:
+    """Take the grant of an executor with nothing in hand. It idles, ready for any queue with its key."""
+    queue, grant = executor.queue, executor.grant
+    assert queue is not None
+    assert grant is not None
+    assert not executor.in_hand
+    node = executor.rank.node
+    give_back(grant, executor.source.free)
+    state.index.update(node)
+    state.freed = True
+    executor.grant = None
+    executor.discharge()
+    executor.source = node
+    executor.queue = None
+    queue.forget(executor)
+    idle = node.add_idle(executor)
+    executor.idle_since_us = now
+    if executor.key.gpu_ids:
+        if gpu_pool.is_out(node, executor.key.gpu_ids):
+            stop_idle(state, executor)
+            return
+        gpu_pool.clear(node, executor.key.gpu_ids)
+    if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
+        state.alarms.set(node, now + IDLE_US_MAX)
+
+
+def executor_started(state: State, event: ExecutorStarted, now: int) -> None:
+    """Note the process of an executor."""
+    executor = state.executors.get(event.executor)
+    if executor is not None:
+        executor.process.pid = event.pid
+        advance(state.stories, executor, STARTED)
+
+
+def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> None:
+    """Handle stolen calls: the executor had not started them."""
+    executor.asked_back = False
+    tasks = [task for id in ids if (task := executor.drop(id)) is not None]
+    give_elsewhere(state, tasks, "it stood behind another call")
+    queue = executor.queue
+    if queue is None:
+        return
+    if executor.blocked or (executor.stuck and executor.in_hand):
+        queue.note_load(executor)
+        wants_rest = bool(tasks) or executor.blocked
+    else:
+        executor.stuck = False
+        queue.executors[executor.id] = executor
+        offer(state, executor, now)
+        behind = islice(executor.in_hand.values(), 1, None)
+        wants_rest = bool(tasks) and (queue.is_late or any(task.is_cancelled for task in behind))
+    if wants_rest:  # what is in its hand became of use elsewhere while fewer were taken back, or more were on their way
+        ask_for_the_rest(state, executor)

@@ -1,0 +1,158 @@
+"""Ready calls, queued by their request: calls are never searched.
+
+There is one queue for each request, executor key, depth and place. Functions that `deadline.py` watches have their own.
+Deeper calls are served first: a call that waits for its children lends its CPU, and if that went to other parents
+instead of the children, every waiting parent would need a process of its own before the first child runs. Among calls
+of one depth those with a higher priority go first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mpi_runtime.scheduler.dispatch.dependencies import wait_again
+from mpi_runtime.scheduler.dispatch.locality import nearest
+from mpi_runtime.scheduler.dispatch.reservations import end_reservation
+from mpi_runtime.scheduler.protocol.events import ACTOR
+from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX, UNIT
+from mpi_runtime.scheduler.records.lifecycle import READY
+from mpi_runtime.scheduler.records.records import Family, Function, Queue, Task
+from mpi_runtime.scheduler.records.state import State
+
+
+def queue_for(state: State, task: Task) -> Queue:
+    """The queue of a call."""
+    function = task.function
+    depth = min(task.depth, DEPTH_MAX)
+    near = nearest(state, task) if task.call.arguments and len(state.nodes) > 1 else -1
+    if near < 0 and depth < len(function.queues):
+        known = function.queues[depth]
+        if known is not None:
+            return known
+    queue = find_queue(state, function, depth, near)
+    if near < 0:
+        function.queues.extend([None] * (depth + 1 - len(function.queues)))
+        function.queues[depth] = queue
+    return queue
+
+
+def find_queue(state: State, function: Function, depth: int, near: int) -> Queue:
+    """The queue of a function's calls at a depth. It is made for the first call."""
+    spec = function.spec
+    threads = max(1, spec.cpu // UNIT)
+    environment = tuple(sorted(spec.environment.items()))
+    own = spec.id if function.is_timed else 0
+    kind = (spec.kind == ACTOR, spec.priority, spec.path_us, function.account and function.account.name)
+    key = (function.request, environment, threads, depth, kind, near, function.where, own)
+    queue = state.queues.get(key)
+    if queue is None:
+        queue = state.queues[key] = Queue(
+            family=family_for(state, function, key),
+            request=function.request,
+            environment=environment,
+            threads=threads,
+            depth=depth,
+            priority=spec.priority,
+            path_us=spec.path_us,
+            account=function.account,
+            for_actors=spec.kind == ACTOR,
+            near=near,
+            where=function.where,
+            group=function.where.group if function.where is not None else b"",
+            ready=deque(),
+            timed=function if function.is_timed else None,
+        )
+    return queue
+
+
+def family_for(state: State, function: Function, key: tuple[object, ...]) -> Family:
+    """The family of a function's queue with this key. It is made for the first queue."""
+    where, has_limits = function.where, function.is_timed and function.spec.time_limit_us > 0
+    if has_limits:
+        key = (*key[:-1], -1)
+    family = state.families.get(key)
+    if family is None:
+        family = state.families[key] = Family(
+            request=function.request,
+            where=where,
+            group=where.group if where is not None else b"",
+            priority=function.spec.priority,
+            has_limits=has_limits,
+        )
+    return family
+
+
+def await_room(state: State, queue: Queue) -> None:
+    """The queue has calls and found no room: it waits, at the place of its first call."""
+    queue.family.add(queue)
+    state.waiting[queue.family] = None
+
+
+def stop_waiting(state: State, queue: Queue) -> None:
+    """The queue does not wait any more. What is kept for its family is for everybody if no other queue waits."""
+    family = queue.family
+    family.remove(queue)
+    if not family.by_order:
+        state.waiting.pop(family, None)
+        if family.reserved:
+            end_reservation(state, family)
+
+
+def enqueue(state: State, task: Task) -> None:
+    """A call is ready: queue it."""
+    queues, depth = task.function.queues, task.depth
+    queue = queues[depth] if depth < len(queues) and not task.call.arguments else None  # the frequent case
+    if queue is None:
+        queue = queue_for(state, task)
+    task.queue = queue
+    queue.ready.append(task)
+    if not queue.dirty:
+        mark_dirty(state, queue)
+
+
+def requeue(state: State, tasks: list[Task]) -> None:
+    """Put calls back at the front, in the order they had."""
+    for task in reversed(tasks):
+        if wait_again(state, task):
+            continue
+        queue = task.queue = queue_for(state, task)
+        queue.ready.appendleft(task)
+        if queue.waits_at >= 0:
+            await_room(state, queue)
+        mark_dirty(state, queue)
+
+
+def withdraw(state: State, task: Task) -> None:
+    """Note that a queued call has ended.
+
+    It stays in its place until that is the first one, or half of the queue has ended: so each costs the same, however
+    many there are.
+    """
+    queue = task.queue
+    assert queue is not None
+    queue.withdrawn += 1
+    if 2 * queue.withdrawn > len(queue.ready):
+        queue.ready = deque([task for task in queue.ready if task.state == READY])
+        queue.withdrawn = 0
+    else:
+        queue.tidy()
+    mark_dirty(state, queue)
+
+
+def clear(queue: Queue) -> deque[Task]:
+    """Empty a queue. Return its calls, without those that have ended."""
+    ready, queue.ready, queue.withdrawn = queue.ready, deque(), 0
+    return deque([task for task in ready if task.state == READY])
+
+
+def mark_dirty(state: State, queue: Queue) -> None:
+    """Serve the queue in the next decision."""
+    if not queue.dirty:
+        queue.dirty = True
+        state.dirty.append(queue)
+
+
+def look_after_family(state: State, family: Family, now: int) -> None:
+    """An alarm of a family: it may have a reservation again."""
+    if not family.reserved and (first := family.first()) is not None:
+        mark_dirty(state, first)

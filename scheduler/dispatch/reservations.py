@@ -1,0 +1,140 @@
+"""Reservations of nodes and bundles for large requests, and the end of idle executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from mpi_runtime.scheduler.dispatch.backfill import comes_free_in_us
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.places.constraints import allows, reachable, sources
+from mpi_runtime.scheduler.protocol.effects import StopExecutor
+from mpi_runtime.scheduler.protocol.limits import IDLE_US_MAX, RESERVABLE_MAX, UNIT
+from mpi_runtime.scheduler.protocol.resources import TYPE, fits
+from mpi_runtime.scheduler.records.lifecycle import STOP, advance
+from mpi_runtime.scheduler.records.records import Executor, Family, Node, Queue
+from mpi_runtime.scheduler.records.sources import NOTHING, Claimant, Source
+from mpi_runtime.scheduler.records.state import State
+
+
+def reserve(state: State, queue: Queue, now: int) -> None:
+    """A large request could wait for ever while small ones take what comes free: keep one source for it, for a time."""
+    request, family = queue.request, queue.family
+    custom = any(not name.startswith(TYPE) for name, _ in request.custom)
+    small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not custom
+    whole = small and request.gpu == UNIT  # shares could keep every device from being whole, one after the other
+    if (
+        family.reserved
+        or family.first() is not queue
+        or not queue.may_begin()
+        or now < family.no_reservation_until_us
+        or (small and queue.priority <= 0 and not whole)
+    ):
+        return
+    only_shared = whole and queue.priority <= 0
+    possible = (
+        source
+        for source in sources(state, queue.where)
+        if (source.reserved_for is None or source.reserved_for.priority < queue.priority)
+        and not (only_shared and not gpu_pool.are_shared(source))
+        and fits(request, reachable(source))
+        and not is_outranked(state, queue, source)
+    )
+    first = list(islice(possible, RESERVABLE_MAX))
+    if not first:
+        return
+    source = min(first, key=lambda source: (comes_free_in_us(source, request, now), source.reserved_for is not None))
+    if source.reserved_for is not None:
+        lapse(state, source.reserved_for, now)
+    if not small or whole:
+        claim(state, family, [source], now)
+        source.begins_in_us = comes_free_in_us(source, request, now)
+        if now + source.begins_in_us > source.reserved_until_us:
+            source.reserved_until_us = now + source.begins_in_us + family.patience_us
+            state.alarms.set(source, source.reserved_until_us)
+
+
+def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) -> None:
+    """Less of a CPU comes free here than the queue waits for: keep it, or such parts go to others for ever."""
+    if (
+        source.reserved_for is None
+        and not queue.family.reserved
+        and now >= queue.family.no_reservation_until_us
+        and queue.request.cpu <= UNIT
+        and allows(queue.where, source)
+        and fits(queue.request, reachable(source))
+    ):
+        claim(state, queue.family, [source], now)
+
+
+def is_outranked(state: State, queue: Queue, source: Source) -> bool:
+    """Whether deeper calls, or such of a higher priority, wait for the same source. They may not claim it just now."""
+    return any(
+        rival.may_begin()
+        and rival.precedence()[:2] < queue.precedence()[:2]
+        and allows(rival.where, source)
+        and fits(rival.request, reachable(source))
+        for rival in first_of_families(state)
+    )
+
+
+def first_of_families(state: State) -> Iterator[Queue]:
+    """The first waiting queue of each family."""
+    return (queue for family in state.waiting if (queue := family.first()) is not None)
+
+
+def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) -> None:
+    """Keep these for a claimant."""
+    claimant.reserved.extend(chosen)
+    for source in chosen:
+        source.reserved_for = claimant
+        source.reserved_until_us = now + claimant.patience_us
+        source.begins_in_us = 0
+        state.alarms.set(source, source.reserved_until_us)
+
+
+def end_reservation(state: State, claimant: Claimant) -> None:
+    """What was kept for it is for everybody again."""
+    for source in claimant.reserved:
+        source.reserved_for = None
+        state.freed = True
+    claimant.reserved.clear()
+
+
+def lapse(state: State, claimant: Claimant, now: int) -> None:
+    """A reservation was of no use, or is for another: the next one lasts longer, and comes later."""
+    end_reservation(state, claimant)
+    claimant.no_reservation_until_us = now + claimant.patience_us
+    claimant.patience_us *= 2
+    if isinstance(claimant, Family):
+        state.alarms.set(claimant, claimant.no_reservation_until_us)
+
+
+def look_after_reservation(state: State, source: Source, now: int) -> None:
+    """An alarm of a node or a bundle: end a reservation that has lapsed."""
+    claimant = source.reserved_for
+    if claimant is not None and (now >= source.reserved_until_us or claimant.position() == NOTHING):
+        lapse(state, claimant, now)
+
+
+def look_after_node(state: State, node: Node, now: int) -> None:
+    """An alarm of a node: end a reservation that has lapsed, stop executors that have idled for long."""
+    look_after_reservation(state, node, now)
+    idle = node.all_idle()
+    idle.sort(key=lambda executor: (executor.idle_since_us, executor.id))
+    surplus = len(idle) - max(1, node.total.cpu // UNIT)
+    next_us = node.reserved_until_us if node.reserved_for is not None else 0
+    for executor in idle[: max(0, surplus)]:
+        if now - executor.idle_since_us < IDLE_US_MAX:
+            next_us = executor.idle_since_us + IDLE_US_MAX
+            break
+        stop_idle(state, executor)
+    if next_us:
+        state.alarms.set(node, max(next_us, now + 1))
+
+
+def stop_idle(state: State, executor: Executor) -> None:
+    """End an executor that holds nothing."""
+    executor.rank.node.remove_idle(executor)
+    advance(state.stories, executor, STOP, "it had been idle")
+    state.to_rank(executor.rank.number, StopExecutor(executor.id, force=False))

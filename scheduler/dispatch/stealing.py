@@ -1,0 +1,77 @@
+"""Steals calls that were sent ahead and have not started, for executors that have room."""
+
+from __future__ import annotations
+
+from itertools import islice, takewhile
+
+from mpi_runtime.scheduler.dispatch.queues import mark_dirty, requeue
+from mpi_runtime.scheduler.places.constraints import find_source
+from mpi_runtime.scheduler.protocol.effects import TakeBack
+from mpi_runtime.scheduler.protocol.limits import STEAL_WORTH_US, STUCK_US, VICTIMS_MAX
+from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, TAKE_BACK, advance
+from mpi_runtime.scheduler.records.records import Executor, Queue, Task
+from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.values import endings
+
+
+def rebalance(state: State, queue: Queue, now: int) -> None:
+    """Steal from an executor with enough in hand, since another has room and no call is ready; or set an alarm."""
+    if queue.ready or not queue.loaded:
+        return
+    victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=lambda executor: executor.load_us)
+    if victim.load_us >= STEAL_WORTH_US and not victim.asked_back:
+        ask_back(state, victim, len(victim.in_hand) // 2)
+    state.alarms.set(queue, now + STUCK_US)
+
+
+def look_after_queue(state: State, queue: Queue, now: int) -> None:
+    """Handle the alarm of a queue."""
+    if queue.timed is not None or (queue.ready and not queue.family.reserved):
+        mark_dirty(state, queue)
+    look_for_stuck(state, queue, now)
+
+
+def look_for_stuck(state: State, queue: Queue, now: int) -> None:
+    """Calls may take longer than estimated. If so, and there is room, steal the calls behind."""
+    if (queue.loaded or queue.ready) and find_source(state, queue) is not None:
+        silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
+        for executor in list(silent):
+            if not executor.asked_back and executor.running() is not None:  # else its calls wait for copies
+                executor.stuck = True
+                ask_for_the_rest(state, executor)
+                queue.forget(executor)
+        if queue.ready:
+            mark_dirty(state, queue)
+    if queue.loaded:
+        state.alarms.set(queue, now + STUCK_US)
+
+
+def ask_back(state: State, executor: Executor, count: int) -> None:
+    """Ask for calls that the executor has not started."""
+    if count > 0 and not executor.asked_back:
+        executor.asked_back = True
+        state.to_rank(executor.rank.number, TakeBack(executor.id, count))
+
+
+def ask_for_the_rest(state: State, executor: Executor) -> None:
+    """Ask for all calls behind the running one. Calls that were not sent yet are taken back at once."""
+    staging = [task for task in executor.in_hand.values() if task.state == STAGING]
+    for task in staging:
+        executor.drop(task.id)
+        advance(state.stories, task, TAKE_BACK, "it stood behind another call")
+        task.executor = None
+    if staging and executor.queue is not None and executor.id in executor.queue.loaded:
+        executor.queue.note_load(executor)
+    requeue(state, staging)
+    ask_back(state, executor, len(executor.in_hand) - 1)
+
+
+def give_elsewhere(state: State, tasks: list[Task], cause: str) -> None:
+    """Put stolen calls back at the front of their queues, except cancelled ones."""
+    for task in tasks:
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+        else:
+            advance(state.stories, task, TAKE_BACK, cause)
+        task.executor = None
+    requeue(state, [task for task in tasks if task.state == READY])

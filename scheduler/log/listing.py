@@ -1,0 +1,177 @@
+"""Lists of calls, actors, objects and processes: one dictionary for each.
+
+Each list takes an id and returns that one entry, at the cost of one entry; an empty id returns all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK
+from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.resources import Grant, Request
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import BLOCKED, EXECUTOR_STATE_NAMES, LOST, READY, SENT, STAGING, WAITING
+from mpi_runtime.scheduler.records.records import Executor, Task
+from mpi_runtime.scheduler.records.state import State
+
+K = TypeVar("K")
+T = TypeVar("T")
+KINDS = {TASK: "NORMAL_TASK", ACTOR: "ACTOR_CREATION_TASK", METHOD: "ACTOR_TASK"}
+RUNNING_MAX = 1000
+"""Of how many running calls is said where they run."""
+WAITS = {
+    WAITING: "PENDING_ARGS_AVAIL", READY: "PENDING_NODE_ASSIGNMENT", LOST: "PENDING_NODE_ASSIGNMENT",
+    STAGING: "PENDING_ARGS_FETCH",
+}  # fmt: skip
+"""Ray's words for the states of calls that do not run."""
+LIVES = {
+    lifecycle.CREATING: "PENDING_CREATION", lifecycle.ALIVE: "ALIVE", lifecycle.RESTARTING: "RESTARTING",
+    lifecycle.ENDING: "DEAD", lifecycle.DEAD: "DEAD",
+}  # fmt: skip
+
+
+def chosen(table: Mapping[K, T], key: K | Literal[b""]) -> Iterable[T]:
+    """What a table has under this key, if anything; all of it for an empty one."""
+    if key == b"":
+        return table.values()
+    found = table.get(key)
+    return () if found is None else (found,)
+
+
+def number(id: bytes) -> int | Literal[b""]:
+    """The number for which an id stands: of an executor, or of a node."""
+    return int.from_bytes(id, "big") if id else b""
+
+
+def tasks(state: State, id: bytes) -> list[dict[str, Any]]:
+    """Every call that has not ended, or the one with this id."""
+    live = {found.task.id: found.task for found in chosen(state.objects, id) if found.task is not None}
+    if id:
+        return [_task(live[id])] if id in live else []  # it may be the id of a call's second value
+    return [_task(task) for task in sorted(live.values(), key=lambda task: task.order)]
+
+
+def _task(task: Task) -> dict[str, Any]:
+    spec, executor = task.function.spec, task.executor
+    return {
+        "task_id": task.id.hex(),
+        "name": spec.name,
+        "type": KINDS[spec.kind],
+        "state": _state(task),
+        "attempt_number": task.call.attempt,
+        "actor_id": task.actor.id.hex() if task.actor is not None else None,
+        "node_id": executor.rank.node.id if executor is not None else None,
+        "worker_id": f"{executor.id:032x}" if executor is not None else None,
+        "worker_pid": (executor.pid or None) if executor is not None else None,
+        "required_resources": required(task.function.request),
+    }
+
+
+def _state(task: Task) -> str:
+    if task.state == BLOCKED:
+        return "RUNNING_IN_RAY_GET"
+    if task.state == SENT:
+        executor = task.executor
+        assert executor is not None
+        beside = executor.actor is not None and executor.actor.creation.function.spec.concurrency
+        return "RUNNING" if beside or executor.running() is task else "SUBMITTED_TO_WORKER"
+    if task.function.is_method and task.state == READY:
+        return "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+    return WAITS[task.state]
+
+
+def required(request: Request) -> dict[str, float]:
+    """Amounts by name."""
+    named = {"CPU": request.cpu, "GPU": request.gpu, **dict(request.custom)}
+    needs = {name: units / UNIT for name, units in named.items() if units}
+    bytes_needed = {"memory": request.memory, "gpu_memory": request.gpu_memory}
+    return needs | {name: float(amount) for name, amount in bytes_needed.items() if amount}
+
+
+def _held(grant: Grant) -> dict[str, float]:
+    gpu = sum(units for _, units, _ in grant.gpus)
+    gpu_memory = sum(memory for _, _, memory in grant.gpus)
+    return required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
+
+
+def actors(state: State, id: bytes) -> list[dict[str, Any]]:
+    """Every actor that lives, or of which somebody has a handle; or the one with this id."""
+    return [
+        {
+            "actor_id": actor.id.hex(),
+            "class_name": actor.creation.function.spec.name,
+            "state": LIVES[actor.state],
+            "name": actor.name[1] if actor.name is not None else "",
+            "repr_name": actor.title,
+            "ray_namespace": actor.name[0] if actor.name is not None else "",
+            "node_id": actor.executor.rank.node.id if actor.executor is not None else None,
+            "pid": (actor.executor.pid or None) if actor.executor is not None else None,
+            "num_restarts": actor.restarts,
+            "death_cause": actor.cause or None,
+            "pending_calls": sum(len(queue) for queue in actor.callers.values()),
+        }
+        for actor in chosen(state.actors, id)
+    ]
+
+
+def objects(state: State, id: bytes) -> list[dict[str, Any]]:
+    """Every object of the store, or the one with this id."""
+    return [
+        {
+            "object_id": found.id.hex(),
+            "state": lifecycle.OBJECT_STATE_NAMES[found.state],
+            "object_size": next((place.size for place in found.places()), len(found.data)),
+            "node_ids": [state.nodes[number].id for number in found.copies or ()],
+            "reference_count": found.references,
+        }
+        for found in chosen(state.objects, id)
+        if found.actor is None
+    ]
+
+
+def workers(state: State, id: bytes) -> list[dict[str, Any]]:
+    """Every process that runs user code for the job, besides the driver; or the one with this id, its number."""
+    return [_worker(executor) for executor in chosen(state.executors, number(id))]
+
+
+def _worker(executor: Executor) -> dict[str, Any]:
+    running = executor.running()
+    return {
+        "worker_id": f"{executor.id:032x}",
+        "pid": executor.pid or None,
+        "state": EXECUTOR_STATE_NAMES[executor.state],
+        "rank": executor.rank.number,
+        "node_id": executor.rank.node.id,
+        "actor_id": executor.actor.id.hex() if executor.actor is not None else None,
+        "task_id": running.id.hex() if running is not None else None,
+        "gpu_ids": list(executor.key.gpu_ids),
+        "assigned_resources": _held(executor.grant) if executor.grant is not None else {},
+    }
+
+
+def busy_executors(state: State) -> list[Executor]:
+    """The executors that run a call, or are about to."""
+    return [executor for executor in state.executors.values() if executor.running() is not None]
+
+
+def running(state: State, now: int) -> list[tuple[bytes, str, int]]:
+    """Which calls run where: id, host, and microseconds since the process was last heard of; the newest of them."""
+    found = []
+    for executor in sorted(busy_executors(state), key=lambda one: (-one.progress_us, one.id))[:RUNNING_MAX]:
+        task = executor.running()
+        assert task is not None
+        found.append((task.id, executor.rank.node.hostname, now - executor.progress_us))
+    return found
+
+
+def late(state: State, _: bytes) -> dict[str, Any]:
+    """The tasks that are ready and not started, because the job's time ends before they could: see `deadline.py`.
+
+    `calls`: for each function its name, how many calls, and how long each may take in microseconds. `end_us`: the end
+    of the job's time, in microseconds since 1970; 0: none is known.
+    """
+    held = [(queue.timed, queue.ready) for queue in state.queues.values() if queue.is_late and queue.timed is not None]
+    calls = [(function.spec.name, len(ready), function.may_take_us) for function, ready in held if ready]
+    return {"calls": calls, "end_us": 0 if state.end_us is None else state.end_us + state.wall_us}

@@ -1,0 +1,82 @@
+"""Log lines for the user about a running job, each with its level of `logging`.
+
+A frequent event is logged a few times, and then each time that its count has doubled.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.protocol.effects import UNHANDLED, Note
+from mpi_runtime.scheduler.protocol.limits import TOLD_SINGLY_MAX, UNIT
+from mpi_runtime.scheduler.protocol.resources import amount
+from mpi_runtime.scheduler.records.records import Node, Rank
+from mpi_runtime.scheduler.records.state import Failure, State
+
+WARNING, ERROR = 30, 40
+"""As in `logging`."""
+HOSTS_NAMED_MAX = 4
+
+
+def tell(state: State, level: int, event: str, text: str, rank: Rank | None = None) -> None:
+    """Tell the user something about the whole job, or about this rank."""
+    number, host = (rank.number, rank.node.hostname) if rank is not None else (0, "")
+    state.effects.notes.append(Note(level, event, text, number, host))
+
+
+def tell_often(state: State, level: int, event: str, name: str, text: str, rank: Rank | None) -> None:
+    """Tell the user something that may happen often to functions or classes of this name."""
+    state.times_told[event, name] = times = state.times_told.get((event, name), 0) + 1
+    if times <= TOLD_SINGLY_MAX:
+        tell(state, level, event, text, rank)
+    elif times & (times - 1) == 0:
+        tell(state, level, event, f"{text} So far this has happened {times} times.", rank)
+
+
+def unhandled(state: State, failure: Failure) -> None:
+    """Tell the user of an error that nobody has read."""
+    is_first = not any(event == UNHANDLED for event, _ in state.times_told)
+    hint = " (MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS=1 silences such lines)" if is_first else ""
+    text = f"unhandled error of {failure.name}(), for which nobody has called get(): {failure.text}{hint}."
+    tell_often(state, ERROR, UNHANDLED, failure.name, text, failure.rank)
+
+
+def start(state: State) -> str:
+    """Return the resources of the job in one line."""
+    nodes = list(state.nodes.values())
+    gpus = sum(node.total.inventory is not None and len(node.total.inventory.devices) for node in nodes)
+    gpus = gpus or sum(len(node.total.gpu_units) for node in nodes)
+    memory = sum(node.total.memory for node in nodes)
+    has = [f"{amount(sum(node.total.cpu for node in nodes))} CPUs", f"{gpus} GPUs", f"{gib(memory)} of memory"]
+    return f"{counted(len(state.ranks), 'rank')} on {_hosts(nodes)}: {', '.join(has)}"
+
+
+def totals(state: State, took_us: int) -> str:
+    """Return the totals of the job in one line."""
+    cpu_s = took_us / 1e6 * sum(node.total.cpu for node in state.nodes.values()) / UNIT
+    parts = [
+        f"{counted(state.finished + state.failed, 'call')} ended ({state.failed} failed, {state.retried} run again)",
+        f"{counted(state.totals.actors, 'actor')} created ({state.restarted} restarted)",
+        f"{gib(state.totals.put_bytes)} put",
+        f"calls ran for {state.totals.busy_us / 1e6:.1f} s, of {cpu_s:.1f} s of all CPUs",
+    ]
+    return f"the job took {took_us / 1e6:.1f} s: {', '.join(parts)}"
+
+
+def _hosts(nodes: list[Node]) -> str:
+    names = [node.hostname for node in nodes[:HOSTS_NAMED_MAX]]
+    more = [f"{len(nodes) - HOSTS_NAMED_MAX} more"] if len(nodes) > HOSTS_NAMED_MAX else []
+    return f"{counted(len(nodes), 'host')} ({', '.join(names + more)})"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def gib(size: int) -> str:
+    """Return a number of bytes with a binary unit, as people read it."""
+    value, unit = float(size), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"

@@ -1,0 +1,100 @@
+"""Cancelling: calls that have not started are dropped, running ones are interrupted, and none is retried.
+
+Children of a cancelled call may still be on their way: while its executor holds the call, they are cancelled on
+arrival.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.actors import calls as actor_calls
+from mpi_runtime.scheduler.calls import copies
+from mpi_runtime.scheduler.dispatch.dispatch import settle
+from mpi_runtime.scheduler.dispatch.queues import withdraw
+from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
+from mpi_runtime.scheduler.protocol.effects import Cancel
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, CancelRequested
+from mpi_runtime.scheduler.protocol.ids import prefix_of
+from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US
+from mpi_runtime.scheduler.records.lifecycle import BLOCKED, ENDED, READY, SENT, STAGING
+from mpi_runtime.scheduler.records.records import Executor, Task
+from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.values import endings
+
+
+def cancel(state: State, client: Client, event: CancelRequested, now: int) -> None:
+    """A client wants a call, and those that it has submitted, to end. Actors that it has created live on."""
+    found = state.objects.get(event.id)
+    if found is None or found.task is None or found.task.function.spec.kind == ACTOR:
+        return
+    if event.recursive:
+        cancel_children(state, found.task, event.force, now)
+    if found.task.state not in ENDED:
+        cancel_one(state, found.task, event.force, now)
+
+
+def cancel_children(state: State, task: Task, force: bool, now: int) -> None:
+    """End what a call has submitted and will submit, and what that has; but for actors."""
+    pending = [task]
+    while pending:
+        parent = pending.pop()
+        pending += [child for child in children(parent) if child.function.spec.kind != ACTOR]
+        expect_children(parent, force)
+        if parent is not task and parent.state not in ENDED:
+            cancel_one(state, parent, force, now)
+
+
+def expect_children(task: Task, force: bool) -> None:
+    """What a call submits from now on is cancelled as it comes, if it runs anywhere."""
+    if task.executor is not None and task.state in (SENT, BLOCKED):
+        watch = task.executor.watch(task)
+        watch.ends_children = True
+        watch.by_force = watch.by_force or force
+
+
+def submitted(state: State, executor: Executor, id: bytes, now: int) -> None:
+    """A call has come from an executor that has watched calls in hand: it may have come from one that was cancelled."""
+    for parent, watch in executor.watched.items():
+        if watch.ends_children and id.startswith(prefix_of(parent, executor.in_hand[parent].call.attempt)):
+            task = state.objects[id].task
+            if task is not None and task.function.spec.kind != ACTOR and task.state not in ENDED:
+                cancel_one(state, task, watch.by_force, now)
+            return
+
+
+def children(task: Task) -> list[Task]:
+    """The calls that a running call has submitted and that have not ended: their ids derive from its own."""
+    executor = task.executor
+    if executor is None or not executor.children:
+        return []
+    prefix = prefix_of(task.id, task.call.attempt)
+    return [child for id, child in executor.children.items() if id.startswith(prefix)]
+
+
+def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
+    """End a call now, or have its executor end it."""
+    executor = task.executor
+    if task.state in (SENT, BLOCKED):
+        assert executor is not None
+        task.is_cancelled = True
+        task.retries = 0
+        by_force = force and task.function.spec.kind == TASK  # an actor has other calls to answer
+        state.to_rank(executor.rank.number, Cancel(executor.id, task.id, by_force, task.call.attempt))
+        if not by_force:
+            executor.watch(task).interrupted_us = now
+            state.alarms.set(executor, now + INTERRUPT_GRACE_US)
+        if executor.actor is None and executor.running() is not task:
+            ask_for_the_rest(state, executor)  # it need not wait until the call before it has ended
+        return
+    if task.state == STAGING:
+        assert executor is not None
+        copies.unwanted(state, task, executor)
+        executor.drop(task.id)
+        task.executor = None
+    was_queued = task.state == READY and task.function.spec.kind == TASK
+    endings.cancelled(state, task)
+    if was_queued:
+        withdraw(state, task)
+    if task.function.spec.kind == METHOD and task.actor is not None:
+        actor_calls.go_past(state, task.actor, task)
+    elif executor is not None:
+        settle(state, executor, now)

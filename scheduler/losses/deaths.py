@@ -1,0 +1,198 @@
+"""The death of an executor.
+
+In steps, each closing a race:
+1. Its agent has read everything that it sent before it died, so results that had been sent have been handled.
+2. Calls that it had not started go back to the front of their queues; this is not a retry.
+3. The call that it ran is run again while it has retries left, else it fails with the cause of death. Those that it
+   had run before and not told the results of are run again at no cost, if they may be at all: the death is not theirs,
+   and calls that are queued before one that kills its process would else be lost with it. What kills its process at
+   once again and again waits longer each time (`backoff.py`).
+4. If it was an actor which is not created again, the calls in hand and those pending get the cause. If it is, calls
+   that it had not started and those that have retries left are run again, before those pending.
+5. Arena extents that it was given and that no object lies in are freed, by an effect that names the executor: a `Free`
+   may be on its way, and its agent may have given the memory to somebody else by then.
+6. All references that its process held are released, and calls that wait for it to take what they yield wait no more.
+   What the attempts that died had submitted is cancelled, unless somebody else wants it (`orphans.py`).
+7. Its grant goes back to its node or bundle: only now, since only now its process is known to be gone.
+8. If it had not begun a call, and neither had those before it, the calls fail for which it was forked (`backoff.py`).
+9. If its CUDA context was dead, that is held against its GPUs, or against what it ran.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.calls import refusals, tasks
+from mpi_runtime.scheduler.dispatch import backoff
+from mpi_runtime.scheduler.dispatch.dependencies import not_sent
+from mpi_runtime.scheduler.dispatch.queues import clear, mark_dirty
+from mpi_runtime.scheduler.dispatch.stealing import give_elsewhere
+from mpi_runtime.scheduler.log import history, notes
+from mpi_runtime.scheduler.losses import orphans
+from mpi_runtime.scheduler.nodes import groups, health
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.protocol.effects import CRASH, Free
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
+from mpi_runtime.scheduler.protocol.resources import give_back
+from mpi_runtime.scheduler.records.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, first_line, so_far
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Queue, Task
+from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.values import endings, items, objects
+
+
+def executor_died(state: State, event: ExecutorDied, now: int) -> None:
+    """Handle the death of an executor. The steps are at the head of this file."""
+    executor = state.executors.pop(event.executor, None)
+    if executor is None:
+        return
+    if executor.refusal:
+        refusals.as_after_a_crash(executor, event)
+    running = executor.in_hand.get(event.running)
+    is_stillborn = bool(executor.in_hand) and not event.running and executor.state != STOPPING
+    is_stillborn = is_stillborn and not event.with_forkserver
+    queue = executor.forked_for if is_stillborn else None
+    advance(state.stories, executor, LEAVE, event.cause)
+    fault = executor.fault
+    if fault is not None:
+        event.cause = health.cause(executor, fault)
+    elif executor.killed_for:
+        event.cause = executor.killed_for
+        event.out_of_memory = event.out_of_memory or executor.is_out_of_memory
+    if running is not None:
+        history.record_death(state, executor, running, now)
+    watch = executor.watched.get(event.running)
+    spares_retry = watch is not None and watch.spares_retry
+    if watch is not None and watch.killed_for:
+        event.cause, event.out_of_memory = watch.killed_for, True
+    in_hand = executor.drop_all()
+    orphaned = orphans.submitted_by(executor, in_hand, event.running)
+    if executor.actor is not None:
+        actor_lives.executor_died(state, executor.actor, executor, in_hand, event, now)
+    else:
+        redo(state, executor, in_hand, event, now, spares_retry)
+    if event.extents:
+        rank = executor.rank.number
+        free = [offset for offset in event.extents if (rank, offset) not in state.extents]
+        state.send_frees(rank)  # strictly before
+        state.to_rank(rank, Free(free, executor.id))
+    items.client_died(state, executor)
+    client = state.clients.pop(executor.id)
+    state.effects.clients.pop(executor.id, None)
+    for id in executor.kept:
+        objects.release(state, id)
+    for id in client.held:
+        objects.let_go(state, client, id)
+        actor_lives.orphaned(state, id)
+    orphans.abandon(state, orphaned, now)
+    forget(state, executor)
+    if queue is not None:
+        stillborn(state, queue, executor, event, now)
+    if fault is not None:
+        health.blame(state, executor, fault)
+
+
+def redo(
+    state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool = False
+) -> None:
+    """Steps 2 and 3. `spares_retry`: the call that it ran is not to blame."""
+    unsent = not_sent(state, executor, in_hand)
+    sent = [task for task in in_hand if task.id not in unsent]
+    has_run = [index for index, task in enumerate(sent) if task.id == event.running or task.state == BLOCKED]
+    started = len(sent) if event.is_unwatched else 1 + max(has_run, default=-1)
+    unstarted = sent[started:] + [task for task in in_hand if task.id in unsent]
+    cause = f"{executor} {event.cause}"
+    give_elsewhere(state, unstarted, cause)
+    for task in sent[:started]:
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+            continue
+        if task.overdue:
+            tasks.end_overdue(state, task)
+            continue
+        advance(state.stories, task, LOSE, cause)
+        may_again = task.function.spec.max_retries != 0
+        had_ended = endings.had_ended(task, event.running) and not executor.refusal
+        had_ended = had_ended or (may_again and (endings.is_of_node(executor.fault) or spares_retry))
+        if task.retries or had_ended:
+            if not had_ended:
+                backoff.note_crash(task, executor, now)
+            if task.id == event.running:
+                tell_crash(state, task, executor, event)
+            tasks.retry(state, task, now, had_ended)
+        else:
+            code = "OutOfMemoryError" if event.out_of_memory else "WorkerCrashedError"
+            code = "GpuExecutorDiedError" if executor.fault is not None else code
+            before = so_far(state.stories.of(task.id, "call", besides=cause))
+            endings.fail(state, task, code, crash_message(task, executor, event, before))
+
+
+def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDied, now: int) -> None:
+    """Step 8: its calls are back in their queue, from which all go when executors for it die time after time."""
+    if not backoff.note_stillborn(state, queue, executor, now):
+        return
+    name = queue.ready[0].function.spec.name if queue.ready else "calls that were cancelled"
+    text = f"before it began a call of {name}, {executor} {first_line(event.cause)}"
+    notes.tell_often(state, notes.WARNING, CRASH, name, text, executor.rank)
+    if not backoff.is_hopeless(queue):
+        return
+    cause, line, said = event.cause.partition("\n")
+    for task in clear(queue):
+        tasks.fail(
+            state, task, "WorkerCrashedError",
+            f"{task.function.spec.name} was not started: {queue.stillborn} executors were forked for it one after "
+            f"another, and died before they began a call. The last, {executor}, {cause}{line}{said}",
+        )  # fmt: skip
+    queue.stillborn = queue.forks_from_us = 0
+    mark_dirty(state, queue)
+
+
+def tell_crash(state: State, task: Task, executor: Executor, event: ExecutorDied) -> None:
+    """Tell the user that a call is run again, because its executor has died."""
+    spec, rank = task.function.spec, executor.rank
+    left = "as often as need be" if task.retries < 0 else f"{task.retries} of {spec.max_retries} retries left"
+    text = (
+        f"{spec.name} is run again ({left}): its executor (pid {executor.pid}, rank {rank.number}, "
+        f"{rank.node.hostname}) {first_line(event.cause)}."
+    )
+    notes.tell_often(state, notes.WARNING, CRASH, spec.name, text, rank)
+
+
+def crash_message(task: Task, executor: Executor, event: ExecutorDied, before: str) -> str:
+    """Return the error for the caller of a call during which its executor died."""
+    spec = task.function.spec
+    cause, line, traceback = event.cause.partition("\n")
+    return (
+        f"{spec.name} did not end: its executor (pid {executor.pid}, rank {executor.rank.number}, "
+        f"{executor.rank.node.hostname}) {cause}. It was run {task.call.attempt + 1} time(s); "
+        f"max_retries is {spec.max_retries}.{before}{line}{traceback}"
+    )
+
+
+def forget(state: State, executor: Executor) -> None:
+    """Step 7: remove the executor from everything and return its grant."""
+    rank = executor.rank
+    node = rank.node
+    del rank.executors[executor.id]
+    queue = executor.queue
+    if queue is not None:
+        queue.forget(executor)
+        if queue.ready:
+            mark_dirty(state, queue)
+        executor.queue = None
+    node.remove_idle(executor)
+    grant = executor.grant
+    if grant is None:
+        return
+    source = executor.source
+    if executor.blocked:
+        executor.reclaim_cpu()
+    if executor.is_reduced:
+        source.actor_cpu -= grant.cpu
+        if executor.fault is None:
+            gpu_pool.clear(node, executor.key.gpu_ids)
+    give_back(grant, source.free)
+    executor.grant = None
+    executor.discharge()
+    state.index.update(node)
+    state.freed = True
+    if isinstance(source, Bundle):
+        groups.drained(state, source)

@@ -1,0 +1,124 @@
+"""Calls that ignore a cancel, and calls that run longer than their time limit.
+
+A time limit that is enforced counts from when the executor says that user code began (`Began`), and is kept here, by an
+alarm of the executor:
+
+1. When it is over the call is interrupted as by `cancel()`, with what it has submitted. A value that it returns all the
+   same is its value; whatever it raises becomes `TaskTimeoutError`.
+2. If it has not ended INTERRUPT_GRACE_US later its process is killed: of a task if that runs it still, as with
+   `cancel(force=True)`, of an actor by the rules of its restarts. A method that is no coroutine cannot be interrupted:
+   its actor's process is killed at once.
+3. It is not run again, unless `retry_exceptions` names such errors and it has retries left.
+
+A call that somebody has cancelled, and that goes on for as long, is left alone while it has time. The user is told.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.losses import cancel
+from mpi_runtime.scheduler.protocol.effects import IGNORED, Cancel, StopExecutor
+from mpi_runtime.scheduler.protocol.events import METHOD, Began
+from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US
+from mpi_runtime.scheduler.records.lifecycle import STAGING
+from mpi_runtime.scheduler.records.records import Executor, Task, Watch
+from mpi_runtime.scheduler.records.state import Client, State
+
+GRACE = f"{INTERRUPT_GRACE_US / 1e6:g} s"
+
+
+def began(state: State, client: Client, event: Began, now: int) -> None:
+    """Note that user code of a call with a time limit has begun."""
+    executor = client.as_executor()
+    task = executor.in_hand.get(event.id)
+    if task is not None and task.state != STAGING and task.function.spec.enforces_limit:
+        executor.watch(task).began_us = now
+        state.alarms.set(executor, now + task.function.spec.time_limit_us)
+
+
+def look(state: State, executor: Executor, now: int) -> None:
+    """Handle the alarm of an executor: treat each call whose time is over, and set the next alarm."""
+    if executor.id not in state.executors or executor.refusal:
+        return
+    for id, watch in list(executor.watched.items()):
+        task = executor.in_hand[id]
+        at_us = due_us(task, watch)
+        if at_us is not None and at_us <= now:
+            over_us = limit_us(task, watch)
+            if watch.interrupted_us < 0:
+                interrupt(state, executor, task, watch, now)
+            elif over_us is not None and over_us <= now:
+                kill(state, executor, task, watch)
+            else:
+                tell_ignored(state, executor, task, watch, now)
+            at_us = due_us(task, watch)
+        if at_us is not None:
+            state.alarms.set(executor, max(at_us, now + 1))
+
+
+def due_us(task: Task, watch: Watch) -> int | None:
+    """Return when to look at a call again; None: never."""
+    over_us = limit_us(task, watch)
+    if watch.interrupted_us < 0:
+        return over_us
+    patient_us = watch.interrupted_us + INTERRUPT_GRACE_US
+    if task.is_cancelled and not watch.is_told:
+        return patient_us
+    return None if over_us is None else max(over_us, patient_us)
+
+
+def limit_us(task: Task, watch: Watch) -> int | None:
+    """Return when the time limit of a call is over; None: it has none, or the call has not begun."""
+    return watch.began_us + task.function.spec.time_limit_us if watch.began_us >= 0 else None
+
+
+def interrupt(state: State, executor: Executor, task: Task, watch: Watch, now: int) -> None:
+    """Step 1."""
+    spec = task.function.spec
+    task.overdue = (
+        f"{spec.name} had run for {(now - watch.began_us) / 1e6:.3g} s in {executor} when it was ended: its time_limit "
+        f"is {spec.time_limit_us / 1e6:g} s, and enforce_time_limit=True."
+    )
+    watch.interrupted_us = now
+    cancel.cancel_children(state, task, False, now)
+    if spec.kind == METHOD and executor.actor is not None and not executor.actor.creation.function.spec.is_async:
+        kill(state, executor, task, watch)
+    else:
+        state.to_rank(executor.rank.number, Cancel(executor.id, task.id, False, task.call.attempt))
+
+
+def kill(state: State, executor: Executor, task: Task, watch: Watch) -> None:
+    """Step 2."""
+    watch.began_us, watch.is_told = -1, True
+    name = task.function.spec.name
+    if executor.actor is None:
+        task.overdue = (
+            task.overdue and task.overdue + f" It had not heeded the interrupt for {GRACE}, so its process was killed."
+        )
+        state.to_rank(executor.rank.number, Cancel(executor.id, task.id, True, task.call.attempt))
+        return
+    if not executor.killed_for:
+        executor.killed_for = f"was killed because {name} ran longer than its time_limit"
+        state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+    task.overdue = (
+        task.overdue and task.overdue + " It could not be interrupted, so the process of its actor was killed."
+    )
+
+
+def tell_ignored(state: State, executor: Executor, task: Task, watch: Watch, now: int) -> None:
+    """Tell the user that a call still runs some time after it was cancelled."""
+    actor = executor.actor
+    if actor is not None and not actor.creation.function.spec.concurrency and executor.running() is not task:
+        watch.interrupted_us = now  # it will not run when its turn comes
+        return
+    watch.is_told = True
+    name = task.function.spec.name
+    if actor is None:
+        why = "it catches KeyboardInterrupt, or is in code that does not return to Python"
+        how = "cancel(ref, force=True) ends its process"
+    elif actor.creation.function.spec.is_async:
+        why, how = "its coroutine catches CancelledError, or holds up the loop", "kill(actor) ends the actor"
+    else:
+        why, how = "only methods that are coroutines are interrupted", "kill(actor) ends the actor"
+    text = f"{name} was cancelled {GRACE} ago and has not ended in {executor}: {why}. {how}."
+    notes.tell_often(state, notes.WARNING, IGNORED, name, text, executor.rank)

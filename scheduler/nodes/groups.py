@@ -1,0 +1,243 @@
+"""Placement groups: bundles of resources that are reserved on nodes all at once or not at all.
+
+A group waits until there is room for all its bundles. Waiting groups are tried in order of creation whenever something
+comes free. The nodes that a group needs are reserved for it for a time, as for a large request. A placed bundle is a
+source of grants like a node. The id of a group is the id of an object, which gets its value when the group is placed.
+So calls and clients wait for a group as for any object.
+
+The steps of removing a group:
+1. The group is unknown from now on: its name is free, and those who wait for it are told.
+2. Calls that wait for the group, for arguments or in queues fail. Its queues are removed.
+3. Executors that work in it are killed. The calls that they had in hand fail and are not run again.
+4. The resources of a bundle return to its node when its last executor is known to be gone.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.calls import tasks
+from mpi_runtime.scheduler.dispatch.queues import clear, stop_waiting
+from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.places import packing
+from mpi_runtime.scheduler.places.constraints import able, reachable, why_removed
+from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer, StopExecutor
+from mpi_runtime.scheduler.protocol.events import STRICT_SPREAD, GroupRemovalRequested, GroupRequested, Value
+from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, request_of, take
+from mpi_runtime.scheduler.records.lifecycle import ENDED, STOP, UNSEALED, advance
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Node
+from mpi_runtime.scheduler.records.sources import Contender
+from mpi_runtime.scheduler.records.state import Client, Group, Object, State
+from mpi_runtime.scheduler.values import endings, objects
+
+REMOVED = "PlacementGroupRemovedError"
+CAUSE = "ended because its placement group was removed"
+
+
+def create(state: State, client: Client, event: GroupRequested, now: int) -> None:
+    """A client asks for a group. Both the client and the group hold the object."""
+    name = (event.namespace, event.name) if event.name else None
+    if name is not None:
+        taken = name in state.group_names
+        state.to_client(client.id, Answer(event.request, msgspec.msgpack.encode(not taken)))
+        if taken:
+            return
+        state.group_names[name] = event.id
+    requests = [request_of(bundle) for bundle in event.bundles]
+    group = Group(
+        id=event.id,
+        requests=requests,
+        strategy=event.strategy,
+        data=event.data,
+        order=state.submitted,
+        name=name,
+        specs=event.bundles,
+    )
+    look_at_nodes(state, group)
+    state.groups[event.id] = state.waiting_groups[event.id] = group
+    state.objects[event.id] = Object(event.id, client.id, 2)
+    client.held[event.id] = None
+    state.freed = True  # it is tried with the next decision
+
+
+# Placing
+
+
+def place_waiting(state: State, now: int) -> None:
+    """Place the groups for which there is room now, and reserve nodes for the others."""
+    for group in list(state.waiting_groups.values()):
+        spots = find_spots(state, group)
+        if spots is not None:
+            place(state, group, spots)
+        elif group.is_feasible:
+            reserve(state, group, now)
+
+
+def find_spots(state: State, group: Group) -> packing.Spots | None:
+    """Where the bundles of a group can be placed now; None: not yet."""
+    missing = [group.requests[index] for index in group.missing()]
+    asks = Contender(group)
+    if not group.is_feasible or any(state.index.find(request, asks) is None for request in missing):
+        return None  # most often so, and cheap to see
+    return arrange(group, {node.number: node.free for node in able(state) if node.reserved_for in (None, group)})
+
+
+def arrange(group: Group, pools: dict[int, Pool]) -> packing.Spots | None:
+    """Where the missing bundles of a group would fit in these pools. After the loss of a node only some are missing."""
+    missing = group.missing()
+    if group.strategy == STRICT_SPREAD:
+        taken = {bundle.node.number for bundle in group.bundles.values()}
+        pools = {number: pool for number, pool in pools.items() if number not in taken}
+    spots = packing.arrange([group.requests[index] for index in missing], group.strategy, pools)
+    return None if spots is None else [(missing[position], number) for position, number in spots]
+
+
+def look_at_nodes(state: State, group: Group) -> None:
+    """Find out whether the present nodes could ever hold the group."""
+    group.is_feasible = arrange(group, {node.number: node.total for node in able(state)}) is not None
+
+
+def reserve(state: State, group: Group, now: int) -> None:
+    """Reserve all nodes that the group needs for a time. Else small calls could take for ever what comes free."""
+    if group.reserved or now < group.no_reservation_until_us:
+        return
+    pools = {node.number: reachable(node) for node in able(state) if node.reserved_for is None}
+    spots = arrange(group, pools)
+    if spots is not None:
+        claim(state, group, [state.nodes[number] for number in dict.fromkeys(number for _, number in spots)], now)
+
+
+def place(state: State, group: Group, spots: packing.Spots) -> None:
+    """Take the resources of all bundles, and tell those who wait."""
+    del state.waiting_groups[group.id]
+    end_reservation(state, group)
+    for index, number in spots:
+        node = state.nodes[number]
+        grant = take(group.requests[index], node.free)
+        total = pool_of(grant, node.total)
+        bundle = Bundle(total=total, free=copy_of(total), group=group.id, index=index, node=node, grant=grant)
+        group.bundles[index] = bundle
+        node.bundles.append(bundle)
+        state.index.update(node)
+    found = state.objects[group.id]
+    if found.state in UNSEALED:
+        objects.set_value(state, found, Value(group.data))
+
+
+def lose_node(state: State, node: Node) -> None:
+    """A node runs nothing any more, and no process uses it: its bundles must move. Bundles of other nodes stay."""
+    for bundle in node.bundles:
+        give_back(bundle.grant, node.free)
+        group = state.groups[bundle.group]
+        del group.bundles[bundle.index]
+        state.waiting_groups[group.id] = group
+    node.bundles.clear()
+
+
+def look_again(state: State, cause: str) -> None:
+    """Nodes are lost. Groups that can never be placed again are removed: their calls would wait for ever."""
+    for group in list(state.waiting_groups.values()):
+        was_feasible = group.is_feasible or bool(group.bundles)
+        look_at_nodes(state, group)
+        if was_feasible and not group.is_feasible:
+            why = f"{cause}, and what remains has no room for it"
+            notes.tell(state, notes.WARNING, RANK_LOST, f"placement group {group.id.hex()} is removed: {why}.")
+            remove(state, group.id, why)
+
+
+# Removing
+
+
+def removal_requested(state: State, client: Client, event: GroupRemovalRequested, now: int) -> None:
+    """A client wants a group to end."""
+    remove(state, event.id)
+
+
+def remove(state: State, id: bytes, cause: str = "") -> None:
+    """Remove a group and all that runs in it. The steps are listed at the head of this file."""
+    group = state.groups.pop(id, None)
+    if group is None:
+        return
+    state.waiting_groups.pop(id, None)
+    end_reservation(state, group)
+    if group.name is not None:
+        del state.group_names[group.name]
+    found = state.objects[id]
+    if found.state in UNSEALED:
+        why = f": {cause}" if cause else ""
+        why = f"Placement group {id.hex()} was removed before it was placed{why}."
+        objects.fail(state, found, REMOVED, why.encode())
+    objects.release(state, id)
+    fail_all(state, id)
+    end_actors(state, id)
+    for bundle in group.bundles.values():
+        bundle.removed = True
+        if bundle.reserved_for is not None:
+            end_reservation(state, bundle.reserved_for)
+        for executor in executors_in(bundle):
+            if executor.actor is None:
+                stop(state, bundle, executor)
+        drained(state, bundle)
+
+
+def fail_all(state: State, id: bytes) -> None:
+    """Do step 2."""
+    for key, queue in list(state.queues.items()):
+        if queue.group == id:
+            clear(queue)
+            stop_waiting(state, queue)
+            del state.queues[key]
+    for key in [key for key, family in state.families.items() if family.group == id]:
+        del state.families[key]
+    for function in state.functions.values():
+        if function.where is not None and function.where.group == id:
+            function.queues.clear()
+    here = [
+        found.task
+        for found in state.objects.values()
+        if found.task is not None and (where := found.task.function.where) is not None and where.group == id
+    ]
+    for task in here:
+        if task.state not in ENDED and task.executor is None:
+            tasks.fail(state, task, REMOVED, why_removed(state, task.function))
+
+
+def end_actors(state: State, id: bytes) -> None:
+    """Do step 3 for actors, also for those that have no process at the moment."""
+    for actor in list(state.actors.values()):
+        where = actor.creation.function.where
+        if where is not None and where.group == id:
+            actor_lives.end(state, actor, CAUSE, force=True)
+
+
+def stop(state: State, bundle: Bundle, executor: Executor) -> None:
+    """Do step 3 for an executor of tasks."""
+    tasks = executor.drop_all()
+    if executor.queue is not None:
+        executor.queue.forget(executor)
+        executor.queue = None
+    advance(state.stories, executor, STOP, CAUSE)
+    state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+    for task in tasks:
+        executor.kept += [id for id in (*task.call.arguments, *task.call.holds) if objects.hold(state, id)]
+        name, id = task.function.spec.name, bundle.group.hex()
+        why = f"{name} was stopped: placement group {id}, in which it ran or was about to, has been removed."
+        endings.fail(state, task, REMOVED, why)
+
+
+def executors_in(bundle: Bundle) -> list[Executor]:
+    """The executors that have a grant from the bundle."""
+    return [one for rank in bundle.node.ranks for one in rank.executors.values() if one.source is bundle]
+
+
+def drained(state: State, bundle: Bundle) -> None:
+    """Do step 4, if no executor is left in a bundle that was removed."""
+    if not bundle.removed or executors_in(bundle):
+        return
+    node = bundle.node
+    node.bundles.remove(bundle)
+    give_back(bundle.grant, node.free)
+    state.index.update(node)
+    state.freed = True

@@ -1,0 +1,64 @@
+"""Ranks that join add their resources to the pool of their node. With the last, the job begins."""
+
+from __future__ import annotations
+
+from mpi_runtime.gpu.ledger import Inventory
+from mpi_runtime.scheduler.dispatch import accounts
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.nodes import groups
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.places.constraints import HOSTNAME, NODE_ID
+from mpi_runtime.scheduler.protocol.effects import GPU
+from mpi_runtime.scheduler.protocol.events import DRIVER
+from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.rank_events import JobBegan, RankJoined
+from mpi_runtime.scheduler.protocol.resources import Pool
+from mpi_runtime.scheduler.records.records import Node, Rank
+from mpi_runtime.scheduler.records.state import State
+
+
+def join(state: State, event: RankJoined, now: int) -> None:
+    """A rank is ready: its resources go into the pool of its node. The driver belongs to the node of rank 0."""
+    node = state.hosts.get(event.host)
+    if node is None:
+        gpus = Inventory()
+        total, free = Pool(0, 0, {}, [], [], gpus), Pool(0, 0, {}, [], [], gpus)
+        node = Node(number=len(state.hosts), hostname=event.hostname, total=total, free=free)
+        node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
+        state.hosts[event.host] = state.nodes[node.number] = node
+    node.labels.update(event.labels)
+    rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0), cpus=event.cpus)
+    state.ranks[event.rank] = rank
+    node.ranks.append(rank)
+    node.arena = max(node.arena, event.arena)
+    before = node.total.cpu
+    node.cpus = sorted({*node.cpus, *event.cpus})
+    if event.cpu >= 0:
+        node.explicit_cpu = max(node.explicit_cpu, 0) + event.cpu
+    node.total.cpu = node.explicit_cpu if node.explicit_cpu >= 0 else len(node.cpus) * UNIT
+    node.free.cpu += node.total.cpu - before
+    for pool in (node.total, node.free):
+        pool.memory += event.memory
+        for name, units in event.custom.items():
+            pool.custom[name] = pool.custom.get(name, 0) + units
+    gpu_pool.join(state, node, rank, event)
+    if node.hosts_executors:
+        state.index.update(node)
+    if event.rank == 0:
+        state.wall_us = event.wall_us
+        state.end_us = event.end_us or None
+        state.add_client(DRIVER, node, None)
+    accounts.measure(state)
+    for group in state.waiting_groups.values():
+        groups.look_at_nodes(state, group)
+    state.freed = True
+
+
+def begin(state: State, event: JobBegan, now: int) -> None:
+    """All ranks have joined: the job is refused if a node lacks what was stated, else its GPUs' troubles are told."""
+    state.has_journal, state.recalls = event.has_journal, event.recalls
+    state.effects.refusal = gpu_pool.limit(state, event.num_gpus)
+    if not state.effects.refusal:
+        for node in state.nodes.values():
+            for trouble in node.gpu_problems:
+                notes.tell(state, notes.WARNING, GPU, f"host {node.hostname}: {trouble}.", node.ranks[0])

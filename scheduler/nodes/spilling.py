@@ -1,0 +1,265 @@
+"""Spilling: which values leave a full arena, in which order, and the answers to waiting clients.
+
+1. An agent whose clients wait for room sends `RoomWanted`, and repeats it while they wait. From the first one on,
+   clients of that node are told that a value exists, but its place only when they ask. A value whose place nobody knows
+   can leave.
+2. A copy is dropped if there is another one, in another arena or on disk. If there is none, the value is first written
+   to the scratch file of its rank, the oldest value first. No client has to agree: objects do not change.
+3. A copy is dropped only if nobody can read it. It is not an argument of a call that an executor of the node has in
+   hand. It is not being copied. Every client that was told its place has promised not to use it (`Forget`,
+   `Forgotten`). A client with a view keeps the copy. A client that runs user code answers later.
+4. Of the calls that wait for arguments to arrive, the oldest keeps those that have arrived. So one call always gets all
+   its arguments, however many wait. Calls that were sent ahead are taken back, and none is sent ahead meanwhile.
+5. If nothing can leave, because of views or because the disk is full too, the waiting clients get an error that says
+   why. While calls run that may release memory, they wait first, up to ROOM_PATIENCE_US.
+
+6. Where memory and disk are both full, a value on disk can come back only if another one leaves memory. So a part of
+   the disk is kept for that: new values may not use it, and it is used only while no client waits (`for_copies`).
+
+A value that is only on disk is read back by the rank that wrote it (`spreading.read`). The file keeps the value, so
+that its copy can be dropped again without writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.protocol.effects import Forget, RoomAnswer, Spill
+from mpi_runtime.scheduler.protocol.events import Forgotten, OnDisk, Stored
+from mpi_runtime.scheduler.protocol.limits import HOLDERS_NAMED, LARGEST_OBJECTS, ROOM_PATIENCE_US, ROOM_SHARE
+from mpi_runtime.scheduler.protocol.rank_events import RoomWanted, Spilled
+from mpi_runtime.scheduler.records.lifecycle import STAGING, STORED
+from mpi_runtime.scheduler.records.records import Node, Task
+from mpi_runtime.scheduler.records.state import Client, Object, Room, State
+from mpi_runtime.scheduler.values import objects, spreading
+
+
+def wanted(state: State, event: RoomWanted, now: int) -> None:
+    """An agent has reported how many bytes its clients wait for; 0: none wait any more."""
+    node = state.ranks[event.rank].node
+    room = state.spilling.rooms.setdefault(node.number, Room())
+    if not event.size:
+        room.wanted.pop(event.rank, None)
+        room.waiting.pop(event.rank, None)
+        if not room.wanted:
+            node.is_full, room.problem, room.last_problem, room.stuck_us = False, "", "", -1
+        return
+    if not node.is_full:
+        node.is_full = True
+        for id in [id for id, fetches in state.fetching.items() if node.number in fetches]:
+            spreading.serve(state, state.objects[id])  # a receiver that waits for room uses up no source
+    room.wanted[event.rank] = event.size
+    room.waiting[event.rank] = event.clients
+    is_coming = make_room(state, node, room)
+    if is_coming:
+        room.stuck_us = -1
+    elif room.stuck_us < 0:
+        room.stuck_us = now
+    if not is_coming and now < room.stuck_us + ROOM_PATIENCE_US:
+        is_coming = may_end(state)
+    state.to_rank(event.rank, RoomAnswer(is_coming, "" if is_coming else why_not(state, node, room)))
+
+
+def may_end(state: State) -> bool:
+    """Whether a call runs that waits neither for values nor for room: it may release memory."""
+    waiting = {
+        client for room in state.spilling.rooms.values() for clients in room.waiting.values() for client in clients
+    }
+    return any(
+        executor.in_hand and not executor.blocked and executor.running() is not None and executor.id not in waiting
+        for executor in state.executors.values()
+    )
+
+
+def make_room(state: State, node: Node, room: Room) -> bool:
+    """Do steps 2 to 4. Returns whether something will leave the arena."""
+    missing = sum(room.wanted.values()) + node.arena // ROOM_SHARE
+    late, room.asked = room.asked, state.spilling.forgets
+    pins = pinned(state, node)
+    for_copies = not any(room.waiting.get(rank) for rank in room.wanted)
+    problem = room.last_problem if for_copies else room.problem
+    asked: dict[int, list[bytes]] = {}
+    is_coming = False
+    for found in candidates(state, node):
+        if missing <= 0:
+            break
+        if found.id in room.writing:
+            missing -= found.places()[0].size
+            is_coming = True
+        if found.id in pins:
+            continue
+        assert found.copies is not None
+        place = found.copies[node.number]
+        if len(found.places()) == 1:
+            if problem:
+                continue
+            write(state, room, found, place, for_copies)
+            is_coming = True
+        knowing = who_knows(state, found, node)
+        if not knowing:
+            if len(found.places()) > 1:
+                drop(state, found, node)
+                is_coming = True
+        else:
+            unasked = [client for client in knowing if not (found.told or {})[client]]
+            for client in unasked:
+                asked.setdefault(client, []).append(found.id)
+            if not unasked and min((found.told or {})[client] for client in knowing) <= late:
+                continue  # a client does not answer: try other values
+        missing -= place.size
+    for client, ids in asked.items():
+        ask(state, client, ids)
+    if missing > 0:
+        for rank in node.ranks:
+            for executor in rank.executors.values():
+                if executor.actor is None and len(executor.in_hand) > 1 and executor.running() is not None:
+                    ask_for_the_rest(state, executor)
+    return is_coming
+
+
+def candidates(state: State, node: Node) -> list[Object]:
+    """The values in a node's arena: first those with other copies, then the rest, each part from the oldest on."""
+    ranks = {rank.number for rank in node.ranks}
+    ids = dict.fromkeys(id for (rank, _), id in state.extents.items() if rank in ranks)
+    found = [one for id in ids if (one := state.objects[id]).state == STORED and not one.is_error]
+    return sorted(found, key=lambda one: len(one.places()) == 1)
+
+
+def pinned(state: State, node: Node) -> set[bytes]:
+    """Objects whose copy on the node is in use, or will be, as far as the scheduler knows. Only for membership."""
+    executors = [executor for rank in node.ranks for executor in rank.executors.values()]
+    tasks = [task for executor in executors for task in executor.in_hand.values()]
+    staging = [task for task in tasks if task.state == STAGING]
+    oldest = min(staging, key=_order, default=None)
+    pins = {id for task in tasks if task.state != STAGING or task is oldest for id in task.call.arguments}
+    pins.update(id for executor in executors for id in executor.kept)
+    if node.number in state.spilling.rooms:
+        pins.update(state.spilling.rooms[node.number].writing)
+    pins.update(
+        id
+        for id, fetches in state.fetching.items()
+        if any(one.source_node == node.number or one.source is None for one in fetches.values())
+    )
+    return pins
+
+
+def _order(task: Task) -> int:
+    return task.order
+
+
+def who_knows(state: State, found: Object, node: Node) -> list[int]:
+    """The clients of a node that know the place of an object in its arena."""
+    clients = ((number, state.clients.get(number)) for number in found.told or ())
+    return [number for number, client in clients if client is not None and client.node is node]
+
+
+def ask(state: State, client: int, ids: list[bytes]) -> None:
+    """Ask a client to stop using the places of these objects."""
+    state.spilling.forgets += 1
+    for id in ids:
+        told = state.objects[id].told
+        assert told is not None
+        told[client] = state.spilling.forgets
+    state.to_client(client, Forget(state.spilling.forgets, ids))
+
+
+def forgotten(state: State, client: Client, event: Forgotten, now: int) -> None:
+    """A client has answered a `Forget`: it stops using the places of `ids`, and keeps using the rest of `asked`."""
+    forgets = set(event.ids)
+    freed = []
+    for found in [state.objects[id] for id in event.asked if id in state.objects]:
+        if found.told is None or found.told.get(client.id) != event.request:
+            continue  # it has been told again since
+        if found.id in forgets:
+            del found.told[client.id]
+            freed.append(found)
+        else:
+            found.told[client.id] = 0
+    drop_if_full(state, client.node, freed)
+
+
+def write(state: State, room: Room, found: Object, place: Stored, for_copies: bool) -> None:
+    """Order an object to be written to disk. The object is held until the answer."""
+    found.references += 1
+    room.writing[found.id] = place
+    if for_copies:
+        room.for_copies[found.id] = None
+    state.to_rank(place.rank, Spill(found.id, place.offset, place.size, for_copies))
+
+
+def spilled(state: State, event: Spilled, now: int) -> None:
+    """An object was written to disk, or could not be written."""
+    node = state.ranks[event.rank].node
+    room = state.spilling.rooms[node.number]
+    place = room.writing.pop(event.id)
+    was_for_copies = event.id in room.for_copies
+    room.for_copies.pop(event.id, None)
+    found = state.objects[event.id]
+    if event.offset < 0:
+        room.problem = event.reason
+        if was_for_copies:
+            room.last_problem = event.reason
+    else:
+        found.disk = OnDisk(event.rank, event.offset, place.size)
+        state.spilling.on_disk[event.rank, event.offset] = found.id
+        drop_if_full(state, node, [found])
+    objects.release(state, event.id)
+
+
+def drop_if_full(state: State, node: Node, objects: Iterable[Object]) -> None:
+    """Drop the copies on a node that are no longer used, if its arena is still full."""
+    if not node.is_full:
+        return
+    pins = pinned(state, node)
+    for found in objects:
+        is_there = found.copies is not None and node.number in found.copies
+        if is_there and found.id not in pins and len(found.places()) > 1 and not who_knows(state, found, node):
+            drop(state, found, node)
+
+
+def drop(state: State, found: Object, node: Node) -> None:
+    """Free the copy in a node's arena. There is another one."""
+    assert found.copies is not None
+    objects.free_extent(state, found.copies.pop(node.number))
+
+
+def why_not(state: State, node: Node, room: Room) -> str:
+    """Why nothing can leave the arena of a node, for an error."""
+    pins = pinned(state, node)
+    here = candidates(state, node)
+    sizes = {found.id: (found.copies or {})[node.number].size for found in here}
+    used = sum(size for id, size in sizes.items() if id in pins)
+    known = sum(sizes[found.id] for found in here if found.id not in pins and who_knows(state, found, node))
+    largest = sorted(here, key=lambda found: (-sizes[found.id], found.id))[:LARGEST_OBJECTS]
+    values = ", ".join(f"{notes.gib(sizes[found.id])} {found}{_kept_by(state, found)}" for found in largest)
+    return (
+        f"Of {len(here)} values {notes.gib(used)} are arguments of calls that run there, and {notes.gib(known)} may be "
+        f"looked at by processes that hold references."
+        + (f" Nothing can be written to disk: {room.problem}." if room.problem else "")
+        + (f" The largest: {values}." if values else "")
+    )
+
+
+def _kept_by(state: State, found: Object) -> str:
+    """Who made a value and who keeps it, for an error."""
+    told = objects.holders(state, found)
+    more = f" and {len(told) - HOLDERS_NAMED} more" if len(told) > HOLDERS_NAMED else ""
+    held = f"kept by {', '.join(told[:HOLDERS_NAMED])}{more}" if told else ""
+    parts = [part for part in (f"made by {found.made_by}" if found.made_by else "", held) if part]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def lose_rank(state: State, number: int) -> None:
+    """A rank is lost: none of its clients waits, and what it was writing is not on disk."""
+    for room in state.spilling.rooms.values():
+        room.wanted.pop(number, None)
+        room.waiting.pop(number, None)
+        for id in [id for id, place in room.writing.items() if place.rank == number]:
+            del room.writing[id]
+            room.for_copies.pop(id, None)
+            objects.release(state, id)
+    for node in state.nodes.values():
+        if node.number in state.spilling.rooms:
+            node.is_full = bool(state.spilling.rooms[node.number].wanted)

@@ -1,0 +1,6 @@
+"""Where a call may run.
+
+- `constraints.py`: nodes and bundles that a call may use: strategies, labels, placement groups
+- `gpu_pool.py`: the GPUs of nodes, and the choice for a call
+- `packing.py`: which bundle of a placement group goes to which node
+"""

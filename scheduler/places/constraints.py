@@ -1,0 +1,251 @@
+"""Where calls may run, apart from their request: on which nodes, or in which bundles of a placement group.
+
+The `Where` of a function is resolved once (`resolve`). None means anywhere, as for most calls. Calls in a placement
+group wait for the group as for an argument, and are queued when it is placed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.protocol.events import EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
+from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, pool_for
+from mpi_runtime.scheduler.records.lifecycle import UNSEALED
+from mpi_runtime.scheduler.records.records import Bundle, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records.sources import NOTHING, Source
+from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.values.objects import await_value
+
+NODE_ID = "ray.io/node-id"
+HOSTNAME = "hostname"
+"""Labels that every node has."""
+
+ANYWHERE = Where()
+
+
+def matches(wanted: tuple[Label, ...], labels: dict[str, str]) -> bool:
+    """Whether the labels of a node meet a condition."""
+    return all(_holds(label, labels.get(label.key)) for label in wanted)
+
+
+def _holds(label: Label, value: str | None) -> bool:
+    if label.operator == IN:
+        return value in label.values
+    if label.operator == NOT_IN:
+        return value not in label.values
+    return (value is not None) == (label.operator == EXISTS)
+
+
+def resolve(state: State, where: Where, request: Request) -> Where | None:
+    """The resolved place of calls, without conditions that make no difference in this job; None: anywhere.
+
+    A node that was asked for becomes a condition on its label. If it is only preferred, it becomes one if the node can
+    ever serve the request.
+    """
+    labels = where.labels
+    if where.node:
+        only = (*labels, Label(NODE_ID, IN, (where.node,)))
+        if not where.soft or any(fits(request, node.total) for node in able(state, only)):
+            labels = only
+    resolved = Where(where.spread, group=where.group, bundle=where.bundle, labels=labels, preferred=where.preferred)
+    return None if resolved == ANYWHERE else resolved
+
+
+def able(state: State, labels: tuple[Label, ...] = ()) -> list[Node]:
+    """The nodes that run calls and match these labels."""
+    nodes = state.nodes.values() if (named := named_nodes(state, labels)) is None else named
+    return [node for node in nodes if node.hosts_executors and matches(labels, node.labels)]
+
+
+def named_nodes(state: State, labels: tuple[Label, ...]) -> list[Node] | None:
+    """The nodes whose ids the labels name, found without a search; None: the labels name no ids."""
+    for label in labels:
+        if label.key == NODE_ID and label.operator == IN:
+            return [node for id in label.values if (node := state.nodes.get(number_of(id))) is not None]
+    return None
+
+
+def number_of(id: str) -> int:
+    """The number of the node with this id; -1 if it is not an id."""
+    try:
+        return int(id, 16)
+    except ValueError:
+        return -1
+
+
+# Finding a place
+
+
+def allows(where: Where | None, source: Source) -> bool:
+    """Whether calls with this place may use resources of this node or bundle."""
+    if where is not None and where.group:
+        return isinstance(source, Bundle) and source.group == where.group and where.bundle in (-1, source.index)
+    return isinstance(source, Node) and (where is None or matches(where.labels, source.labels))
+
+
+def sources(state: State, where: Where | None) -> Iterable[Source]:
+    """All nodes or bundles whose resources calls with this place may use."""
+    if where is not None and where.group:
+        bundles = state.groups[where.group].bundles
+        return [bundle for index, bundle in bundles.items() if where.bundle in (-1, index)]
+    return able(state, () if where is None else where.labels)
+
+
+def reachable(source: Source) -> Pool:
+    """What can come free in a source by waiting: all but the resources of actors and placement groups."""
+    pool = copy_of(source.total)
+    pool.cpu -= source.actor_cpu
+    held = gpu_pool.held_by_actors(source) if pool.gpu_units else []
+    if isinstance(source, Node):
+        for bundle in source.bundles:
+            pool.cpu -= bundle.grant.cpu
+            pool.memory -= bundle.grant.memory
+            for name, units in bundle.grant.custom:
+                pool.custom[name] -= units
+            held.extend(bundle.grant.gpus)
+    for id, units, memory in held:
+        pool.gpu_units[id] -= units
+        if memory:
+            pool.gpu_memory[id] -= memory
+    return pool
+
+
+def has_room(source: Source, queue: Queue) -> bool:
+    """Whether the queue's next call can start in this source now."""
+    return source.may_take(queue.request, queue)
+
+
+def longest_us(state: State, queue: Queue) -> int:
+    """How long a call with the queue's request and place may take at most to start now; NOTHING: any; -1: none can."""
+    where, most_us = queue.where, -1
+    is_any = where is None or not (where.group or named_nodes(state, where.labels))
+    for source in state.index.candidates(queue.request) if is_any else sources(state, where):
+        if source.is_closed() or not allows(where, source) or not fits(queue.request, source.free):
+            continue
+        if source.reserved_for in (None, queue.family) or source.reserved_for.spares(queue.request, source.free):
+            return NOTHING
+        most_us = max(most_us, source.begins_in_us)
+    return most_us
+
+
+def find(state: State, queue: Queue, where: Where) -> Source | None:
+    """Find a source for a queue whose calls state a place; None: there is no room."""
+    if where.group:
+        near = [one for one in sources(state, where) if has_room(one, queue)]
+        return min(near, key=lambda one: isinstance(one, Bundle) and one.node.number != queue.near, default=None)
+    if where.spread:
+        return next_in_turn(state, queue, where.labels)
+    for labels in dict.fromkeys((where.labels + where.preferred, where.labels)):
+        near_node = state.nodes.get(queue.near)
+        if near_node is not None and has_room(near_node, queue) and matches(labels, near_node.labels):
+            return near_node
+        is_any = named_nodes(state, labels) is None
+        for node in state.index.candidates(queue.request) if is_any else able(state, labels):
+            if has_room(node, queue) and matches(labels, node.labels):
+                return node
+    return None
+
+
+def next_in_turn(state: State, queue: Queue, labels: tuple[Label, ...]) -> Node | None:
+    """The next node with room, after the node that got the last spread call."""
+    if state.index.find(queue.request, queue) is None:
+        return None
+    numbers = sorted(state.nodes)
+    start = bisect_right(numbers, state.last_spread)
+    for number in numbers[start:] + numbers[:start]:
+        node = state.nodes[number]
+        if node.hosts_executors and has_room(node, queue) and matches(labels, node.labels):
+            return node
+    return None
+
+
+# Placement groups that calls wait for, or that are gone
+
+
+def await_group(state: State, task: Task) -> None:
+    """Make a call wait for its placement group, if that exists and has not been placed."""
+    where = task.function.where
+    if where is None or where.group not in state.groups:
+        return
+    found = state.objects[where.group]
+    if found.state in UNSEALED:
+        await_value(found, task)
+
+
+def why_removed(state: State, function: Function) -> str:
+    """Why the calls can never run, if their placement group was removed; else empty."""
+    where = function.where
+    if where is None or not where.group or where.group in state.groups:
+        return ""
+    return f"{function.spec.name} was to run in placement group {where.group.hex()}, which has been removed."
+
+
+# What can never be
+
+
+def why_nowhere(state: State, function: Function, where: Where) -> str:
+    """Why no allowed node or bundle can ever serve the function's request; empty if one can."""
+    name, request = function.spec.name, function.request
+    if where.group:
+        return _why_no_bundle(state, name, request, where)
+    nodes = able(state, where.labels)
+    if any(fits(request, node.total) for node in nodes):
+        return ""
+    wanted = " and ".join(words(label) for label in where.labels) or "any label"
+    if not nodes:
+        labels = "; ".join(f"{node.hostname}: {_labels(node)}" for node in able(state)[:EXPLAINED_MAX])
+        return (
+            f"{name} is to run on a node with {wanted}, and there is none. Labels of nodes: {labels}. Take another "
+            "node (see nodes()), or state labels with init(labels=...) or, for one host, MPI_RUNTIME_LABELS."
+        )
+    there = ", ".join(node.hostname for node in nodes[:EXPLAINED_MAX])
+    return (
+        f"{name} asks for {request} on a node with {wanted}, and none of these ({there}) owns that much."
+        f"{gpu_pool.why_not(nodes, request)} Ask for less, or for another node."
+    )
+
+
+def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> str:
+    group = state.groups.get(where.group)
+    if group is None:
+        return ""  # it was removed: that is what the calls are told
+    here = f"placement group {where.group.hex()}"
+    if where.bundle >= len(group.requests):
+        return f"{name} is to run in bundle {where.bundle} of {here}, which has {len(group.requests)} bundle(s)."
+    chosen = [index for index in range(len(group.requests)) if where.bundle in (-1, index)]
+    asked = [group.requests[index] for index in chosen]
+    placed = {index: group.bundles[index] for index in chosen if index in group.bundles}
+    pools = [placed[index].total if index in placed else pool_for(group.requests[index]) for index in chosen]
+    if any(fits(request, pool) for pool in pools):
+        return ""
+    which = f"any bundle of {here}" if where.bundle < 0 else f"bundle {where.bundle} of {here}"
+    have = "; ".join(str(bundle) for bundle in asked[:EXPLAINED_MAX])
+    out = sum(gpu_pool.is_out(bundle, bundle.gpu_ids()) for bundle in placed.values())
+    lost = f" {out} of them have lost a GPU that is quarantined." if out else ""
+    never = f"{name} asks for {request} in {which}, and that never fits: {have}.{lost}"
+    return f"{never} Ask for less, or make larger bundles."
+
+
+def words(label: Label) -> str:
+    """A condition, for messages."""
+    if label.operator in (IN, NOT_IN):
+        is_one = "=" if label.operator == IN else "!="
+        return f"{label.key!r} {is_one} {' or '.join(repr(value) for value in label.values)}"
+    return f"{'some' if label.operator == EXISTS else 'no'} {label.key!r}"
+
+
+def _labels(node: Node) -> str:
+    return ", ".join(f"{key}={value}" for key, value in node.labels.items())
+
+
+def find_source(state: State, queue: Queue) -> Source | None:
+    """Find a source for a queue: the node of its data if that has room, else the node with most free."""
+    if queue.where is not None:
+        return find(state, queue, queue.where)
+    near = state.nodes.get(queue.near)
+    if near is not None and near.may_take(queue.request, queue):
+        return near
+    return state.index.find(queue.request, queue)

@@ -1,0 +1,130 @@
+"""Which bundle of a placement group goes to which node: arithmetic on pools, no state.
+
+Whether any arrangement exists is a hard question in general. One bundle to a node is answered exactly; where several
+may share a node, the largest are placed first, on few nodes or on many, and if one way fails so that all others that
+the strategy allows are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mpi_runtime.scheduler.protocol.events import PACK, STRICT_PACK, STRICT_SPREAD
+from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, take
+
+Spots = list[tuple[int, int]]
+"""(bundle, node) for each bundle, in the order in which they are to be taken: devices come out the same then."""
+
+
+def arrange(requests: Sequence[Request], strategy: str, pools: Mapping[int, Pool]) -> Spots | None:
+    """A node for each bundle, such that all fit at once; None if none was found.
+
+    Args:
+        requests: what the bundles ask for.
+        strategy: one of STRATEGIES.
+        pools: what may be taken of each node.
+    """
+    order = sorted(range(len(requests)), key=lambda index: _size(requests[index]), reverse=True)
+    if strategy == STRICT_PACK:
+        ways = [_on_one]
+    elif strategy == STRICT_SPREAD:
+        ways = [_on_different]
+    elif strategy == PACK:
+        ways = [_on_one, _on_few, _on_many, _where_tightest]
+    else:
+        ways = [_on_different, _on_many, _on_few, _where_tightest]
+    found = (way(requests, order, pools) for way in ways)
+    return next((spots for spots in found if spots is not None), None)
+
+
+def _size(request: Request) -> tuple[int, int, int, int]:
+    return request.gpu, sum(units for _, units in request.custom), request.cpu, request.memory
+
+
+def _on_one(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
+    """All on the node that has least to spare. Here and below, who needs no GPU stays away from them."""
+    for number in sorted(pools, key=lambda number: _room(pools, number)):
+        spots = _fill(requests, order, {number: pools[number]}, lambda _, left: list(left))
+        if spots is not None:
+            return spots
+    return None
+
+
+def _on_few(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
+    """On nodes that have one already, else on the largest."""
+    numbers = _roomiest_first(pools)
+    return _fill(requests, order, pools, lambda used, _: sorted(numbers, key=lambda number: number not in used))
+
+
+def _on_many(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
+    """On nodes that have fewest of them so far."""
+    numbers = _roomiest_first(pools)
+    return _fill(requests, order, pools, lambda used, _: sorted(numbers, key=used.count))
+
+
+def _where_tightest(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
+    """Where least is left: in some cases the only way in which all fit."""
+    return _fill(requests, order, pools, lambda _, left: sorted(left, key=lambda number: _room(left, number)))
+
+
+def _room(pools: Mapping[int, Pool], number: int) -> tuple[int, int, int]:
+    return sum(pools[number].gpu_units), pools[number].cpu, number
+
+
+def _roomiest_first(pools: Mapping[int, Pool]) -> list[int]:
+    return sorted(pools, key=lambda number: (sum(pools[number].gpu_units), -pools[number].cpu, number))
+
+
+def _fill(
+    requests: Sequence[Request],
+    order: list[int],
+    pools: Mapping[int, Pool],
+    preference: Callable[[list[int], Mapping[int, Pool]], list[int]],
+) -> Spots | None:
+    """Each bundle onto the first node where it fits. `preference` orders them by what was used and what is left."""
+    left = {**pools}
+    spots: Spots = []
+    used: list[int] = []
+    for index in order:
+        request = requests[index]
+        number = next((number for number in preference(used, left) if fits(request, left[number])), None)
+        if number is None:
+            return None
+        if number not in used:
+            left[number] = copy_of(pools[number])
+        take(request, left[number])
+        used.append(number)
+        spots.append((index, number))
+    return spots
+
+
+def _on_different(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
+    """Each on a node of its own: a matching, made by letting those that have a node move on to another."""
+    if len(requests) > len(pools):
+        return None
+    numbers = _roomiest_first(pools)
+    owner: dict[int, int] = {}
+    place: dict[int, int] = {}
+    for first in order:
+        wanted_by: dict[int, int] = {}
+        moving = [first]
+        free: int | None = None
+        for index in moving:  # it grows
+            for number in numbers:
+                if number not in wanted_by and fits(requests[index], pools[number]):
+                    wanted_by[number] = index
+                    if number not in owner:
+                        free = number
+                        break
+                    moving.append(owner[number])
+            if free is not None:
+                break
+        while free is not None:
+            index = wanted_by[free]
+            owner[free] = index
+            before = place.get(index)
+            place[index] = free
+            free = before
+        if first not in place:
+            return None
+    return [(index, place[index]) for index in order]

@@ -1,0 +1,183 @@
+"""Requests and grants: arithmetic on amounts, no policy.
+
+A request for whole GPUs gets whole devices. A request for a share gets a share of one device: halves of two devices
+never serve a request for one. `gpu/ledger.py` chooses the devices.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from msgspec import Struct
+
+from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu.device import Device
+from mpi_runtime.gpu.ledger import Granted, Inventory
+from mpi_runtime.scheduler.protocol.events import BundleSpec, Spec
+from mpi_runtime.scheduler.protocol.limits import UNIT
+
+ANY_MEMORY = 1 << 62
+"""Bytes of a device whose memory is not known: enough for every request."""
+TYPE = "accelerator_type:"
+"""A node has its devices of type X as `accelerator_type:X`. A request for some of it gets only such devices."""
+
+
+class Request(Struct, frozen=True, gc=False):
+    """The resources that one call needs of one node. Hashable, because calls are queued by it."""
+
+    cpu: int
+    gpu: int
+    memory: int
+    custom: tuple[tuple[str, int], ...] = ()
+    gpu_memory: int = 0
+    """Bytes of each device. Without `gpu`: bytes of one device, and no units of it."""
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether it needs a GPU."""
+        return bool(self.gpu or self.gpu_memory)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The type that each of its devices must have."""
+        return tuple(name[len(TYPE) :] for name, _ in self.custom if name.startswith(TYPE))
+
+    def __str__(self) -> str:
+        parts = [f"{amount(self.cpu)} CPU"] if self.cpu else []
+        kind = f" of type {' and '.join(self.types)}" if self.types and self.needs_gpu else ""
+        parts += [f"{amount(self.gpu)} GPU{kind}"] if self.gpu else []
+        where = "" if self.gpu else kind and f" on a GPU{kind}"
+        parts += [f"{self.gpu_memory} bytes of GPU memory{where}"] if self.gpu_memory else []
+        parts += [f"{self.memory} bytes of memory"] if self.memory else []
+        custom = [(name, units) for name, units in self.custom if not (kind and name.startswith(TYPE))]
+        parts += [f"{amount(units)} of {name!r}" for name, units in custom]
+        return ", ".join(parts) or "nothing"
+
+
+class Grant(Struct, gc=False):
+    """The resources that an executor holds of its node or bundle, or a bundle of its node."""
+
+    cpu: int
+    memory: int
+    custom: tuple[tuple[str, int], ...]
+    gpus: Granted
+    """(id, units, bytes) for each GPU or share of one."""
+
+
+class Pool(Struct, gc=False):
+    """The resources of a node or a bundle, or the free part of them.
+
+    CPU may fall below zero when blocked calls continue.
+    """
+
+    cpu: int
+    memory: int
+    custom: dict[str, int]
+    gpu_units: list[int]
+    """Units of each GPU; the index is its id."""
+    gpu_memory: list[int] = []
+    """Bytes of each GPU; empty if not known."""
+    inventory: Inventory | None = None
+    """Facts about the GPUs, shared by all pools of a node; None: not known."""
+
+
+def amount(units: int) -> str:
+    """Units in the numbers that people use."""
+    return f"{units / UNIT:g}"
+
+
+def request_of(spec: Spec | BundleSpec) -> Request:
+    """The request of a spec's calls, or of a bundle."""
+    gpu_memory = spec.gpu_memory if isinstance(spec, Spec) else 0
+    return Request(spec.cpu, spec.gpu, spec.memory, tuple(sorted(spec.custom.items())), gpu_memory)
+
+
+def copy_of(pool: Pool) -> Pool:
+    """A copy that can be changed."""
+    return Pool(pool.cpu, pool.memory, dict(pool.custom), list(pool.gpu_units), list(pool.gpu_memory), pool.inventory)
+
+
+def pool_of(grant: Grant, total: Pool) -> Pool:
+    """The pool of a bundle with this grant of its node. Devices keep their ids."""
+    units = [0] * len(total.gpu_units)
+    memory = [0] * len(total.gpu_memory)
+    for id, part, own in grant.gpus:
+        units[id] = part
+        if memory:
+            memory[id] = own
+    return Pool(grant.cpu, grant.memory, dict(grant.custom), units, memory, total.inventory)
+
+
+def pool_for(request: Request) -> Pool:
+    """The pool of a bundle with this request, on devices with ids from 0 on."""
+    whole, share = divmod(request.gpu, UNIT)
+    units = [UNIT] * whole + [share] * bool(share)
+    inventory = Inventory()
+    inventory.add([Device(f"{id:04}", "", request.types, ANY_MEMORY) for id in range(len(units))], (), None)
+    return Pool(request.cpu, request.memory, dict(request.custom), units, [ANY_MEMORY] * len(units), inventory)
+
+
+def without_gpus(first: Request, second: Request) -> Request:
+    """The sum of two requests, without GPUs."""
+    custom = dict(first.custom)
+    for name, units in second.custom:
+        custom[name] = custom.get(name, 0) + units
+    return Request(first.cpu + second.cpu, 0, first.memory + second.memory, tuple(sorted(custom.items())))
+
+
+def fits(request: Request, pool: Pool) -> bool:
+    """Whether the pool can serve the request."""
+    if request.cpu > pool.cpu and request.cpu:
+        return False
+    if request.memory > pool.memory:
+        return False
+    if request.needs_gpu and choose_gpus(request, pool) is None:
+        return False
+    return all(units <= pool.custom.get(name, 0) for name, units in request.custom)
+
+
+def choose_gpus(request: Request, pool: Pool) -> Granted | None:
+    """GPUs for a request: whole free ones with the best links, or the fullest one that still has the share."""
+    inventory = pool.inventory or unknown(len(pool.gpu_units))
+    memory = pool.gpu_memory or [0] * len(pool.gpu_units)
+    return ledger.choose(inventory, pool.gpu_units, memory, request.gpu, request.gpu_memory, request.types)
+
+
+@cache
+def unknown(count: int) -> Inventory:
+    """This many devices of which nothing is known."""
+    inventory = Inventory()
+    inventory.add([Device(f"{id:04}") for id in range(count)], (), None)
+    return inventory
+
+
+def take(request: Request, free: Pool) -> Grant:
+    """Take a request that fits from the pool."""
+    gpus = choose_gpus(request, free) if request.needs_gpu else ()
+    assert gpus is not None, "take() without fits()"
+    return take_gpus(request, free, gpus)
+
+
+def take_gpus(request: Request, free: Pool, gpus: Granted) -> Grant:
+    """Take a request that fits from the pool, with these GPUs."""
+    free.cpu -= request.cpu
+    free.memory -= request.memory
+    for name, units in request.custom:
+        free.custom[name] -= units
+    for id, units, memory in gpus:
+        free.gpu_units[id] -= units
+        if memory:
+            free.gpu_memory[id] -= memory
+    return Grant(request.cpu, request.memory, request.custom, gpus)
+
+
+def give_back(grant: Grant, free: Pool) -> None:
+    """Return a grant to the pool."""
+    free.cpu += grant.cpu
+    free.memory += grant.memory
+    for name, units in grant.custom:
+        free.custom[name] += units
+    for id, units, memory in grant.gpus:
+        free.gpu_units[id] += units
+        if memory:
+            free.gpu_memory[id] += memory

@@ -1,0 +1,9 @@
+"""The state: all tables and records. They decide nothing; only `lifecycle.advance` changes the state of a record.
+
+- `state.py`: all tables of the scheduler, and the effects gathered so far
+- `records.py`: calls, actors, executors, ranks, nodes, queues
+- `lifecycle.py`: states and allowed moves of calls, actors, objects, executors; their stories
+- `sources.py`: nodes and bundles as sources of grants, and reservations of them
+- `index.py`: finds a node with room without a search
+- `timers.py`: alarms, the earliest first
+"""

@@ -1,0 +1,234 @@
+"""The life cycles of calls, actors, objects and executors, and the only function that changes a state.
+
+A move is one event: for each state in which it may happen, the state that follows. Only `advance` changes a state. A
+move that is not allowed is a bug of ours, and raises with the thing's story.
+
+A story is the unusual part of a thing's life, with cause and time: it was stolen, its process died, it was run again.
+Moves without a cause are not noted: they are frequent and must cost nothing, and the time of submission and the present
+place are known anyway. There are at most STORIES_MAX stories, the oldest are dropped first, each with its last
+STORY_MOVES_MAX moves. They outlive the things, so that `explain` can tell about a value that is gone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple, Protocol, TypeAlias
+
+from mpi_runtime.scheduler.protocol.limits import STORIES_MAX, STORY_CAUSE_CHARS_MAX, STORY_MOVES_MAX
+
+Move: TypeAlias = "dict[int, int]"
+"""One event in the lives of things of one kind: the states in which it may happen, with those that follow. A plain
+dict: a class of its own would cost the call of an empty task two percent of its time in the scheduler."""
+
+# Calls
+
+WAITING, READY, STAGING, SENT, BLOCKED, LOST, FINISHED, FAILED, CANCELLED = range(9)
+TASK_STATE_NAMES = ("waiting", "ready", "staging", "sent", "blocked", "lost", "finished", "failed", "cancelled")
+ENDED = frozenset((FINISHED, FAILED, CANCELLED))
+
+ARGUMENTS_READY = {WAITING: READY}
+"""All arguments have values."""
+STAGE = {READY: STAGING}
+"""An executor was chosen; arguments are on their way to its host."""
+SEND = {READY: SENT, STAGING: SENT}
+"""Given to an executor, which may have others before it."""
+TAKE_BACK = {SENT: READY, STAGING: READY}
+"""It has not started, and was stolen."""
+BLOCK = {SENT: BLOCKED}
+"""It runs and waits for objects."""
+UNBLOCK = {BLOCKED: SENT}
+FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
+"""Its value or its own error has arrived."""
+RECALL = {WAITING: FINISHED, READY: FINISHED}
+"""An earlier run has made its values, and the journal has them. Calls of actors are asked for when they can run."""
+LOSE = {SENT: LOST, BLOCKED: LOST}
+"""Its executor died while it ran, or it raised and is retried."""
+RETRY = {LOST: READY}
+CREATE_AGAIN = {FINISHED: LOST}
+"""The creation of an actor whose process died."""
+MAKE_AGAIN = {FINISHED: WAITING}
+"""Every copy of a value that it has made is lost."""
+WAIT_AGAIN = {READY: WAITING, STAGING: WAITING}
+"""An argument that was there is lost."""
+FAIL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), FAILED)
+"""The runtime gives it an error."""
+CANCEL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), CANCELLED)
+
+# Actors
+
+CREATING, ALIVE, RESTARTING, ENDING, DEAD = range(5)
+ACTOR_STATE_NAMES = ("creating", "alive", "restarting", "ending", "dead")
+
+CREATED = {CREATING: ALIVE}
+"""Its constructor has returned."""
+RESTART = dict.fromkeys((CREATING, ALIVE, RESTARTING), RESTARTING)
+"""Its process is gone or was killed, and it gets another one."""
+CREATE = dict.fromkeys((RESTARTING, CREATING), CREATING)
+"""Its process is gone: its creation is queued again."""
+END = dict.fromkeys((CREATING, ALIVE, RESTARTING), ENDING)
+"""It was told to stop: the last handle is gone, or it was killed."""
+DIE = dict.fromkeys((CREATING, ALIVE, RESTARTING, ENDING), DEAD)
+"""It will not run again."""
+
+# Objects
+
+PENDING, REBUILDING, INLINE, STORED, ERROR, RUNTIME_ERROR, GONE = range(7)
+OBJECT_STATE_NAMES = ("pending", "rebuilding", "inline", "stored", "error", "failed", "lost")
+UNSEALED = (PENDING, REBUILDING)
+"""It has no value, or none at the moment."""
+
+VALUE = dict.fromkeys(UNSEALED, INLINE)
+"""Its value is small, and inline."""
+STORE = dict.fromkeys(UNSEALED, STORED)
+"""Its value is in an arena."""
+RAISE = dict.fromkeys(UNSEALED, ERROR)
+"""It is the error of user code."""
+REFUSE = dict.fromkeys(UNSEALED, RUNTIME_ERROR)
+"""The runtime gives it an error."""
+LOSE_VALUE = {STORED: GONE, GONE: GONE}
+"""The holder of its copy could not be reached when it was last asked."""
+FIND = {GONE: STORED}
+"""A copy of it was fetched after all."""
+REBUILD = dict.fromkeys((PENDING, REBUILDING, INLINE, STORED, GONE), REBUILDING)
+"""The call that makes it runs once more: since every copy is lost, or to create an actor whose process has died. If no
+client wanted the value, it never existed."""
+GIVE_UP = {STORED: RUNTIME_ERROR, GONE: RUNTIME_ERROR}
+"""Every copy is lost, and nothing can make it again."""
+
+# Executors
+
+STARTING, RUNNING, STOPPING, DIED = range(4)
+EXECUTOR_STATE_NAMES = ("starting", "running", "stopping", "died")
+
+STARTED = {STARTING: RUNNING, RUNNING: RUNNING, STOPPING: STOPPING}
+"""Its process exists. This may be reported twice."""
+STOP = dict.fromkeys((STARTING, RUNNING, STOPPING), STOPPING)
+LEAVE = dict.fromkeys((STARTING, RUNNING, STOPPING), DIED)
+"""Its process is known to be gone."""
+
+
+class Named(NamedTuple):
+    """A move with its name."""
+
+    thing: str
+    states: tuple[str, ...]
+    name: str
+    """The name, as a participle."""
+    move: Move
+
+
+_CALL_MOVES = {
+    "arguments ready": ARGUMENTS_READY, "staged": STAGE, "sent": SEND, "taken back": TAKE_BACK, "blocked": BLOCK,
+    "unblocked": UNBLOCK, "finished": FINISH, "recalled from the journal": RECALL,
+    "lost": LOSE, "run again": RETRY, "created again": CREATE_AGAIN,
+    "given an error": FAIL, "cancelled": CANCEL, "to be run again for a lost value": MAKE_AGAIN,
+    "to wait for a lost argument": WAIT_AGAIN,
+}  # fmt: skip
+_ACTOR_MOVES = {
+    "created": CREATED, "to start again": RESTART, "queued to be created": CREATE, "told to end": END, "ended": DIE,
+}  # fmt: skip
+_OBJECT_MOVES = {
+    "made": VALUE, "stored": STORE, "given an error of user code": RAISE, "given an error": REFUSE,
+    "lost": LOSE_VALUE, "found again": FIND, "to be made again": REBUILD,
+    "lost for good": GIVE_UP,
+}  # fmt: skip
+_EXECUTOR_MOVES = {"started": STARTED, "told to stop": STOP, "gone": LEAVE}
+MOVES = tuple(
+    Named(thing, states, name, move)
+    for thing, states, moves in (
+        ("call", TASK_STATE_NAMES, _CALL_MOVES),
+        ("actor", ACTOR_STATE_NAMES, _ACTOR_MOVES),
+        ("object", OBJECT_STATE_NAMES, _OBJECT_MOVES),
+        ("executor", EXECUTOR_STATE_NAMES, _EXECUTOR_MOVES),
+    )
+    for name, move in moves.items()
+)
+"""All moves, for stories, diagrams and tests."""
+
+
+class Thing(Protocol):
+    """A thing with a life cycle."""
+
+    state: int
+
+    @property
+    def id(self) -> bytes | int:
+        """Its id in stories. A call, the first object that it makes and the actor that it creates share one."""
+
+
+class IllegalTransitionError(AssertionError):
+    """A bug of the runtime: an event came in a state in which it cannot happen. Please report it with the text."""
+
+
+class Stories:
+    """The unusual events in the lives of things, by id."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        """The scheduler's time, in microseconds."""
+        self._by_id: OrderedDict[bytes | int, list[tuple[int, Move, str, int]]] = OrderedDict()
+        """Time, move, cause, and how often in a row."""
+
+    def add(self, id: bytes | int, move: Move, cause: str) -> None:
+        """Add an event to a thing's story."""
+        cause = _short(cause)
+        story = self._by_id.get(id)
+        if story is None:
+            if len(self._by_id) >= STORIES_MAX:
+                self._by_id.popitem(last=False)
+            story = self._by_id[id] = []
+        times = 1
+        if story and story[-1][1] is move and story[-1][2] == cause:
+            times += story.pop()[3]
+        elif len(story) >= STORY_MOVES_MAX:
+            del story[0]
+        story.append((self.now, move, cause, times))
+
+    def of(self, id: bytes | int, thing: str = "", besides: str = "") -> str:
+        """The story of all things with an id, or of one kind of them, in words; without events of this cause."""
+        told = [entry for entry in self._by_id.get(id, ()) if entry[2] != _short(besides)]
+        return "; ".join(self._words(*entry) for entry in told if thing in ("", named(entry[1]).thing))
+
+    def _words(self, at_us: int, move: Move, cause: str, times: int) -> str:
+        often = f", {times} times in a row" if times > 1 else ""
+        known = named(move)
+        return f"{(self.now - at_us) / 1e6:.3g} s ago the {known.thing} was {known.name}{often} ({cause})"
+
+
+def advance(stories: Stories, thing: Thing, move: Move, cause: str = "") -> None:
+    """Move a thing along. With a cause, the move becomes part of the thing's story.
+
+    Raises:
+        IllegalTransitionError: the move is not allowed in the present state.
+    """
+    try:
+        thing.state = move[thing.state]
+    except KeyError:
+        raise IllegalTransitionError(_refusal(stories, thing, move)) from None
+    if cause:
+        stories.add(thing.id, move, cause)
+
+
+def named(move: Move) -> Named:
+    """The name of a move."""
+    return next(known for known in MOVES if known.move is move)
+
+
+def first_line(cause: str) -> str:
+    """The first line of a text that may end with a traceback."""
+    return cause.partition("\n")[0]
+
+
+def _short(cause: str) -> str:
+    return first_line(cause)[:STORY_CAUSE_CHARS_MAX]
+
+
+def _refusal(stories: Stories, thing: Thing, move: Move) -> str:
+    story, known = stories.of(thing.id), named(move)
+    told = f"Its story: {story}." if story else "Nothing unusual had happened to it."
+    return f"{thing} is {known.states[thing.state]!r} and cannot be {known.name!r}. {told}"
+
+
+def so_far(story: str) -> str:
+    """A story as a sentence that follows others; empty if there is none."""
+    return f" What had happened before: {story}." if story else ""

@@ -1,0 +1,669 @@
+"""The records of calls, executors, nodes and queues. They decide nothing.
+
+The records refer to each other in circles (a task to its executor, that to its queue, that to its tasks), so they are
+in one module. Changes that several modules make to one record are its methods. The other tables are in `state.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict, deque
+
+from msgspec import Struct, field
+
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, Kept, Spec, Value, Where
+from mpi_runtime.scheduler.protocol.ids import return_ids
+from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits, without_gpus
+from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.records.sources import NOTHING, Claimant, Contender, Source
+
+
+class Key(Struct, frozen=True, gc=False):
+    """The fixed properties of an executor. An executor can serve all calls with its key."""
+
+    environment: tuple[tuple[str, str], ...]
+    threads: int
+    gpu_ids: tuple[int, ...]
+
+
+class Process(Struct, eq=False, gc=False):
+    """Facts about the process of an executor. They are kept after its end."""
+
+    executor: int
+    rank: int
+    node: Node
+    pid: int = 0
+    actor: bytes = b""
+    name: str = ""
+    """For an actor: its title or its class."""
+    gpu_ids: tuple[int, ...] = ()
+
+
+class Watch(Struct, eq=False, gc=False):
+    """What is unusual about a call that an executor has in hand. It is dropped with the call."""
+
+    began_us: int = -1
+    """When its user code began, if it has a time limit; -1: not yet."""
+    interrupted_us: int = -1
+    """When its executor was told to interrupt it; -1: it was not."""
+    is_told: bool = False
+    """Whether the user was told that it runs on in spite of that."""
+    killed_for: str = ""
+    """Why its process is killed if the call still runs: memory. Empty: it is not."""
+    spares_retry: bool = False
+    """Whether that uses no retry: other calls took the memory too."""
+    ends_children: bool = False
+    """Calls that it submits are cancelled as they arrive: it was cancelled recursively."""
+    by_force: bool = False
+    """Whether they are cancelled with `force`."""
+
+
+class Account(Struct, eq=False, gc=False):
+    """What the calls of an account use: see `accounts.py`."""
+
+    name: str
+    weight: float = 1.0
+    limit: int = 0
+    """The largest number of its calls that run at a time; 0: no limit."""
+    running: int = 0
+    """The number of its calls that run and do not wait for objects."""
+    cpu: int = 0
+    """The CPU units that its executors have been granted."""
+    gpu: int = 0
+    cpu_in_all: int = 1
+    """The CPU units of all nodes."""
+    gpu_in_all: int = 1
+
+    def is_full(self) -> bool:
+        """Whether none of its calls may start."""
+        return 0 < self.limit <= self.running
+
+    def is_overdrawn(self) -> bool:
+        """Whether more run than the limit allows: calls that had waited for objects have gone on."""
+        return 0 < self.limit < self.running
+
+    def note(self, request: Request, sign: int) -> None:
+        """Add (sign 1) or remove (sign -1) what an executor was granted for a request."""
+        self.running += sign
+        self.cpu += sign * request.cpu
+        self.gpu += sign * request.gpu
+
+    def share_with(self, request: Request | None) -> float:
+        """Its dominant share divided by its weight, if it were granted this request too."""
+        cpu, gpu = (self.cpu, self.gpu) if request is None else (self.cpu + request.cpu, self.gpu + request.gpu)
+        return max(cpu / self.cpu_in_all, gpu / self.gpu_in_all) / self.weight
+
+
+class Executor(Struct, eq=False, gc=False):
+    """A process that runs user code. It holds a grant exactly while it has calls in hand or is an actor."""
+
+    id: int
+    rank: Rank
+    key: Key
+    source: Source
+    """The source of its grant; its node while it has no grant."""
+    process: Process
+    state: int = STARTING
+    queue: Queue | None = None
+    """The queue that it serves, while it has a grant for calls of that queue."""
+    grant: Grant | None = None
+    account: Account | None = None
+    """The account that its grant is charged to."""
+    charged: Request | None = None
+    """With an account: the request that was charged."""
+    in_hand: dict[bytes, Task] = {}
+    """Calls that were given to it and have not ended, in the order of sending. The first may be running."""
+    load_us: int = 0
+    """The sum of the estimates of the calls in hand."""
+    progress_us: int = 0
+    """When it last sent anything, or was given work while it had none."""
+    children: dict[bytes, Task] = {}
+    """Calls that it has submitted and that have not ended."""
+    known: set[int] = set()
+    """Specs that it has been sent. Only for membership."""
+    actor: Actor | None = None
+    left_behind: frozenset[bytes] = frozenset()
+    """Calls that its tasks had submitted before it got its actor. They do not end with the actor."""
+    is_reduced: bool = False
+    """Whether its actor is created. Then its grant is reduced to what the actor holds."""
+    blocked: bool = False
+    """Whether its call waits for objects. Then its CPU is lent."""
+    stuck: bool = False
+    """Whether it has made no progress for long. Nothing is sent to it until it does."""
+    asked_back: bool = False
+    """Whether a `TakeBack` is on its way."""
+    waits_for: list[bytes] = []
+    """While blocked: some of the objects that it waits for."""
+    idle_since_us: int = 0
+    is_out_of_memory: bool = False
+    """It was killed to free its memory."""
+    killed_for: str = ""
+    """Why it is being killed although its actor will be restarted. Empty: it is not."""
+    watched: dict[bytes, Watch] = {}
+    """What is unusual about calls in hand, by their ids."""
+    kept: list[bytes] = []
+    """Objects of calls that have failed and that it may still run until it is gone. They are held until then."""
+    fault: Faulted | None = None
+    """Why it can no longer use its GPUs. Then it is ending."""
+    refusal: str = ""
+    """How it broke the protocol. Then it is being killed, and what it sends is dropped."""
+    forked_for: Queue | None = None
+    """The queue for which it was forked, until one of its calls has ended."""
+    refused_ends: int = 0
+    """How many calls have ended in dropped frames, as its agent counts."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0: not known yet."""
+        return self.process.pid
+
+    def running(self) -> Task | None:
+        """The call that it runs, or will run first."""
+        for task in self.in_hand.values():
+            if task.state != STAGING:
+                return task
+        return None
+
+    def __str__(self) -> str:
+        """Its process and place, for messages."""
+        return f"executor {self.id} (pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
+
+    def take(self, task: Task, estimate_us: int) -> None:
+        """Add a call to the calls in hand."""
+        task.executor = self
+        task.estimate_us = estimate_us
+        self.load_us += estimate_us
+        self.in_hand[task.call.id] = task
+
+    def drop(self, id: bytes) -> Task | None:
+        """Remove a call from the calls in hand, if it is there."""
+        task = self.in_hand.pop(id, None)
+        if task is not None:
+            self.load_us -= task.estimate_us
+            if self.watched:
+                self.watched.pop(id, None)
+        return task
+
+    def has_as_argument(self, id: bytes) -> bool:
+        """Whether an object is an argument of a call that it runs or will run."""
+        return id in self.kept or any(id in task.call.arguments for task in self.in_hand.values())
+
+    def watch(self, task: Task) -> Watch:
+        """The record of what is unusual about a call in hand, to be filled in."""
+        return self.watched.setdefault(task.id, Watch())
+
+    def put_back(self, task: Task) -> None:
+        """Put a call back as the first in hand. It had not ended after all."""
+        self.in_hand = {task.call.id: task, **self.in_hand}
+        self.load_us += task.estimate_us
+
+    def drop_all(self) -> list[Task]:
+        """Remove all calls in hand, and return them in the order of sending."""
+        tasks = list(self.in_hand.values())
+        self.in_hand.clear()
+        self.watched.clear()
+        self.load_us = 0
+        return tasks
+
+    def charge(self, account: Account, request: Request) -> None:
+        """Charge its grant to an account."""
+        self.account, self.charged = account, request
+        account.note(request, 1)
+
+    def discharge(self) -> None:
+        """Take its grant off the account: it has given it back."""
+        if self.account is not None and self.charged is not None:
+            self.account.note(self.charged, -1)
+        self.account = self.charged = None
+
+    def lendable_cpu(self) -> int:
+        """The CPU that it lends while it is blocked: that of its call, not that which its actor holds for life."""
+        if self.grant is None or self.is_reduced:
+            return 0
+        return self.grant.cpu - (self.actor.creation.function.spec.held_cpu if self.actor is not None else 0)
+
+    def lend_cpu(self) -> None:
+        """Lend the CPU of its grant: it is blocked."""
+        self.blocked = True
+        if self.account is not None:
+            self.account.running -= 1
+        self.source.free.cpu += self.lendable_cpu()
+
+    def reclaim_cpu(self) -> None:
+        """Take the lent CPU back: it is no longer blocked. The free CPU of its source may fall below zero."""
+        self.blocked = False
+        if self.account is not None:
+            self.account.running += 1
+        self.source.free.cpu -= self.lendable_cpu()
+
+
+class Rank(Struct, eq=False, gc=False):
+    """A rank process: the agent of a part of a node."""
+
+    number: int
+    node: Node
+    hosts_executors: bool
+    executors: dict[int, Executor] = {}
+    cpus: list[int] = []
+    """Numbers of the processors that it may use."""
+
+
+class Node(Source, kw_only=True, eq=False, gc=False):
+    """A host: all its ranks, and their resources as one pool. Resources of bundles are not free."""
+
+    number: int
+    """A number from 0 on, in the order in which hosts joined. It is not a rank."""
+    hostname: str
+    labels: dict[str, str] = field(default_factory=dict)
+    bundles: list[Bundle] = field(default_factory=list)
+    """Bundles that are placed on it, or are removed and still used."""
+    ranks: list[Rank] = field(default_factory=list)
+    cpus: list[int] = field(default_factory=list)
+    """Numbers of the processors that may be used."""
+    explicit_cpu: int = -1
+    """CPU units that the user stated; -1: one CPU for each processor."""
+    idle: dict[Key, dict[int, Executor]] = field(default_factory=dict)
+    """Executors without a grant, by key. The last entry of each became idle last."""
+    clock_ahead_us: int = NOTHING
+    """An upper bound of how far the head's clock is ahead of this host's: see `history.py`."""
+    arena: int = 0
+    is_full: bool = False
+    """Whether a client waits for room in its arena."""
+    gpu_problems: list[str] = field(default_factory=list)
+    """Faults of its GPUs, for messages."""
+    gpu_error: str = ""
+    """Why one of its ranks could not look for GPUs. Empty: all could."""
+    gpu_limit: str = ""
+    """What hides GPUs of the host from one of its ranks, such as a variable. Empty: nothing."""
+    pressure: dict[int, MemoryReported] = field(default_factory=dict)
+    """The last reports of its ranks that find its memory nearly used up, by rank."""
+    ending: tuple[int, bytes] | None = None
+    """What is being ended for that: an executor, and the call that it runs, if any. None once that has ended."""
+
+    @property
+    def id(self) -> str:
+        """The id that users see."""
+        return f"{self.number:032x}"
+
+    @property
+    def hosts_executors(self) -> bool:
+        """Whether calls can run on it. The head's node may hold data only."""
+        return any(rank.hosts_executors for rank in self.ranks)
+
+    def is_closed(self) -> bool:
+        """Whether nothing is started here: its memory is nearly used up, and something runs that may free some."""
+        return bool(self.pressure) and any(
+            executor.grant is not None and not executor.is_reduced
+            for rank in self.ranks
+            for executor in rank.executors.values()
+        )
+
+    def add_idle(self, executor: Executor) -> dict[int, Executor]:
+        """Note that an executor is idle. Returns all idle ones with the same key."""
+        idle = self.idle.setdefault(executor.key, {})
+        idle[executor.id] = executor
+        return idle
+
+    def remove_idle(self, executor: Executor) -> None:
+        """Note that an executor is no longer idle."""
+        idle = self.idle.get(executor.key)
+        if idle is not None:
+            idle.pop(executor.id, None)
+            if not idle:
+                del self.idle[executor.key]
+
+    def all_idle(self) -> list[Executor]:
+        """Its executors without a grant."""
+        return [executor for idle in self.idle.values() for executor in idle.values()]
+
+
+class Bundle(Source, kw_only=True, eq=False, gc=False):
+    """Resources of one node that belong to a placement group."""
+
+    group: bytes
+    index: int
+    node: Node
+    grant: Grant
+    """The grant of the node."""
+    removed: bool = False
+    """Whether its group was removed. Its resources return to the node when its last executor is gone."""
+
+    def is_closed(self) -> bool:
+        """Whether its node is closed."""
+        return self.node.is_closed()
+
+    def gpu_ids(self) -> list[int]:
+        """The GPUs of which it has all or a share."""
+        return [id for id, _, _ in self.grant.gpus]
+
+
+def node_of(source: Source) -> Node:
+    """The node that a source is, or to which it belongs."""
+    if isinstance(source, Bundle):
+        return source.node
+    assert isinstance(source, Node)
+    return source
+
+
+class Function(Struct, eq=False, gc=False):
+    """A spec, and what was measured of its calls."""
+
+    spec: Spec
+    request: Request
+    queues: list[Queue | None]
+    """Its queues, by depth of the call; None where not used."""
+    where: Where | None = None
+    """The resolved place of its calls."""
+    infeasible: str = ""
+    """Why no node can ever run it; empty: some node can."""
+    duration_us: int = -1
+    """The moving mean of the measured duration; -1: not known yet."""
+    is_timed: bool = False
+    """Whether the duration of its calls matters: for the end of the job's time, and for backfilling. Such tasks have
+    queues of their own. Such methods are not sent ahead, not even while their duration is not known."""
+
+    account: Account | None = None
+
+    @property
+    def may_take_us(self) -> int:
+        """The time limit of a call, or its measured mean; -1: neither is known."""
+        return self.spec.time_limit_us or self.duration_us
+
+    @property
+    def is_actor(self) -> bool:
+        """Whether its calls create actors."""
+        return self.spec.kind == ACTOR
+
+    @property
+    def is_method(self) -> bool:
+        """Whether its calls are calls of an actor."""
+        return self.spec.kind == METHOD
+
+
+class Task(Struct, eq=False, gc=False):
+    """A call that has not ended."""
+
+    call: Call
+    function: Function
+    client: int
+    """The client that submitted it."""
+    depth: int
+    """The depth: 0 for calls of the driver, one more for each level of nesting."""
+    order: int
+    """Its position among all calls ever submitted."""
+    retries: int
+    """Number of retries left; -1: without limit."""
+    submitted_us: int
+    """When the head received it."""
+    state: int = WAITING
+    missing: int = 0
+    """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
+    queue: Queue | None = None
+    """The queue in which it is, or was last. None: it calls a method, or was never ready."""
+    executor: Executor | None = None
+    """STAGING, SENT and BLOCKED: its executor."""
+    estimate_us: int = 0
+    """SENT: the part of the executor's load for it."""
+    actor: Actor | None = None
+    """For creations and methods: the actor."""
+    yielded: int = 0
+    """With STREAMING: the number of values so far."""
+    consumed: int = 0
+    """With STREAMING: the number of values that its client has consumed, or that will never be consumed."""
+    position: int = 0
+    """With STREAMING: how many values its last attempt has yielded. Earlier attempts may have come further."""
+    items: dict[int, bytes] | None = None
+    """With STREAMING, until it ends: the objects of its values in arenas, by index."""
+    crashes: int = 0
+    """How often in a row its process has died at once: see `backoff.py`."""
+    is_cancelled: bool = False
+    """Whether it was cancelled. It ends when its executor says so."""
+    overdue: str = ""
+    """Why it was interrupted: it runs longer than its time limit. Empty: it was not."""
+    key: bytes = b""
+    """With a journal: the hash of its code and of the values of its arguments. Empty: there is none, or not yet."""
+    recalling: bool = False
+    """WAITING: whether the journal was asked for its values."""
+    parent: Task | None = None
+    """With a journal: the task that submitted it, while neither has ended."""
+    open_children: int = 0
+    """With a journal: how many of the tasks that it submitted have not ended."""
+    is_partial: bool = False
+    """With a journal: it has changed an actor, or left calls behind. So its values are not its whole effect."""
+
+    @property
+    def id(self) -> bytes:
+        """The id of the call and of its first return value."""
+        return self.call.id
+
+    def __str__(self) -> str:
+        return f"call {self.id.hex()} of {self.function.spec.name} (attempt {self.call.attempt}, order {self.order})"
+
+    def return_ids(self) -> list[bytes]:
+        """The ids of all return values: consecutive, starting with the id of the call."""
+        return return_ids(self.call.id, self.function.spec.num_returns)
+
+
+class Actor(Struct, eq=False, gc=False):
+    """An actor."""
+
+    id: bytes
+    creation: Task
+    state: int = CREATING
+    executor: Executor | None = None
+    callers: dict[tuple[int, str, int], deque[Task]] = {}
+    """Calls that have not been sent, in order, by client, concurrency group and spec. The spec is 0 if its calls run in
+    the order of submission."""
+    cause: str = ""
+    """Why it died, for messages."""
+    restarts: int = 0
+    """How often it was restarted."""
+    kept: list[bytes] = []
+    """Objects that its creation needs. They are held while it may be restarted."""
+    name: tuple[str, str] | None = None
+    """Its namespace and name, while it has one."""
+    error: Value | None = None
+    """The error that its constructor raised. Every call gets it."""
+    title: str = ""
+    """Its title: the `repr` of its instance, if its class defines one."""
+    key: bytes = b""
+    """With a journal: the hash of its class and arguments, if its state is saved: see `checkpoints.py`."""
+    saved: Kept | None = None
+    """Its last saved state, with which it begins when it is created again."""
+    number: bytes = b""
+    """The id of that state."""
+    base: bytes = b""
+    """The id of the state with which this life began."""
+    life: int = 0
+    """How often it was created before this life."""
+    recorded: int = 0
+    """The number of recorded calls of this life."""
+    is_changed: bool = False
+    """Whether a call that may change it has ended since it saved its state."""
+    unsaved_why: str = ""
+    """Why its state is not saved any more. Empty: it is saved."""
+    recalls: bool = False
+    """Whether it began with a state of an earlier run. That state may contain calls that this run makes again."""
+
+    def __str__(self) -> str:
+        """Its class and place, for messages."""
+        where = f" (pid {self.executor.pid}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
+        return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
+
+
+class Queue(Contender, kw_only=True, eq=False, gc=False):
+    """Calls that can run on the same executors, in order of submission."""
+
+    family: Family
+    priority: int = 0
+    request: Request
+    environment: tuple[tuple[str, str], ...]
+    threads: int
+    depth: int
+    for_actors: bool
+    where: Where | None
+    group: bytes
+    """The placement group of its calls; empty: none."""
+    near: int
+    """The node that has most bytes of their large arguments; -1: none."""
+    near_from_us: int = -1
+    """Since when calls wait for room there, while there is room elsewhere; -1: they do not."""
+    ready: deque[Task]
+    """Its calls, in order. The first is ready; some of the others may have ended."""
+    withdrawn: int = 0
+    """How many of them have ended."""
+    executors: dict[int, Executor] = field(default_factory=dict)
+    """Executors with a grant for this queue."""
+    hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
+    """Executors with room for more calls; those with nothing in hand come first. An OrderedDict: a dict gets slow when
+    its first items are removed."""
+    loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
+    """Executors that are not blocked and have calls behind the running one. The one that was silent for longest comes
+    first."""
+    progress_us: int = 0
+    """When one of its executors last reported an end or got its grant."""
+    dirty: bool = False
+    waits_at: int = -1
+    """The position of its first call while it waits in its family; -1: it does not wait."""
+    awaited: list[list[Executor]] = field(default_factory=list)
+    """Executors that were told to end so that calls can have their devices: one list for each call."""
+    path_us: int = 0
+    """The duration of a call and of the longest chain of calls after it, as the submitter estimates it."""
+    account: Account | None = None
+    timed: Function | None = None
+    """The only function of its calls, if their duration matters; else None."""
+    is_late: bool = False
+    """Whether its calls cannot finish before the job's time ends. Then none is started."""
+    stillborn: int = 0
+    """How many executors in a row died before they began a call of it: see `backoff.py`."""
+    next_try: int = 0
+    """Executors from this number on were forked after the last of these deaths."""
+    forks_from_us: int = 0
+    """No executor is forked for it before this time."""
+
+    def tidy(self) -> None:
+        """Drop calls at the front that have ended."""
+        while self.withdrawn and self.ready[0].state != READY:
+            self.ready.popleft()
+            self.withdrawn -= 1
+
+    def may_begin(self) -> bool:
+        """Whether it has calls that may start if there is room."""
+        return bool(self.ready) and (self.account is None or not self.account.is_full())
+
+    def precedence(self, with_one_more: bool = True) -> tuple[int, int, float, int, int]:
+        """The order of service: lower is served first.
+
+        Args:
+            with_one_more: whether the share of its account includes one more grant for this queue.
+        """
+        share = 0.0 if self.account is None else self.account.share_with(self.request if with_one_more else None)
+        return (-self.depth, -self.priority, share, -self.path_us, self.ready[0].order if self.ready else 0)
+
+    def note_load(self, executor: Executor) -> None:
+        """Update the list of executors from which calls can be stolen."""
+        if len(executor.in_hand) > 1 and not executor.blocked:
+            self.loaded[executor.id] = executor
+            self.loaded.move_to_end(executor.id)
+        elif self.loaded:
+            self.loaded.pop(executor.id, None)
+
+    def note_room(self, executor: Executor) -> None:
+        """Note that the executor has room for more calls."""
+        self.hungry[executor.id] = executor
+        if not executor.in_hand:
+            self.hungry.move_to_end(executor.id, last=False)
+
+    def forget(self, executor: Executor) -> None:
+        """Remove an executor that the queue can no longer use."""
+        self.executors.pop(executor.id, None)
+        self.hungry.pop(executor.id, None)
+        self.note_load(executor)
+
+
+class Family(Claimant, kw_only=True, eq=False, gc=False):
+    """Queues that differ only in how long their calls may take. Those that wait are listed here.
+
+    Calls with different time limits are in different queues, and there may be thousands of those. Where one call finds
+    no room, no longer call of the same request finds any: a reservation only lets shorter calls past. So a decision
+    tries the first queue of each family, and then those whose calls are short enough for what is left. A family claims
+    what one queue would: one source is kept for its first call, not one for each time limit.
+    """
+
+    request: Request
+    where: Where | None
+    group: bytes
+    """The placement group of its calls; empty: none."""
+    has_limits: bool
+    """Whether its queues are of functions with a time limit. Else it is a family of one queue."""
+    by_order: list[Queue] = field(default_factory=list)
+    """The waiting queues, in order of their first calls."""
+    by_length: list[Queue] = field(default_factory=list)
+    """With limits: the waiting queues, those with the shortest calls first."""
+
+    def add(self, queue: Queue) -> None:
+        """The queue waits, or begins with another call than before."""
+        order = queue.ready[0].order
+        if queue.waits_at == order:
+            return
+        if self.has_limits:
+            self.remove(queue)
+            queue.waits_at = order
+            insort(self.by_order, queue, key=_order)
+            insort(self.by_length, queue, key=_length)
+        else:
+            self.by_order[:] = [queue]
+            queue.waits_at = order
+
+    def remove(self, queue: Queue) -> None:
+        """The queue does not wait."""
+        if queue.waits_at < 0:
+            return
+        if not self.has_limits:
+            self.by_order.clear()
+        else:
+            del self.by_order[_place(self.by_order, queue, bisect_left(self.by_order, queue.waits_at, key=_order))]
+            del self.by_length[_place(self.by_length, queue, bisect_left(self.by_length, _length(queue), key=_length))]
+        queue.waits_at = -1
+
+    def first(self) -> Queue | None:
+        """The waiting queue with the first call."""
+        if self.by_order and self.by_order[0].ready:  # most often so
+            return self.by_order[0]
+        return next((queue for queue in self.by_order if queue.ready), None)
+
+    def position(self) -> int:
+        """The position of its first waiting call."""
+        first = self.first()
+        return first.ready[0].order if first is not None else NOTHING
+
+    def spares(self, request: Request, free: Pool) -> bool:
+        """Whether others may take this: the family waits for GPUs, and there is enough of the rest for both."""
+        return self.request.needs_gpu and not request.needs_gpu and fits(without_gpus(self.request, request), free)
+
+    def after(self, order: int, longest_us: int) -> Queue | None:
+        """The first waiting queue behind a position whose calls take at most this long; of families with limits."""
+        short = bisect_right(self.by_length, (longest_us, NOTHING), key=_length)
+        if short * short <= len(self.by_length):  # else one of them is met sooner in the order of calls
+            behind = (queue for queue in self.by_length[:short] if queue.waits_at > order)
+            return min(behind, key=_order, default=None)
+        for place in range(bisect_right(self.by_order, order, key=_order), len(self.by_order)):
+            queue = self.by_order[place]
+            if queue.takes_us <= longest_us:
+                return queue
+        return None
+
+
+def _order(queue: Queue) -> int:
+    return queue.waits_at
+
+
+def _length(queue: Queue) -> tuple[int, int]:
+    return queue.takes_us, queue.waits_at
+
+
+def _place(queues: list[Queue], queue: Queue, place: int) -> int:
+    while queues[place] is not queue:
+        place += 1
+    return place

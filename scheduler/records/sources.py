@@ -1,0 +1,77 @@
+"""Sources: the nodes and bundles from which executors get their grants.
+
+A source can be reserved for a claimant that has waited for long.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
+from mpi_runtime.scheduler.protocol.resources import Pool, Request, fits
+
+NOTHING: Final = 1 << 62
+"""The position of a claimant that waits for nothing; a time that never comes."""
+
+
+class Claimant(Struct, eq=False, gc=False):
+    """A family of queues or a placement group, for which sources can be reserved while it waits."""
+
+    reserved: list[Source] = []
+    """The sources that are reserved for it."""
+    priority: int = 0
+    no_reservation_until_us: int = 0
+    """A reservation of it has lapsed: until this time it gets no other one."""
+    patience_us: int = RESERVATION_US
+    """The shortest duration of its next reservation."""
+
+    def position(self) -> int:
+        """The position of its first waiting call among all calls ever submitted; NOTHING if it does not wait."""
+        raise NotImplementedError
+
+    def spares(self, request: Request, free: Pool) -> bool:
+        """Whether others may take this part of what is reserved for it, because it waits for something else."""
+        return False
+
+
+class Contender(Struct, eq=False, gc=False):
+    """A queue, as sources see it."""
+
+    family: Claimant
+    """What is reserved for this is for the queue."""
+    takes_us: int = NOTHING
+    """How long its next call takes, estimated; NOTHING: not known."""
+
+
+class Source(Struct, eq=False, gc=False):
+    """A node or a bundle: grants are taken from it and returned to it."""
+
+    total: Pool
+    free: Pool
+    actor_cpu: int = 0
+    """CPU units held by actors: they do not become free by waiting."""
+    reserved_for: Claimant | None = None
+    reserved_until_us: int = 0
+    begins_in_us: int = 0
+    """While it is reserved: in what time the claimant can start, estimated. Calls that are shorter do not delay it."""
+
+    def is_closed(self) -> bool:
+        """Whether nothing is started here for now."""
+        return False
+
+    def may_take(self, request: Request, asks: Contender | None) -> bool:
+        """Whether a request of a queue can be served here now, in spite of reservations."""
+        if self.is_closed():
+            return False
+        return self.is_open_to(request, asks, self.free) and fits(request, self.free)
+
+    def is_open_to(self, request: Request, asks: Contender | None, free: Pool) -> bool:
+        """Whether the source is not reserved for others, or serving this request of a queue does not delay those."""
+        kept_for = self.reserved_for
+        return (
+            kept_for is None
+            or (asks is not None and (kept_for is asks.family or asks.takes_us <= self.begins_in_us))
+            or kept_for.spares(request, free)
+        )

@@ -1,0 +1,9 @@
+"""Values: the directory of objects, ends of calls, copies, lineage, keys of the journal.
+
+- `objects.py`: the directory: values and places, waiters, reference counts
+- `endings.py`: ends of calls: return values, and the release of arguments
+- `items.py`: items of calls that yield
+- `spreading.py`: which rank fetches a value, and from which source
+- `lineage.py`: calls that are remembered so that lost values can be made again
+- `journaling.py`: which calls are recorded in the journal, and which are recalled
+"""

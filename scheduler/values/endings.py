@@ -1,0 +1,140 @@
+"""How calls end: their return values, and the release of what they held."""
+
+from __future__ import annotations
+
+from mpi_runtime.gpu.device import NODE
+from mpi_runtime.scheduler.protocol.events import CANCELLED_TEXT, Faulted, Value
+from mpi_runtime.scheduler.records.lifecycle import CANCEL, FAIL, FINISHED, Move, advance, first_line
+from mpi_runtime.scheduler.records.records import Task
+from mpi_runtime.scheduler.records.state import Failure, State
+from mpi_runtime.scheduler.values import items, journaling, lineage, objects
+
+REPORTED = {
+    *("WorkerCrashedError", "GpuExecutorDiedError", "OutOfMemoryError", "TaskTimeoutError"),
+    *("InfeasibleResourceError", "ObjectLostError", "ObjectStoreFullError"),
+}
+"""Errors of the runtime that are reported if no client reads them: no client has asked for them, nor was told of their
+cause."""
+
+
+def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
+    """Fail a call with an error of the runtime. `code` names the class."""
+    advance(state.stories, task, move, code)
+    data = message.encode()
+    if code in REPORTED:
+        rank = task.executor.rank if task.executor is not None else None
+        failure = Failure(task.function.spec.name, f"{code}: {first_line(message)}", rank)
+        objects.mark(state, task.return_ids(), failure)
+    for id in task.return_ids():
+        found = state.objects.get(id)
+        if found is None or found.task is not task:
+            continue  # it was run again for another of its values
+        objects.give_up(state, found, code, data)
+    if task.items is not None:
+        items.ended(state, task)
+    release_arguments(state, task)
+    forget_child(state, task)
+    task.executor = None
+    state.failed += 1
+
+
+def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:
+    """Prepare a lost call for its next attempt. It uses up a retry, unless it `had_ended`."""
+    task.overdue = ""
+    task.position = 0
+    if not had_ended and task.retries > 0:
+        task.retries -= 1
+    state.retried += 1
+
+
+def had_ended(task: Task, running: bytes) -> bool:
+    """Whether a lost call that started before the `running` one is run again without using a retry.
+
+    It had ended, and its result was lost with the process. With `max_retries=0` it may not be run twice.
+    """
+    return task.id != running and task.function.spec.max_retries != 0
+
+
+def is_of_node(fault: Faulted | None) -> bool:
+    """Whether the cause of an executor's end is its node and not its calls: CUDA does not start there."""
+    return fault is not None and fault.blame == NODE
+
+
+def cancelled(state: State, task: Task) -> None:
+    """End a call that was cancelled."""
+    fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)
+
+
+def may_exceed_again(task: Task) -> bool:
+    """Whether a call that ran longer than its time limit is run again."""
+    return task.function.spec.retries_timeouts and task.retries != 0
+
+
+def overdue(state: State, task: Task) -> None:
+    """Fail a call that was interrupted because it ran longer than its time limit."""
+    fail(state, task, "TaskTimeoutError", task.overdue)
+
+
+def forget_child(state: State, task: Task) -> None:
+    """Forget that an executor has submitted this call. An actor's creation may end again."""
+    if task.depth:
+        parent = state.executors.get(task.client)
+        if parent is not None:
+            parent.children.pop(task.id, None)
+        journaling.forget_parent(task)
+
+
+def conclude(state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None) -> None:
+    """End a call with these values: one for each return id, or one error for all, described by `failure`."""
+    advance(state.stories, task, move)
+    has_failed = task.state != FINISHED or any(value.is_error for value in values)
+    ids = task.return_ids()
+    if len(values) != len(ids):
+        values = shared(state, ids, values[0])
+    if failure is not None:
+        objects.mark(state, ids, failure)
+    for id, value in zip(ids, values, strict=True):
+        found = state.objects.get(id)
+        if found is None or found.task is not task:  # it was run again for another of its values
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+            continue
+        objects.conclude(state, found, value)
+    if task.items is not None:
+        items.ended(state, task)
+    for id in lineage.keep(state, task):
+        objects.release(state, id)
+    if task.call.actor:
+        objects.release(state, task.call.actor)
+    forget_child(state, task)
+    task.executor = None  # its record may be kept
+    if has_failed:
+        state.failed += 1
+    else:
+        state.finished += 1
+
+
+def shared(state: State, ids: list[bytes], error: Value) -> list[Value]:
+    """One error for several return values.
+
+    A stored one belongs to the first that is wanted; the others hold that one.
+    """
+    if error.stored is None:
+        return [error] * len(ids)
+    wanted = [id for id in ids if state.objects[id].references > 1]
+    if not wanted:
+        objects.free_extent(state, error.stored)
+    other = Value(b"", error.stored, [*error.holds, *wanted[:1]], is_error=True)
+    unwanted = Value(b"", is_error=True)
+    return [error if id in wanted[:1] else other if id in wanted else unwanted for id in ids]
+
+
+def release_arguments(state: State, task: Task) -> None:
+    """Release the arguments, the references inside them, and the handle of the called actor."""
+    call = task.call
+    for id in call.arguments:
+        objects.release(state, id)
+    for id in call.holds:
+        objects.release(state, id)
+    if call.actor:
+        objects.release(state, call.actor)

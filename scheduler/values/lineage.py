@@ -1,0 +1,92 @@
+"""Lineage: the calls that are remembered so that lost values of arenas can be made again.
+
+A call is remembered as long as a value that it has made, if the value lies in an arena and the call may run again. Kept
+are its record and its small arguments. Of a large argument only the lineage is kept. So a chain of calls can run again
+from the last values that still exist. Small values live in the head and need no lineage. There is none for values that
+no task has made (`put()`, methods, items of generators), for errors, and for calls that must not run twice. Arguments
+with references inside are not held, because these may hold anything. Actors are not held.
+
+All lineage takes at most LINEAGE_BYTES_MAX. The oldest goes first. A value that is lost after that stays lost.
+
+Functions here return ids that need not be held any more. The caller releases them.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.protocol.events import TASK
+from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX, LINEAGE_CALL_BYTES
+from mpi_runtime.scheduler.records.lifecycle import FINISHED, UNSEALED
+from mpi_runtime.scheduler.records.records import Task
+from mpi_runtime.scheduler.records.state import Lineage, Object, State
+
+
+def keep(state: State, task: Task) -> list[bytes]:
+    """A call has ended with values: remember it, if they may have to be made again. Returns ids to release."""
+    call, spec = task.call, task.function.spec
+    needs = [*call.arguments, *call.holds]
+    if not task.retries or spec.kind != TASK or spec.num_returns < 0 or task.state != FINISHED:
+        return needs
+    found = [state.objects.get(id) for id in task.return_ids()]
+    stored = [one for one in found if one is not None and one.copies is not None and not one.is_error]
+    if not stored:
+        return needs
+    released: list[bytes] = []
+    lineage = state.lineages.by_call.get(task.id)
+    if lineage is None:
+        lineage = state.lineages.by_call[task.id] = _of(state, task, needs, released)
+        state.lineages.size += lineage.size
+    else:
+        released += needs
+    for made in stored:
+        if made.lineage is not lineage:
+            released += forget(state, made)
+            made.lineage = lineage
+            lineage.uses += 1
+    while state.lineages.size > LINEAGE_BYTES_MAX:
+        oldest = next(iter(state.lineages.by_call.values()))
+        oldest.is_dropped = True
+        released += _drop(state, oldest)
+    return released
+
+
+def _of(state: State, task: Task, needs: list[bytes], released: list[bytes]) -> Lineage:
+    """A new lineage. The ids that it does not hold are added to `released`."""
+    lineage = Lineage(task, {}, [], LINEAGE_CALL_BYTES + len(task.call.payload))
+    for id in needs:
+        found = state.objects[id]
+        if found.copies is None and found.actor is None and not found.holds and found.state not in UNSEALED:
+            lineage.held.append(id)
+            lineage.size += len(found.data)
+            continue
+        released.append(id)
+        if found.lineage is not None and id not in lineage.inputs:
+            lineage.inputs[id] = found.lineage
+            found.lineage.uses += 1
+    return lineage
+
+
+def forget(state: State, found: Object) -> list[bytes]:
+    """An object no longer needs its lineage, if it has one. Returns ids to release."""
+    lineage, found.lineage = found.lineage, None
+    if lineage is None:
+        return []
+    lineage.uses -= 1
+    return [] if lineage.uses else _drop(state, lineage)
+
+
+def _drop(state: State, lineage: Lineage) -> list[bytes]:
+    """Forget a call, and the calls that only it needs. Returns the ids that they held."""
+    released: list[bytes] = []
+    pending = [lineage]
+    while pending:
+        one = pending.pop()
+        if state.lineages.by_call.get(one.task.id) is one:
+            del state.lineages.by_call[one.task.id]
+            state.lineages.size -= one.size
+        released += one.held
+        inputs, one.inputs, one.held = one.inputs, {}, []
+        for other in inputs.values():
+            other.uses -= 1
+            if not other.uses:
+                pending.append(other)
+    return released

@@ -1,0 +1,360 @@
+"""The directory of objects: values or their places, waiters, and reference counts.
+
+A reference is held by a process that has at least one `ObjectRef` or view of the object (each process counts for itself
+and reports its first and last), by a call that has it as an argument or inside one, by the call that makes the object,
+and by an object whose value contains it. At zero the object is freed, and the references it held are released in turn.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.protocol.effects import (
+    ClientEffect,
+    Ready,
+    ReadyElsewhere,
+    ReadyError,
+    ReadyFailed,
+    ReadyStored,
+)
+from mpi_runtime.scheduler.protocol.events import (
+    BroadcastRequested,
+    ErrorRead,
+    Held,
+    OnDisk,
+    Put,
+    Stored,
+    SubscriptionRequested,
+    Value,
+)
+from mpi_runtime.scheduler.protocol.limits import PUSH_BYTES_MAX
+from mpi_runtime.scheduler.records.lifecycle import (
+    ERROR,
+    GONE,
+    INLINE,
+    RAISE,
+    REFUSE,
+    RUNTIME_ERROR,
+    STORE,
+    STORED,
+    UNSEALED,
+    VALUE,
+    advance,
+    so_far,
+)
+from mpi_runtime.scheduler.records.records import Task
+from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
+from mpi_runtime.scheduler.values import lineage, spreading
+
+
+def hold(state: State, id: bytes) -> bool:
+    """Add a reference. Returns whether the object still exists."""
+    found = state.objects.get(id)
+    if found is None:
+        return False
+    found.references += 1
+    return True
+
+
+def release(state: State, id: bytes) -> None:
+    """Remove a reference. With the last one the object is freed, and all objects that only it held."""
+    found = state.objects.get(id)
+    if found is not None and found.references > 2:  # the frequent case for handles of actors
+        found.references -= 1
+        return
+    pending = [id]
+    while pending:
+        found = state.objects.get(pending.pop())
+        if found is None:
+            continue
+        found.references -= 1
+        assert found.references >= 0, f"object {found.id.hex()} was released more often than held"
+        if found.actor is not None:
+            if found.references <= 1:  # the last may be that of its creation
+                state.unreferenced_actors.append(found.actor)
+            continue
+        if found.references:
+            continue
+        del state.objects[found.id]
+        if found.failure is not None:
+            forget_failure(state, found)
+        if found.lineage is not None:
+            pending.extend(lineage.forget(state, found))
+        if found.copies is not None:
+            for copy in found.copies.values():
+                if state.extents[copy.rank, copy.offset] == found.id:
+                    free_extent(state, copy)
+        if found.disk is not None:
+            erase(state, found.disk)
+        if found.holds:
+            pending.extend(found.holds)
+
+
+def mark(state: State, ids: list[bytes], failure: Failure) -> None:
+    """Note that these objects are about to get the error of a failure."""
+    failure.objects = len(ids)
+    for id in ids:
+        state.objects[id].failure = failure
+
+
+def pass_on(found: Object) -> Failure | None:
+    """Note that an error becomes that of a further call. It counts as read, and the result stands for it there."""
+    if found.failure is None:
+        return None
+    found.failure.is_read = True
+    return Failure(found.failure.name, found.failure.text, found.failure.rank)
+
+
+def forget_failure(state: State, found: Object) -> None:
+    """Note that an object is gone. If it was the last of an error that no client has read, the error is reported."""
+    failure, found.failure = found.failure, None
+    if failure is not None:
+        failure.objects -= 1
+        if not failure.objects and not failure.is_read:
+            notes.unhandled(state, failure)
+
+
+def on_error_read(state: State, client: Client, event: ErrorRead, now: int) -> None:
+    """Note that a process has raised these errors to code that asked for the values."""
+    for id in event.ids:
+        found = state.objects.get(id)
+        if found is not None and found.failure is not None:
+            found.failure.is_read = True
+
+
+def free_extent(state: State, place: Stored) -> None:
+    """Free an extent of the arena."""
+    state.extents.pop((place.rank, place.offset), None)
+    state.frees.setdefault(place.rank, []).append(place.offset)
+
+
+def erase(state: State, place: OnDisk) -> None:
+    """Free a part of a spill file."""
+    del state.spilling.on_disk[place.rank, place.offset]
+    state.spilling.erasures.setdefault(place.rank, []).append(place.offset)
+    rank = state.ranks.get(place.rank)
+    if rank is not None:
+        state.spilling.rooms[rank.node.number].problem = ""
+
+
+def note_told(found: Object, client: int) -> None:
+    """Note that a client knows the place of an object in the arena of its node."""
+    if found.told is None:
+        found.told = {}
+    found.told[client] = 0
+
+
+def set_value(state: State, found: Object, value: Value) -> None:
+    """Give a pending object its value or the error of user code, and tell those who wait."""
+    if value.stored is not None:
+        place = value.stored
+        advance(state.stories, found, STORE)
+        found.is_error = value.is_error
+        found.digest = value.digest
+        found.made_by = value.made_by
+        found.copies = {state.ranks[place.rank].node.number: place}
+        state.extents.setdefault((place.rank, place.offset), found.id)
+    else:
+        advance(state.stories, found, RAISE if value.is_error else VALUE)
+        found.data = value.data
+    if value.holds:
+        found.holds = [id for id in value.holds if hold(state, id)]
+    if found.is_for_all:
+        spreading.to_all(state, found)
+    announce(state, found)
+
+
+def fail(state: State, found: Object, code: str, message: bytes) -> None:
+    """Give a pending object an error of the runtime."""
+    advance(state.stories, found, REFUSE)
+    found.code = code
+    found.data = message
+    announce(state, found)
+
+
+def conclude(state: State, found: Object, value: Value) -> None:
+    """Give an object the value that its call has made for it, if anybody else holds it."""
+    found.task = None
+    if found.references > 1 or found.actor is not None:
+        set_value(state, found, value)
+    elif value.stored is not None:
+        free_extent(state, value.stored)
+    release(state, found.id)
+
+
+def give_up(state: State, found: Object, code: str, message: bytes) -> None:
+    """Give an object that its call will not make an error of the runtime, if anybody else holds it."""
+    found.task = None
+    if found.references > 1:
+        fail(state, found, code, message)
+    release(state, found.id)
+
+
+def announce(state: State, found: Object) -> None:
+    """Tell the owner, the subscribers, and the calls that wait for it as an argument."""
+    owner = state.clients.get(found.owner)
+    if owner is not None and found.id in owner.held:
+        if found.state == INLINE and len(found.data) <= PUSH_BYTES_MAX:  # the frequent case
+            state.effects.clients[owner.id].append(Ready(found.id, found.data))
+        else:
+            push(state, found, owner)
+    if found.subscribers is not None:
+        for number, fetch in found.subscribers:
+            client = state.clients.get(number)
+            if client is not None and (client is not owner or fetch):
+                deliver(state, found, client, fetch)
+        found.subscribers = None
+    if found.waiters is not None:
+        for task in found.waiters:
+            task.missing -= 1
+            if not task.missing:
+                state.woken.append(task)
+        found.waiters = None
+
+
+def await_value(found: Object, task: Task) -> None:
+    """Note that a call waits for an object. It is told of the value."""
+    task.missing += 1
+    if found.waiters is None:
+        found.waiters = [task]
+    else:
+        found.waiters.append(task)
+
+
+def push(state: State, found: Object, client: Client) -> None:
+    """Tell a client without a subscription; with the value if it is small or on its host."""
+    if found.state == INLINE:
+        is_small = len(found.data) <= PUSH_BYTES_MAX
+        state.to_client(client.id, Ready(found.id, found.data) if is_small else ReadyElsewhere(found.id))
+    elif found.state == STORED and client.node.number in state.spilling.rooms and not found.is_error:
+        state.to_client(client.id, ReadyElsewhere(found.id))  # its extent may be needed before it is read
+    else:
+        deliver(state, found, client, fetch=False)
+
+
+def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
+    """Tell a client about a sealed object; with `fetch` copy it to its host first if needed."""
+    message = value_message(found, client.node.number)
+    if message is None:
+        if fetch:
+            spreading.start(state, found, client.node.number, client.id)
+            return
+        message = ReadyElsewhere(found.id)
+    elif found.copies is not None:
+        note_told(found, client.id)
+    state.to_client(client.id, message)
+
+
+def value_message(found: Object, number: int) -> ClientEffect | None:
+    """Return the message with the value for a client on this host; None: there is no copy."""
+    if found.state == INLINE:
+        return Ready(found.id, found.data)
+    if found.state in (STORED, GONE):
+        assert found.copies is not None
+        place = found.copies.get(number)
+        if place is None:
+            return None
+        return ReadyStored(found.id, place.rank, place.offset, place.size, found.is_error)
+    if found.state == ERROR:
+        return ReadyError(found.id, found.data)
+    assert found.state == RUNTIME_ERROR, f"object {found.id.hex()} has no value yet"
+    return ReadyFailed(found.id, found.code, found.data.decode())
+
+
+def on_broadcast(state: State, client: Client, event: BroadcastRequested, now: int) -> None:
+    """A client wants values on all nodes, now or when they are there."""
+    for id in event.ids:
+        found = state.objects.get(id)
+        if found is not None:
+            found.is_for_all = True
+            spreading.to_all(state, found)
+
+
+def on_put(state: State, client: Client, event: Put, now: int) -> None:
+    """Handle a put. The client holds the object."""
+    assert event.id not in state.objects, f"object {event.id.hex()} is put twice"
+    found = Object(event.id, client.id, 1)
+    state.objects[event.id] = found
+    client.held[event.id] = None
+    state.totals.put_bytes += event.value.stored.size if event.value.stored is not None else len(event.value.data)
+    if event.value.stored is not None:
+        note_told(found, client.id)
+    owner, found.owner = found.owner, -1  # the client knows its own value: do not send it back
+    set_value(state, found, event.value)
+    found.owner = owner
+
+
+def on_subscribed(state: State, client: Client, event: SubscriptionRequested, now: int) -> None:
+    """Handle a subscription."""
+    for id in event.ids:
+        found = state.objects.get(id)
+        if found is None:
+            before = so_far(state.stories.of(id))
+            state.to_client(client.id, ReadyFailed(id, "ObjectLostError", _LOST.format(id.hex()) + before))
+        elif found.state not in UNSEALED:
+            deliver(state, found, client, event.fetch)
+        elif found.subscribers is None:
+            found.subscribers = [(client.id, event.fetch)]
+        else:
+            found.subscribers.append((client.id, event.fetch))
+
+
+_LOST = (
+    "Object {} no longer exists: its last counted reference is gone. One that was serialised outside the runtime "
+    "(pickled to a file, say) does not keep its object alive; keep an ObjectRef somewhere."
+)
+
+
+def on_released(state: State, client: Client, ids: list[bytes]) -> None:
+    """Handle the release of a process's last references."""
+    held = client.held
+    objects = state.objects
+    for id in ids:
+        if id not in held:
+            continue
+        del held[id]
+        found = objects.get(id)
+        if found is None:
+            continue
+        if (
+            found.references == 1
+            and found.copies is None
+            and not found.holds
+            and found.actor is None
+            and found.failure is None
+            and found.lineage is None
+        ):
+            del objects[id]  # the frequent case, without the loop of release()
+        else:
+            let_go(state, client, id)
+
+
+def let_go(state: State, client: Client, id: bytes) -> None:
+    """A process has no reference to an object any more, and waits for no copy of it."""
+    if id in state.fetching:
+        found = state.objects[id]
+        for _ in range(spreading.leave(state, found, client)):
+            release(state, id)
+    release(state, id)
+
+
+def on_held(state: State, client: Client, event: Held, now: int) -> None:
+    """Handle references that a process got by reading values or arguments."""
+    for id in event.ids:
+        if id not in client.held and hold(state, id):
+            client.held[id] = None
+            found = state.objects[id]
+            if found.copies is not None and client.executor is not None and client.executor.has_as_argument(id):
+                note_told(found, client.id)  # it may be for a view
+
+
+def holders(state: State, found: Object) -> list[str]:
+    """The processes with references to a value, and the calls in hand that have it as an argument, in words."""
+    told = []
+    for client in state.clients.values():
+        executor = client.executor
+        if found.id in client.held:
+            told.append("driver" if executor is None else str(executor))
+        if executor is not None and executor.has_as_argument(found.id):
+            running = executor.running()
+            told.append(f"argument of {running.function.spec.name if running is not None else 'a call'}, {executor}")
+    return told

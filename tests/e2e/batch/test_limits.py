@@ -1,0 +1,89 @@
+"""What commands may not do: take memory, flood their output, run beside themselves; and the end of the time."""
+
+import fcntl
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.batch.run import program
+from tests import helpers
+from tests.e2e.batch.test_python import output_of
+from tests.e2e.cli.test_batch import run_batch, written
+
+HOLD = """
+import os, sys, time
+print(os.getpid(), file=open("pids", "a"), flush=True)
+held = b"1" * 100_000_000
+time.sleep(int(sys.argv[1]))
+"""
+
+
+def test_a_command_that_takes_more_memory_or_writes_more_than_it_may_is_ended() -> None:
+    """All its processes count, and all of them are ended; what stays below its limits is not."""
+    assert output_of(
+        """
+ray.init(num_cpus=2)
+open("hold.py", "w").write("""
+        + repr(HOLD)
+        + """)
+
+def run(text, **options):
+    result = ray.get(batch.command(text, on_failure="continue", retries=3, grace=0.2, **options))
+    print(result.is_success, result.attempts, result.problem.partition(", and ")[2])
+    return result
+
+run("setsid python3 hold.py 1000 & python3 hold.py 1000; wait", memory="150MB")
+print([pid for pid in open("pids").read().split() if os.path.exists(f"/proc/{pid}")])
+run("python3 hold.py 1", memory="250MB")
+print(os.path.getsize(run("while :; do echo flood; done", output_limit=1_000_000).stdout) >= 1_000_000)
+"""
+    ) == [
+        "False 1 its memory is 150000000",
+        "[]",
+        "True 1 ",
+        "False 1 its output_limit is 1000000",
+        "True",
+    ]
+
+
+def test_a_command_waits_for_the_processes_of_its_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "own.out"
+    path.write_text("of the earlier run")
+    out = str(path)
+
+    def run(is_own: bool) -> program.Ending:
+        one = program.Program(text="echo new", env=os.environ, stdout=out, stderr=out, is_own=is_own)
+        return program.run_program(one)
+
+    monkeypatch.setattr(program, "LOCK_LIMIT_S", 0.1)
+    with open(path) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        ending = run(True)
+        assert "a process of an earlier run of it still has" in ending.problem
+        assert path.read_text() == "of the earlier run", "it may still write there"
+        assert run(False).exit_code == 0, "an output of others is not waited for"
+    assert run(True).exit_code == 0
+    assert path.read_text() == "new\n"
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    assert run(True).exit_code == 0
+
+
+def no_locks(descriptor: int, operation: int) -> None:
+    raise OSError(38, "Function not implemented")
+
+
+def test_a_batch_that_is_told_to_end_does_so_in_order_and_says_that_something_is_left(tmp_path: Path) -> None:
+    # The pause is for the process that has started it: one that is interrupted while it does so gives no grace.
+    long = "trap 'echo saved; exit 9' TERM; sleep 1; touch begun; sleep 1000 & wait"
+    file = written(tmp_path / "jobs.txt", f"true\n{long}\necho #batch after=line-2\n")
+    with helpers.start_command([sys.executable, "-m", "mpi_runtime", "batch", file], cwd=tmp_path) as command:
+        helpers.wait_until((tmp_path / "begun").exists, 60)
+        command.signal(signal.SIGTERM)
+        done = command.finish().expect(75)
+    assert "SIGTERM or the end of the job's time: ending what runs" in done.stderr
+    assert "1 of 3 done, 2 skipped" in done.stderr
+    assert (tmp_path / "batch-jobs" / "line-2.out").read_text() == "saved\n"
+    assert "1 of 3 done, 2 waiting" in run_batch("status", "jobs", cwd=tmp_path).expect(0).stdout

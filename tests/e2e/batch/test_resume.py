@@ -1,0 +1,257 @@
+"""A batch that goes on: what was done stays done whatever was killed; what is named, changed or has failed is run."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.batch.memory.past import read_history
+from tests import helpers
+from tests.e2e.cli.test_batch import run_batch, written
+
+PLACES = """
+    [[task]]
+    name = "first"
+    command = "echo {i} >> first; test {i} != 1 -o -e mended"
+    product = { i = [0, 1] }
+    [[task]]
+    name = "second"
+    command = "echo {x} >> second"
+    zip = { x = ["a", "b"] }
+    after = ["first"]
+    [[task]]
+    name = "other"
+    command = "cat >> other"
+    stdin = "input"
+"""
+
+
+def counts(folder: Path) -> dict[str, int]:
+    return {
+        name: len((folder / name).read_text().splitlines()) if (folder / name).exists() else 0
+        for name in ("first", "second", "other")
+    }
+
+
+def test_the_same_line_does_what_is_missing(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.toml", PLACES)
+    (tmp_path / "input").write_text("line\n")
+
+    def run(code: int, *words: str) -> str:
+        return run_batch(file, *words, cwd=tmp_path).expect(code).stderr
+
+    assert "2 of 5 done, 1 failed, 2 skipped" in run(1)
+    assert counts(tmp_path) == {"first": 2, "second": 0, "other": 1}
+    (tmp_path / "mended").touch()
+    assert "5 of 5 done, 2 of them before" in run(0), "what has failed and what was skipped is missing"
+    assert counts(tmp_path) == {"first": 3, "second": 2, "other": 1}
+    assert "5 of 5 done, 5 of them before" in run(0)
+    assert counts(tmp_path) == {"first": 3, "second": 2, "other": 1}
+    run(0, "--only", "first.0")
+    assert counts(tmp_path) == {"first": 4, "second": 2, "other": 1}
+    assert "5 of 5 done, 3 of them before" in run(0), "second comes after a first that was run again"
+    assert counts(tmp_path) == {"first": 4, "second": 4, "other": 1}
+    run(0, "--from", "first.1")
+    assert counts(tmp_path) == {"first": 5, "second": 6, "other": 1}
+    (tmp_path / "input").write_text("line\nother line\n")
+    run(0)
+    assert counts(tmp_path) == {"first": 5, "second": 6, "other": 3}, "its input has changed"
+    written(tmp_path / "jobs.toml", PLACES.replace("[0, 1]", "[0, 2]").replace('["a", "b"]', '["a", "b", "c"]'))
+    run(0)
+    assert counts(tmp_path) == {"first": 6, "second": 9, "other": 3}, "a changed command, and all after it"
+    run(0, "--fresh")
+    assert counts(tmp_path) == {"first": 8, "second": 12, "other": 5}
+
+
+def test_only_what_has_failed_and_what_comes_after_it(tmp_path: Path) -> None:
+    text = "true #batch name=well\ntest -e mended #batch name=bad\necho >> after #batch after=bad\n"
+    file = written(tmp_path / "jobs.txt", text)
+    run_batch(file, cwd=tmp_path).expect(1)
+    written(tmp_path / "jobs.txt", text + "echo >> never\n")
+    (tmp_path / "mended").touch()
+    done = run_batch(file, "--retry-failed", cwd=tmp_path).expect(0)
+    assert "3 of 4 done, 1 of them before, 1 left out" in done.stderr
+    assert (tmp_path / "after").exists()
+    assert not (tmp_path / "never").exists()
+    wrong = run_batch(file, "--only", "wel", cwd=tmp_path).expect(2)
+    assert "there is no command or array 'wel'; did you mean 'well'?" in wrong.stderr
+
+
+@pytest.mark.mpi
+def test_what_is_named_is_run_on_ranks_too(tmp_path: Path) -> None:
+    text = "echo >> well #batch name=well\ntest -e mended #batch name=bad\necho >> after #batch after=bad name=next\n"
+    file = written(tmp_path / "jobs.txt", text)
+
+    def run(code: int, *words: str) -> str:
+        return run_batch("-n", "2", file, *words, cwd=tmp_path).expect(code).stderr
+
+    assert "1 of 3 done, 1 failed, 1 skipped" in run(1)
+    assert "1 of 3 done, 1 of them before, 1 failed, 1 skipped" in run(1, "--retry-failed")
+    (tmp_path / "mended").touch()
+    assert "3 of 3 done, 1 of them before" in run(0, "--from", "bad")
+    assert "there is no command or array 'nope'" in run(2, "--only", "nope")
+    assert (tmp_path / "well").read_text() == (tmp_path / "after").read_text() == "\n"
+
+
+def test_two_runs_of_one_batch_do_not_run_at_a_time(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.txt", "touch begun; sleep 1000\n")
+    with helpers.start_command([sys.executable, "-m", "mpi_runtime", "batch", file], cwd=tmp_path) as program:
+        helpers.wait_until((tmp_path / "begun").exists, 60)
+        assert "is in use by" in run_batch(file, cwd=tmp_path).expect(2).stderr
+        program.signal(signal.SIGINT)
+        program.finish().expect(130)
+
+
+def test_a_journal_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.txt", "true\n")
+    folder = tmp_path / "batch-jobs"
+    folder.mkdir()
+    (folder / "journal").write_text("")
+    assert "the journal batch-jobs/journal cannot be used" in run_batch(file, cwd=tmp_path).expect(2).stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("size", ["300k", "48k"])
+def test_a_full_disk_is_named_and_what_it_cost_is_run_again(tmp_path: Path, size: str) -> None:
+    """Commands fail as they do without us; the batch ends if what it has done itself cannot be written down."""
+    file = written(tmp_path / "jobs.txt", "seq 8000\n" * 12)
+    (tmp_path / "batch-jobs").mkdir()
+    script = f"""
+mount -t tmpfs -o size={size} none batch-jobs
+"$@"; echo first: $?
+mount -o remount,size=10m batch-jobs
+"$@"; echo second: $?
+cat batch-jobs/*.out | wc -l
+"""
+    batch = [sys.executable, "-m", "mpi_runtime", "batch", file]
+    with helpers.start_command(["unshare", "-m", "sh", "-c", script, "sh", *batch], cwd=tmp_path) as program:
+        done = program.finish().expect(0)
+    first, *rest = done.stdout.splitlines()
+    assert rest == ["second: 0", "96000"]
+    whys = {
+        "first: 1": "is full: they may have failed for want of room",
+        "first: 2": "cannot be written: No space left",
+    }
+    assert whys[first] in done.stderr
+
+
+def test_commands_of_a_program_are_in_the_journal_of_its_job(tmp_path: Path) -> None:
+    source = """
+import sys
+import mpi_runtime as ray
+from mpi_runtime import batch
+
+ray.init(num_cpus=1, journal=sys.argv[1])
+first = batch.command("echo {i} >> ran", i=1)
+print(ray.get(batch.command("cat ran; echo >> ran", after=[first])).is_success)
+"""
+    for _ in range(2):
+        assert helpers.run_program(source, str(tmp_path / "journal"), cwd=tmp_path).expect(0).stdout == "True\n"
+    assert (tmp_path / "ran").read_text() == "1\n\n"
+
+
+FULL = """
+import os, runpy, sys
+from mpi_runtime.batch.memory.past import BatchJournal
+
+turn = BatchJournal.turn
+
+def until_it_is_full(memory):
+    if memory._file.tell() > 80_000:
+        raise OSError(28, os.strerror(28))
+    turn(memory)
+
+BatchJournal.turn = until_it_is_full
+sys.argv.insert(1, "batch")
+runpy.run_module("mpi_runtime", run_name="__main__")
+"""
+
+
+def test_a_full_disk_ends_the_batch_and_the_same_line_goes_on(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.txt", "".join(f"echo {number} >> done\n" for number in range(300)))
+    done = helpers.run_program(FULL, file, cwd=tmp_path).expect(2)
+    assert "cannot be written: No space left on device. What runs is ended." in done.stderr
+    known = [name for name, ended in read_history(str(tmp_path / "batch-jobs")).ends.items() if ended.result.is_success]
+    assert known
+    done = run_batch(file, cwd=tmp_path).expect(0)
+    assert f"{len(known)} commands were done by earlier runs" in done.stderr
+
+
+def killed_again_and_again(folder: Path, count: int, pause_s: float, seed: int) -> tuple[int, int]:
+    """Run a batch whose processes are killed at random until it ends well; returns how many kills and runs that took.
+
+    Each command adds a line to a file. What was reported as done has its line, and never gets a second one. The next
+    run begins while processes of the one before may still be there.
+    """
+    rng = random.Random(seed)
+    file = written(folder / "jobs.txt", "".join(f"sleep 0.02; echo {number} >> done\n" for number in range(count)))
+    command = [sys.executable, "-m", "mpi_runtime", "batch", file]
+    kills = runs = 0
+    reported: dict[str, int] = {}
+    before: helpers.Program | None = None  # the run that was killed last
+    while True:
+        program = helpers.start_command(command, cwd=folder)
+        runs += 1
+        kills += _kill_until_it_ends(program, rng, pause_s, folder / "done")
+        if before is not None:
+            helpers.wait_until(partial(_is_gone, before), 60)
+            before.finish()
+        lines = _lines(folder)
+        for name, ended in read_history(str(folder / "batch-jobs")).ends.items():
+            number = str(int(name.removeprefix("line-")) - 1)
+            if ended.result.is_success:
+                assert lines[number] >= 1, f"{name} is reported as done, and has not run"
+                assert lines[number] == reported.setdefault(number, lines[number]), f"{name} was run again"
+        if program.process.returncode == 0:
+            program.finish()
+            break
+        before = program
+    lines = _lines(folder)
+    assert sorted(lines, key=int) == [str(number) for number in range(count)]
+    assert reported == lines
+    return kills, runs
+
+
+def _is_gone(program: helpers.Program) -> bool:
+    return not program.processes()
+
+
+def _lines(folder: Path) -> dict[str, int]:
+    return Counter((folder / "done").read_text().split()) if (folder / "done").exists() else Counter()
+
+
+def _kill_until_it_ends(program: helpers.Program, rng: random.Random, pause_s: float, file: Path) -> int:
+    """Kill a process of it, the driver or any other, after each pause once a command has run; how often."""
+    kills = 0
+    size = file.stat().st_size if file.exists() else 0
+    while program.process.poll() is None and (file.stat().st_size if file.exists() else 0) == size:
+        time.sleep(0.02)
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            program.process.wait(pause_s)
+            return kills
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rng.choice([program.pid, *program.processes()]), signal.SIGKILL)
+            kills += 1
+
+
+def test_each_command_is_done_and_none_is_done_again_whatever_is_killed(tmp_path: Path) -> None:
+    kills, runs = killed_again_and_again(tmp_path, 250, 0.7, seed=1)
+    assert kills >= 1
+    assert runs >= 2
+
+
+if __name__ == "__main__":  # the whole of it: 5 000 commands, a kill every two seconds
+    begin_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        found = killed_again_and_again(Path(folder), 5000, 2.0, seed=int(sys.argv[1]) if sys.argv[1:] else 1)
+    print(f"5000 commands: {found[0]} kills, {found[1]} runs, {time.monotonic() - begin_s:.0f} s")

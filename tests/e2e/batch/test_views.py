@@ -1,0 +1,184 @@
+"""A batch as people see it: status, logs, the archive of outputs, a live view, and the report in a browser."""
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.memory.outputs import ARCHIVE
+from mpi_runtime.batch.memory.past import Began, Capacity, Ended, History, Planned, Run, read_history
+from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.show.overview import duration, in_lines, overview
+from mpi_runtime.batch.show.report import report
+from tests import helpers
+from tests.browser import needs_browser, shown
+from tests.e2e.cli.test_batch import run_batch, written
+
+
+def view(folder: Path, *words: str, code: int = 0) -> str:
+    return run_batch(*words, cwd=folder).expect(code).stdout
+
+
+def test_status_and_logs_while_it_runs_and_after(tmp_path: Path) -> None:
+    text = (
+        "echo first words; touch begun; while [ ! -e go ]; do sleep 0.05; done; exit 3\necho two #batch after=line-1\n"
+    )
+    file = written(tmp_path / "jobs.txt", text)
+    with helpers.start_command([sys.executable, "-m", "mpi_runtime", "batch", file], cwd=tmp_path) as program:
+        helpers.wait_until((tmp_path / "begun").exists, 60)
+        helpers.wait_until(lambda: " running, 1 waiting" in view(tmp_path, "status", "jobs"), 60, "where it runs")
+        seen = view(tmp_path, "status", "jobs").splitlines()
+        assert re.fullmatch(rf"jobs: run by .* \(pid {program.pid}\) since \d{{4}}-.*", seen[0])
+        assert seen[1] == "0 of 2 done, 1 running, 1 waiting"
+        assert re.fullmatch(rf"  runs    line-1 for \d+ s on {os.uname().nodename}", seen[3])
+        assert view(tmp_path, "log", "jobs", "line-1") == "first words\n"
+        (tmp_path / "go").touch()
+        program.finish().expect(1)
+    seen = view(tmp_path, "status", "batch-jobs", code=1).splitlines()
+    assert seen[0].startswith("jobs: not running; last started ")
+    assert seen[1] == "0 of 2 done, 1 failed, 1 waiting"
+    assert seen[3] == "  failed  line-1: exit code 3"
+    assert view(tmp_path, "log", file, "line-1") == "first words\n"
+    assert "no command 'line-2' of this batch has ended" in run_batch("log", "jobs", "line-2", cwd=tmp_path).stderr
+    assert "there is no batch 'other' here" in run_batch("status", "other", cwd=tmp_path).expect(2).stderr
+
+
+def test_all_outputs_in_one_file(tmp_path: Path) -> None:
+    text = "echo one\nprintf 'no end'\necho three >&2; exit 1\necho own #batch stdout=own\ntrue\n"
+    file = written(tmp_path / "jobs.txt", text)
+    done = run_batch(file, "--log-archive", cwd=tmp_path).expect(1)
+    assert "    | three\n" in done.stderr
+    assert sorted(os.listdir(tmp_path / "batch-jobs")) == ["journal", ARCHIVE]
+    logs = [view(tmp_path, "log", "jobs", f"line-{number}") for number in range(1, 6)]
+    assert logs == ["one\n", "no end", "three\n", "own\n", ""]
+    run_batch(file, "--log-archive", cwd=tmp_path).expect(1)
+    assert view(tmp_path, "log", "jobs", "line-3") == "three\n"
+    assert (tmp_path / "batch-jobs" / ARCHIVE).read_text() == "one\nno endthree\nthree\n" or sorted(
+        (tmp_path / "batch-jobs" / ARCHIVE).read_text()
+    ) == sorted("one\nno endthree\nthree\n"), "in the order of their ends"
+
+
+def test_a_terminal_has_a_picture_that_goes_when_it_is_over(tmp_path: Path) -> None:
+    pytest.importorskip("rich", reason="rich is not installed")
+    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
+    file = written(tmp_path / "jobs.txt", "while [ ! -e go ]; do sleep 0.05; done\nexit 4\n")
+    child = pexpect.spawn(
+        sys.executable, ["-m", "mpi_runtime", "batch", file], cwd=str(tmp_path), dimensions=(30, 120), timeout=60,
+        env={**os.environ, "PYTHONPATH": str(helpers.ROOT), "TERM": "xterm"},
+    )  # fmt: skip
+    try:
+        child.expect("failed: line-2: exit code 4")
+        child.expect("0 of 2 done, 1 failed, 1 running")
+        child.expect("runs    line-1 for ")
+        (tmp_path / "go").touch()
+        child.expect("1 of 2 done, 1 failed; ")
+        child.expect(pexpect.EOF)
+        child.wait()
+        assert child.exitstatus == 1
+    finally:
+        child.close(force=True)
+
+
+def ended(name: str, start: float, took: float, code: int = 0, host: str = "a", gpus: tuple[int, ...] = ()) -> Ended:
+    result = CommandResult(
+        name=name, command=f"run </script> {name}", exit_code=code, is_success=not code, start=start, end=start + took,
+        host=host, gpu_ids=gpus, cpu_time=took / 2, peak_memory=1 << 20,
+    )  # fmt: skip
+    return Ended(1, b"k" * 16, result, 1.0, float(len(gpus)))
+
+
+def some_history() -> History:
+    history = History()
+    names = [f"c.{number}" for number in range(8)]
+    history.plan = {"c": Planned("c", tuple(Command(text="true", name=name) for name in names), True)}
+    history.runs = [Run("vm (pid 1)", 100.0, [Capacity("a", 2, 0, 0), Capacity("b", 2, 2, 0)])]
+    for one in (
+        ended("c.0", 100, 10), ended("c.1", 100, 5, 3), ended("c.2", 105, 5), ended("c.3", 100, 20, 0, "b", (0, 1)),
+        ended("c.4", 110, 10, 0, "b", ()),
+    ):  # fmt: skip
+        history.note(one)
+    history.began["c.5"] = Began("c.5", 115.0, "a")
+    return history
+
+
+def test_an_overview_counts_and_tells_when_it_may_end() -> None:
+    found = overview(some_history(), 120.0, True)
+    assert (found.total, found.done, len(found.failed), len(found.running), found.waiting) == (8, 4, 1, 1, 2)
+    assert found.cpu_use == pytest.approx((10 + 5 + 5 + 20 + 10) / (4 * 20))
+    assert found.gpu_use == pytest.approx(1.0)
+    assert found.left_s == pytest.approx(20 / 5 * 3)
+    assert in_lines("c", found, "vm (pid 1)", 120.0)[1:] == [
+        "4 of 8 done, 1 failed, 1 running, 2 waiting",
+        "CPUs used: 62%, GPUs used: 100%; at this pace it ends in 12 s",
+        "  runs    c.5 for 5 s on a",
+        "  failed  c.1: exit code 3",
+    ]
+    found = overview(some_history(), 500.0, False)
+    assert (len(found.running), found.waiting, found.left_s, found.end_s) == (0, 3, None, 120.0)
+    found = overview(History(), 500.0, False)
+    assert (found.total, found.cpu_use) == (0, 0.0)
+    assert [duration(one) for one in (0.2, 99, 185, 7200, 5999)] == ["0 s", "99 s", "3:05 min", "2:00 h", "99:59 min"]
+
+
+def test_the_report_has_everything_in_it_and_loads_nothing() -> None:
+    page = report("c<b>", "/nowhere", some_history(), 120.0, True)
+    assert "<title>c&lt;b&gt;</title>" in page
+    assert not re.search(r"""(src|href)\s*=|@import|url\(|fetch\(|https?:""", page)
+    data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    assert [row[0] for row in data["rows"]] == ["c.0", "c.1", "c.2", "c.3", "c.4"]
+    assert data["rows"][1][1] == "exit code 3"
+    lanes = {(lane["name"], tuple(lane["rows"])) for lane in data["lanes"]}
+    assert lanes == {("a", (0,)), ("a", (1, 2)), ("b", (3,)), ("b", (4,)), ("b GPU 0", (3,)), ("b GPU 1", (3,))}
+    cpus, gpus = data["use"]
+    assert (cpus["most"], gpus["most"]) == (4, 2)
+    assert sum(cpus["steps"]) * 20 / 400 == pytest.approx(50, abs=0.5)
+    assert sum(gpus["steps"]) * 20 / 400 == pytest.approx(40, abs=0.5)
+
+
+@needs_browser
+def test_the_report_in_a_browser(tmp_path: Path) -> None:
+    """What a person would see: charts with bars in them, a table that is sorted and searched."""
+    page = report("sweep", "/nowhere", some_history(), 120.0, True)
+    script = """<script>
+    const names = () => [...document.querySelectorAll("#body tr td:first-child")].map(one => one.textContent).join(" ");
+    const said = [names()];
+    document.querySelector("#head th").click(); document.querySelector("#head th").click();
+    said.push(names());
+    document.getElementById("search").value = "exit c.1";
+    document.getElementById("search").dispatchEvent(new Event("input"));
+    said.push(names() + ": " + document.getElementById("count").textContent);
+    const canvas = document.getElementById("gantt"), pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width,
+      canvas.height).data;
+    let bad = 0, well = 0;
+    for (let i = 0; i < pixels.length; i += 4) {
+      bad += pixels[i] > 180 && pixels[i + 1] < 90 && pixels[i + 3] > 180;
+      well += pixels[i] < 90 && pixels[i + 2] > 150 && pixels[i + 3] > 180;
+    }
+    said.push(well > 5 * bad && bad > 500);
+    document.body.dataset.said = JSON.stringify(said);
+    </script>"""
+    path = tmp_path / "page.html"
+    path.write_text(page.replace("</html>", script + "</html>"), encoding="utf-8")
+    seen = shown(path)
+    assert 'data-ready="yes"' in seen
+    said = json.loads(re.search(r'data-said="([^"]*)"', seen)[1].replace("&quot;", '"'))  # type: ignore[index]
+    assert {*said[0].split()} == {"c.0", "c.1", "c.2", "c.3", "c.4"}
+    assert said[0].endswith("c.2 c.4"), "in the order of their starts"
+    assert said[1] == "c.4 c.3 c.2 c.1 c.0"
+    assert said[2] == "c.1: 1 of 5 ends of commands"
+    assert said[3] is True
+
+
+def test_the_page_is_written_for_a_batch(tmp_path: Path) -> None:
+    run_batch(written(tmp_path / "jobs.txt", "echo the last words; exit 1\ntrue\n"), cwd=tmp_path).expect(1)
+    assert view(tmp_path, "report", "jobs") == "jobs.html\n"
+    page = (tmp_path / "jobs.html").read_text()
+    assert "1 of 2 done, 1 failed, 0 not run" in page
+    assert "the last words" in page
+    assert read_history(str(tmp_path / "batch-jobs")).runs[0].nodes[0].cpus > 0
+    assert time.time() - read_history(str(tmp_path / "batch-jobs")).runs[0].begin_s < 600

@@ -1,0 +1,200 @@
+"""Any job as people see it: `mpi-runtime top` while it runs, and the page of `init(report=...)` when it has ended."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpi_runtime.config import from_init
+from mpi_runtime.head.window import prefix
+from tests import helpers
+from tests.browser import needs_browser, shown
+
+JOB = """
+import os, sys, time
+import mpi_runtime as ray
+
+@ray.remote
+def work(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.02)
+
+@ray.remote
+class Counter:
+    def add(self, gate):
+        work_until_open(gate)
+
+def work_until_open(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.02)
+
+@ray.remote
+def wrong():
+    raise ValueError("wrong")
+
+@ray.remote(max_retries=0)
+def dies():
+    os._exit(3)
+
+with ray.init(num_cpus=2, num_gpus=2, report=sys.argv[2]):
+    gate = sys.argv[1]
+    counter = Counter.remote()
+    first = [counter.add.remote(gate), *(work.remote(gate) for _ in range(3))]
+    print("up", flush=True)
+    ray.get(first)
+    last = [wrong.remote(), dies.remote(), work.options(num_gpus=1).remote(gate)]
+    ray.wait(last, num_returns=3)
+"""
+
+
+def top(*words: str, code: int = 0) -> str:
+    program = helpers.start_command([sys.executable, "-m", "mpi_runtime", "top", *words])
+    with program:
+        done = program.finish().expect(code)
+        return done.stderr if code else done.stdout
+
+
+def data_of(page: str) -> Any:
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize("ranks", [None, pytest.param(2, marks=pytest.mark.mpi)])
+def test_a_job_is_seen_while_it_runs_and_has_a_page_when_it_has_ended(tmp_path: Path, ranks: int | None) -> None:
+    gate, path = tmp_path / "gate", tmp_path / "job.html"
+    with helpers.start_program(JOB, str(gate), str(path), ranks=ranks) as program:
+        program.wait_for_line("up")
+        pids = [pid for pid in program.processes() if f"{prefix()}{pid}" in Path("/proc/net/unix").read_text()]
+        assert len(pids) == 1, "the program of rank 0 has the address, whoever started it"
+        pid = str(pids[0])
+        helpers.wait_until(lambda: "3 running" in top(pid), 30, "all that runs")
+        seen = top(pid).splitlines()
+        assert re.fullmatch(rf"python.*/app.py /.* \(pid {pid}\)", seen[0])
+        assert re.fullmatch(r"calls: 1 ended, 3 running, 1 waiting; 1 actors, \d+ processes", seen[1])
+        assert "2 of 2 CPUs in use; 0 of 2 GPUs in use" in seen[2]
+        assert seen[3:5] == ["  2 x work", "  1 x Counter.add"]
+        for line in seen[5:]:
+            assert re.fullmatch(r"  runs  (work|Counter.add)  for \d+ s  on \S+, rank \d, pid \d+", line)
+        assert not path.exists()
+        gate.touch()
+        program.finish().expect(0)
+    assert "no running job with the process id" in top(pid, code=2)
+
+    page = path.read_text()
+    assert '<p id="summary">8 calls have ended, 2 failed, 0 were run again</p>' in page
+    assert [one.name for one in tmp_path.iterdir() if "html" in one.name] == ["job.html"]
+    rows = data_of(page)["rows"]
+    assert sorted((row[0], row[1]) for row in rows) == sorted(
+        [("work", "done")] * 4 + [("Counter", "done"), ("Counter.add", "done"), ("wrong", "raised")]
+        + [("dies", "its process died")]
+    )  # fmt: skip
+    assert "<b>wrong</b>: raised, 1 times" in page
+    gpus = data_of(page)["use"]
+    assert {one["name"]: one["most"] for one in gpus} == {"CPUs": 2, "GPUs": 2}
+    assert any("GPU" in lane["name"] for lane in data_of(page)["lanes"])
+    assert not re.search(r"""(src|href)\s*=|@import|url\(|fetch\(|https?:""", page)
+
+
+def test_watching_ends_with_the_job_or_with_an_interrupt(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with helpers.start_program(JOB, str(gate), str(tmp_path / "job.html")) as program:
+        program.wait_for_line("up")
+        words = [sys.executable, "-m", "mpi_runtime", "top", str(program.pid), "--watch"]
+        with helpers.start_command(words) as stays, helpers.start_command(words) as goes:
+            helpers.wait_until(lambda: "calls:" in stays.stdout and "calls:" in goes.stdout, 30, "the first picture")
+            goes.signal(signal.SIGINT)
+            goes.finish().expect(130)
+            gate.touch()
+            program.finish().expect(0)
+            assert stays.finish().expect(0).stdout.endswith("the job has ended\n")
+
+
+def test_a_visitor_who_goes_at_once_or_reads_nothing_does_no_harm(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with helpers.start_program(JOB, str(gate), str(tmp_path / "job.html")) as program:
+        program.wait_for_line("up")
+        with ExitStack() as stack:
+            visitors = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(30)]
+            for number, visitor in enumerate(visitors):  # connect() waits while too many are in line
+                visitor.connect(f"\0{prefix()}{program.pid}")
+                with suppress(BrokenPipeError):
+                    visitor.sendall(b"x" * 1000)
+                if number % 2:
+                    visitor.close()
+            assert "calls:" in top(str(program.pid))
+        gate.touch()
+        program.finish().expect(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: needs root")
+def test_another_user_is_told_nothing(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    code = """
+import os, socket, sys
+os.setresuid(65534, 65534, 65534)
+with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
+    visitor.settimeout(20)
+    visitor.connect("\\0" + sys.argv[1])
+    try:
+        print(visitor.recv(100))
+    except ConnectionResetError:
+        print(b"")
+"""
+    with helpers.start_program(JOB, str(gate), str(tmp_path / "job.html")) as program:
+        program.wait_for_line("up")
+        words = [sys.executable, "-c", code, f"{prefix()}{program.pid}"]
+        told = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        assert told.stdout == "b''\n", told.stderr
+        gate.touch()
+        program.finish().expect(0)
+
+
+def test_somebody_else_s_address_is_not_believed() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(f"\0{prefix()}999999999")
+        listener.listen(1)
+        listener.settimeout(20)
+        with helpers.start_command([sys.executable, "-m", "mpi_runtime", "top", "999999999"]) as program:
+            visitor, _ = listener.accept()
+            with visitor:
+                visitor.sendall(b"\xc1 no message")
+            assert "no running job with the process id 999999999" in program.finish().expect(2).stderr
+
+
+def test_where_a_report_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is a directory"):
+        from_init(report=str(tmp_path))
+    with pytest.raises(ValueError, match="its directory is not there"):
+        from_init(report=tmp_path / "none" / "job.html")
+    with pytest.raises(TypeError, match="report must be the path of a file"):
+        from_init(report=5)
+    source = (
+        "import os, sys, shutil, mpi_runtime as ray\n"
+        "ray.init(num_cpus=1, report=sys.argv[1] + '/job.html'); shutil.rmtree(sys.argv[1]); print('end')\n"
+    )
+    place = tmp_path / "goes"
+    place.mkdir()
+    done = helpers.run_program(source, str(place)).expect(0)
+    assert done.stdout == "end\n"
+    assert "job.html could not be written" in done.stderr
+
+
+@needs_browser
+def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    path = tmp_path / "job.html"
+    helpers.run_program(JOB, str(tmp_path / "gate"), str(path)).expect(0)
+    seen = shown(path)
+    assert 'data-ready="yes"' in seen
+    assert "8 of 8 ends of calls" in seen
+    assert seen.count("<tr") == 9
+    assert seen.count('class="bad"') == 2

@@ -1,0 +1,308 @@
+"""Experiments that are interrupted, at any moment, and go on: by their journal, and by their checkpoints."""
+
+import errno
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpi_runtime import tune
+from mpi_runtime.cli.main import main
+from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import segments
+from mpi_runtime.journal.segments import Noted
+from mpi_runtime.tune.experiment import driver as study_driver
+from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.schedulers import ASHAScheduler
+from mpi_runtime.tune.study.events import Reported
+from tests.helpers import run_program, start_program, wait_until
+
+APP = """
+import os, sys, time
+import mpi_runtime
+from mpi_runtime import tune
+from mpi_runtime.tune.schedulers import ASHAScheduler
+
+def train(config):
+    checkpoint = tune.get_checkpoint()
+    first = checkpoint.to_dict()["epoch"] if checkpoint else 0
+    for epoch in range(first, 9):
+        time.sleep(0.02)
+        tune.report({"score": config["a"] * (epoch + 1)}, checkpoint=tune.Checkpoint.from_dict({"epoch": epoch + 1}))
+
+mpi_runtime.init(num_cpus=2)
+folder = sys.argv[1]
+print("driver", os.getpid(), flush=True)
+if tune.Tuner.can_restore(folder + "/e"):
+    tuner = tune.Tuner.restore(folder + "/e", train)
+else:
+    tuner = tune.Tuner(
+        train, param_space={"a": tune.uniform(1, 2)},
+        tune_config=tune.TuneConfig(
+            "score", "max", scheduler=ASHAScheduler(max_t=9, reduction_factor=3), num_samples=12),
+        run_config=tune.RunConfig(name="e", storage_path=folder, verbose=0,
+                                  checkpoint_config=tune.CheckpointConfig(persist_s=0.0, num_to_keep=1)),
+    )
+results = tuner.fit()
+print("ended", len(results), results.num_terminated, flush=True)
+"""
+
+
+def lines(folder: Path) -> int:
+    try:
+        return sum(1 for _ in study_log.read(folder / "e"))
+    except JournalError:
+        return 0
+
+
+@pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=pytest.mark.mpi)])
+@pytest.mark.timeout(240)
+def test_a_driver_that_is_killed_goes_on(ranks: int | None, tmp_path: Path) -> None:
+    for least in (6, 20):
+        with start_program(APP, str(tmp_path), ranks=ranks) as program:
+            wait_until(lambda least=least: lines(tmp_path) >= least, timeout=50)  # type: ignore[misc]
+            pid = int(program.wait_for_line("driver").split()[1])
+            os.kill(pid, signal.SIGKILL)
+            assert program.finish(timeout=30).returncode != 0
+    with start_program(APP, str(tmp_path), ranks=ranks) as program:
+        completed = program.finish(timeout=60).expect(0)
+    assert "ended 12 12\n" in completed.stdout
+    seen: dict[str, list[float]] = {}
+    for line in study_log.read(tmp_path / "e"):
+        if isinstance(line.event, Reported):
+            seen.setdefault(line.event.trial_id, []).append(line.event.metrics["score"])
+    assert len(seen) == 12
+    best = max(seen.values(), key=lambda scores: scores[-1] / len(set(scores)))
+    assert len(set(best)) == 9, "the best trial has made all epochs"
+
+
+def grow(config: dict[str, Any]) -> None:
+    checkpoint = tune.get_checkpoint()
+    first = checkpoint.to_dict()["epoch"] if checkpoint else 0
+    for epoch in range(first, 4):
+        tune.report({"score": config["a"] * (epoch + 1)}, checkpoint=tune.Checkpoint.from_dict({"epoch": epoch + 1}))
+
+
+def made(folder: Path) -> tune.ResultGrid:
+    return tune.Tuner(
+        grow,
+        param_space={"a": tune.uniform(1, 2)},
+        tune_config=tune.TuneConfig(
+            "score", "max", scheduler=ASHAScheduler(max_t=4, reduction_factor=2), num_samples=4,
+            max_concurrent_trials=1,
+        ),
+        run_config=tune.RunConfig(
+            name="e", storage_path=folder, verbose=0, checkpoint_config=tune.CheckpointConfig(persist_s=0.0)
+        ),
+    ).fit()  # fmt: skip
+
+
+def outcome(results: tune.ResultGrid) -> list[tuple[Any, ...]]:
+    return [(one.config["a"], one.status, one.metrics["score"], one.metrics["training_iteration"]) for one in results]
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.timeout(600)
+def test_an_experiment_that_is_cut_at_any_line_or_within_it_ends_the_same(tmp_path: Path) -> None:
+    expected = outcome(made(tmp_path))
+    journal = tmp_path / "e" / "000001.journal"
+    data = journal.read_bytes()
+    with journal.open("rb") as file:
+        places = [
+            one.position
+            for one in segments.read(file, segments.Damage())
+            if isinstance(one.body, Noted) and one.body.kind == study_log.LINE
+        ][1:]
+    assert len(places) > 10
+    for number, place in enumerate([*places, len(data)]):
+        cut = tmp_path / f"cut{number}" / "e"
+        shutil.copytree(tmp_path / "e", cut)
+        (cut / "000001.journal").write_bytes(data[: place + 7 * (number % 2)])  # at a line, or within it
+        results = tune.Tuner.restore(cut, grow).fit()
+        assert outcome(results) == expected, number
+        numbers = [line.number for line in study_log.read(cut)]
+        assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.usefixtures("job")
+def test_a_damaged_middle_costs_what_comes_after_it(tmp_path: Path) -> None:
+    expected = outcome(made(tmp_path))
+    journal = tmp_path / "e" / "000001.journal"
+    data = bytearray(journal.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    journal.write_bytes(data)
+    assert outcome(tune.Tuner.restore(tmp_path / "e", grow).fit()) == expected
+    assert outcome(tune.Tuner.restore(tmp_path / "e", grow).get_results()) == expected
+
+
+@pytest.mark.usefixtures("job")
+def test_failed_trials_are_tried_again_if_asked(tmp_path: Path) -> None:
+    flag = tmp_path / "broken"
+    flag.touch()
+
+    def breaks(config: dict[str, Any]) -> dict[str, Any]:
+        if Path(config["flag"]).exists():
+            raise OSError("no file system")
+        return {"x": 1}
+
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
+    first = tune.Tuner(breaks, param_space={"flag": str(flag)}, run_config=run).fit()
+    assert [one.status for one in first] == ["ERROR"]
+    flag.unlink()
+    assert [one.status for one in tune.Tuner.restore(tmp_path / "e", breaks).fit()] == ["ERROR"]
+    again = tune.Tuner.restore(tmp_path / "e", breaks, restart_errored=True).fit()
+    assert [(one.status, one.metrics["x"]) for one in again] == [("TERMINATED", 1)]
+
+
+@pytest.mark.usefixtures("job")
+def test_failed_trials_go_on_from_their_checkpoints_if_asked(tmp_path: Path) -> None:
+    flag = tmp_path / "broken"
+    flag.touch()
+
+    def breaks(config: dict[str, Any]) -> None:
+        checkpoint = tune.get_checkpoint()
+        first = checkpoint.to_dict()["epoch"] if checkpoint else 0
+        for epoch in range(first, 6):
+            if epoch == 3 and flag.exists() and config["n"] != 1:
+                raise OSError("no file system")
+            tune.report({"first": first}, checkpoint=tune.Checkpoint.from_dict({"epoch": epoch + 1}))
+
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
+    tune.Tuner(breaks, param_space={"n": tune.grid_search([0, 1, 2])}, run_config=run).fit()
+    flag.unlink()
+    again = tune.Tuner.restore(tmp_path / "e", breaks, resume_errored=True).fit()
+    assert [(one.status, one.metrics["first"]) for one in again] == [
+        ("TERMINATED", 3), ("TERMINATED", 0), ("TERMINATED", 3)
+    ]  # fmt: skip
+    assert [len(one.history) for one in again] == [6, 6, 6], "each report was made once, and by one process"
+
+
+REFERENCES = """
+import os, sys
+import mpi_runtime
+from mpi_runtime import tune
+
+folder = sys.argv[1]
+path = folder + "/e"
+
+def reads(config):
+    value = mpi_runtime.get(config["ref"])
+    if value == 2 and not os.path.exists(folder + "/mended"):
+        raise OSError("no file system")
+    return {"value": value}
+
+def space():
+    return {"ref": tune.grid_search([mpi_runtime.put(1), mpi_runtime.put(2)])}
+
+def show(results):
+    print([one.status if one.error is None else str(one.error).split()[-1] for one in results])
+    print("ObjectLostError" in str(results.errors), [one.metrics.get("value") for one in results])
+
+mpi_runtime.init(num_cpus=1)
+run = tune.RunConfig(name="e", storage_path=folder, verbose=0)
+show(tune.Tuner(reads, param_space=space(), run_config=run).fit())
+mpi_runtime.shutdown()
+open(folder + "/mended", "w").close()
+mpi_runtime.init(num_cpus=1)
+show(tune.Tuner.restore(path, reads, resume_errored=True).fit())
+show(tune.Tuner.restore(path, reads, param_space=space(), resume_errored=True).fit())
+"""
+
+
+def test_references_of_a_space_are_replaced_by_those_of_the_next_job(tmp_path: Path) -> None:
+    """They ended with their job. Without new ones the error says so."""
+    assert run_program(REFERENCES, str(tmp_path)).expect(0).stdout.splitlines() == [
+        "['TERMINATED', 'system']",
+        "False [1, None]",
+        "['TERMINATED', 'somewhere.']",
+        "True [1, None]",
+        "['TERMINATED', 'TERMINATED']",
+        "False [1, 2]",
+    ]
+
+
+@pytest.mark.usefixtures("job")
+def test_a_full_disk_ends_it_and_with_more_room_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, count = study_log.StudyLog.add, 0
+
+    def full(self: Any, *arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        add(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(study_log.StudyLog, "add", full)
+        patch.setattr(study_driver, "GRACE_S", 1000.0)  # it does not wait for trials that are to end
+        with pytest.raises(OSError, match=r"No space left on device, so the experiment ends\. Make room for .*, then"):
+            made(tmp_path)
+    results = tune.Tuner.restore(tmp_path / "e", grow).fit()
+    assert outcome(results) == outcome(made(tmp_path / "whole"))
+
+
+@pytest.mark.usefixtures("job")
+def test_a_searcher_that_draws_otherwise_cannot_be_resumed(tmp_path: Path) -> None:
+    space = {"a": tune.sample_from(lambda: os.urandom(4).hex())}
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
+    tune.Tuner(lambda config: {"x": 1}, param_space=space, run_config=run).fit()
+    with pytest.raises(JournalError, match="Trial 00000 had the configuration"):
+        tune.Tuner.restore(tmp_path / "e").fit()
+
+
+@pytest.mark.usefixtures("job")
+def test_loggers_have_each_report_once_after_a_resume(tmp_path: Path) -> None:
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0, callbacks=[tune.JsonLoggerCallback()])
+    tune.Tuner(grow, param_space={"a": 1}, run_config=run).fit()
+    file = tmp_path / "e" / "00000" / "result.json"
+    whole = file.read_text()
+    file.write_text(whole + "half a li")
+    tune.Tuner.restore(tmp_path / "e", grow).fit()
+    assert [line.count('"score"') for line in file.read_text().splitlines()] == [1] * 4
+
+
+@pytest.mark.usefixtures("job")
+def test_the_command_line_shows_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = made(tmp_path)
+    best = results.get_best_result()
+    folder = str(tmp_path / "e")
+    assert main(["tune", "ls", str(tmp_path)]) == 0
+    assert "e: 4 trials (4 terminated), best score" in capsys.readouterr().out
+    assert main(["tune", "best", folder]) == 0
+    assert f"trial {best.trial_id}, TERMINATED" in capsys.readouterr().out
+    assert main(["tune", "show", folder]) == 0
+    assert capsys.readouterr().out.count("TERMINATED") == 4
+    assert main(["tune", "resume", folder]) == 0
+    assert "ResultGrid of 4 trials" in capsys.readouterr().out
+    assert main(["journal", "list", folder]) == 0
+    assert "events of an experiment: mpi-runtime tune show" in capsys.readouterr().out
+    assert main(["journal", "compact", folder]) == 2
+    assert "needs every line" in capsys.readouterr().err
+    assert main(["tune", "best", str(tmp_path / "nothing")]) == 2
+
+
+@pytest.mark.usefixtures("job")
+def test_two_programs_cannot_run_one_experiment(tmp_path: Path) -> None:
+    made(tmp_path)
+    log = study_log.StudyLog(tmp_path / "e", 99, {})
+    try:
+        with pytest.raises(JournalError, match="in use by"):
+            tune.Tuner.restore(tmp_path / "e", grow).fit()
+    finally:
+        log.close()
+
+
+def test_lines_are_on_the_disk_before_what_they_supersede_is_removed(tmp_path: Path) -> None:
+    done: list[str] = []
+    log = study_log.StudyLog(tmp_path, 0, {})
+    log.after_sync(lambda: done.append("removed"))
+    log.turn()
+    assert done == []
+    time.sleep(study_log.SYNC_S)
+    log.turn()
+    assert done == ["removed"]
+    log.close()

@@ -1,0 +1,246 @@
+"""What is shown of experiments: lines and tables while they run, data frames, plots, one page, TensorBoard files."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpi_runtime import tune
+from mpi_runtime.tune.show.plots import importances
+from mpi_runtime.tune.show.progress import CLIReporter, ProgressReporter
+from tests.browser import needs_browser, shown
+from tests.helpers import ROOT, run_program
+
+pytestmark = pytest.mark.usefixtures("job")
+
+
+def fall(config: dict[str, Any]) -> None:
+    for epoch in range(5):
+        tune.report({"loss": config["a"] / (epoch + 1) + 0.001 * config["b"]})
+
+
+def results(folder: Path, **more: Any) -> tune.ResultGrid:
+    space = {"a": tune.grid_search([1, 2, 3, 4]), "b": tune.uniform(0, 1), "kind": tune.choice(["<x>", "y"])}
+    run = tune.RunConfig(name="e", storage_path=folder, **{"verbose": 0, **more})
+    return tune.Tuner(fall, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+
+
+def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results(tmp_path, progress_reporter=CLIReporter())
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"4 trials after \d+ s: 4 terminated; best loss 0\.2\d* in trial 00000", last)
+
+
+def test_a_table_has_the_best_trial_first(tmp_path: Path) -> None:
+    tables: list[Any] = []
+
+    class Keeps(ProgressReporter):
+        def show(self, is_end: bool) -> None:
+            tables.append(self.table())
+
+        def __reduce__(self) -> Any:
+            return CLIReporter, ()
+
+    results(tmp_path, progress_reporter=Keeps())
+    head, rows = tables[-1]
+    assert head == ["trial", "status", "runs on", "reports", "seconds", "a", "b", "kind", "loss"]
+    assert [row[0] for row in rows] == ["00000 *", "00003", "00002", "00001"]
+    assert [row[3] for row in rows] == ["5"] * 4
+
+
+def test_a_page_has_a_curve_and_a_row_for_each_trial_and_needs_no_network(tmp_path: Path) -> None:
+    text = Path(results(tmp_path).write_html()).read_text()
+    curves, coordinates = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert curves.count("<polyline") == coordinates.count("<polyline") == 4
+    assert text.count("<tr>") == 5 + 2, "and the only rung"
+    assert "&lt;x&gt;" in text
+    assert "<x>" not in text
+    assert not re.search(r"(src|href)=|https?:", text)
+
+
+def rungs_of_four(config: dict[str, Any]) -> None:
+    """The first trial makes one report, the fourth makes eight."""
+    for epoch in range({1: 1, 2: 2, 3: 2, 4: 8}[config["a"]]):
+        tune.report({"loss": 10 / config["a"] + 1 / (epoch + 1)})
+
+
+LOOKED_AT = """<script>
+const all = (where) => [...document.querySelectorAll(where)], said = {};
+const cells = (column) => all(`#trials tbody tr td:nth-child(${column})`).map(one => one.textContent).join(" ");
+const head = (name) => all("#trials th").find(one => one.textContent === name);
+said.curves = all("#curves polyline").map(one => one.points.length);
+said.painted = all("svg polyline").every(one => getComputedStyle(one).stroke.startsWith("rgb"));
+const box = document.querySelector("#curves").getBoundingClientRect();
+said.inside = all("#curves polyline, #curves line").map(one => one.getBoundingClientRect()).every(
+  one => one.left >= box.left && one.right <= box.right && one.top >= box.top && one.bottom <= box.bottom);
+said.wide = box.width > 500 && box.height > 100;
+said.named = all("#curves polyline title").map(one => one.textContent);
+said.rungs = all("#rungs tbody tr").map(row => [...row.cells].map(one => Number(one.textContent)));
+said.marks = all("#curves line.rung").length;
+said.axes = all("#coordinates text").map(one => one.textContent);
+said.through = all("#coordinates polyline").map(one => one.points.length);
+said.first = cells(1);
+head("loss").click(); said.up = cells(1);
+head("loss").click(); said.down = cells(1);
+head("kind").click(); said.words = cells(6);
+document.body.dataset.said = JSON.stringify(said);
+</script>"""
+
+
+@needs_browser
+def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    """What a person sees: a curve for each trial, where trials ended, a line through all axes, a table that sorts."""
+    space = {"a": tune.grid_search([1, 2, 3, 4]), "kind": tune.sample_from(lambda c: "xyxy"[c.a - 1])}
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
+    tuning = tune.TuneConfig("loss", "min")
+    found = tune.Tuner(rungs_of_four, param_space=space, tune_config=tuning, run_config=run).fit()
+    page = Path(found.write_html(tmp_path / "page.html"))
+    page.write_text(page.read_text().replace("</html>", LOOKED_AT + "</html>"))
+    said = json.loads(re.search(r'data-said="([^"]*)"', shown(page))[1].replace("&quot;", '"'))  # type: ignore[index]
+    assert said["curves"] == [2, 2, 2, 8], "a point is painted as a line that ends where it begins"
+    assert said["painted"] is said["inside"] is said["wide"] is True
+    assert said["named"] == [f"trial 0000{number}" for number in range(4)]
+    assert said["rungs"] == [[1, 4, 3], [2, 3, 1], [8, 1, 0]]
+    assert said["marks"] == 2, "the last is the end of all"
+    assert said["axes"] == ["a", "kind", "loss"]
+    assert said["through"] == [3] * 4
+    assert said["first"] == "00000 00001 00002 00003"
+    assert said["up"] == "00003 00002 00001 00000"
+    assert said["down"] == said["first"]
+    assert said["words"] == "x x y y"
+
+
+IN_A_TERMINAL = """
+import sys, time
+import mpi_runtime
+from mpi_runtime import tune
+
+def train(config):
+    for epoch in range(4):
+        time.sleep(0.4)
+        tune.report({"loss": config["a"] + 1 / (epoch + 1)})
+
+mpi_runtime.init(num_cpus=2)
+run = tune.RunConfig(name="e", storage_path=sys.argv[1])
+space = {"a": tune.grid_search([1, 2, 3])}
+tune.Tuner(train, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+"""
+
+
+def test_a_terminal_shows_a_table_that_is_drawn_anew(tmp_path: Path) -> None:
+    pytest.importorskip("rich")
+    app = tmp_path / "app.py"
+    app.write_text(IN_A_TERMINAL)
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40", "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, str(app), str(tmp_path)]
+    parts = []
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as program:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # at the end the terminal has no other side
+            while part := os.read(ours, 65536):
+                parts.append(part)
+        os.close(ours)
+        assert program.wait(60) == 0
+    text = b"".join(parts).decode()
+    assert "\x1b[1A" in text, "lines are drawn over those before"
+    plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", text)
+    assert re.search(r"trial\s+┃ status\s+┃ runs on", plain)
+    assert re.search(r"RUNNING\s+│ \S+:\d+", plain), "what it runs on"
+    assert "2 running" in plain
+    assert re.search(r"3 trials after \d+ s: 3 terminated; best loss 1.25 in trial 00000", plain)
+
+
+IN_A_NOTEBOOK = '''
+import sys
+from jupyter_client.manager import start_new_kernel
+
+cell = """
+import time
+import mpi_runtime
+from mpi_runtime import tune
+
+def train(config):
+    for epoch in range(4):
+        time.sleep(0.4)
+        tune.report({"loss": config["a"] / (epoch + 1)})
+
+mpi_runtime.init(num_cpus=1)
+run = tune.RunConfig(name="e", storage_path=FOLDER)
+space = {"a": tune.grid_search([2, 1])}
+tune.Tuner(train, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+mpi_runtime.shutdown()
+"""
+seen = []
+
+def hook(message):
+    content = message["content"]
+    if "text/html" in content.get("data", {}):
+        seen.append((message["msg_type"], content["transient"]["display_id"], content["data"]["text/html"]))
+
+manager, client = start_new_kernel()
+reply = client.execute_interactive(cell.replace("FOLDER", repr(sys.argv[1])), timeout=60, output_hook=hook)
+assert reply["content"]["status"] == "ok", reply
+client.stop_channels()
+manager.shutdown_kernel()
+kinds = [kind for kind, _, _ in seen]
+print(kinds[0], {*kinds[1:]}, len({one for _, one, _ in seen}))
+print(seen[-1][2])
+'''
+
+
+def test_a_notebook_shows_one_table_that_is_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("ipykernel")
+    lines = run_program(IN_A_NOTEBOOK, str(tmp_path), timeout=90).expect(0).stdout.splitlines()
+    assert lines[0] == "display_data {'update_display_data'} 1"
+    assert re.match(r"<p>2 trials after \d+ s: 2 terminated; best loss 0.25 in trial 00001</p><table>", lines[1])
+    assert [lines[1].count(f"<td>{number}</td>") for number in ("00001 *", "00000")] == [1, 1]
+
+
+def test_the_parameter_that_matters_is_the_important_one(tmp_path: Path) -> None:
+    shares = importances(results(tmp_path), "loss")
+    assert shares.keys() == {"a", "b", "kind"}
+    assert shares["a"] > 0.7, "of four trials, in two bins"
+
+
+def test_data_frames_have_a_row_for_each_trial_and_report(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    found = results(tmp_path)
+    frame = found.get_dataframe()
+    assert list(frame["config/a"]) == [1, 2, 3, 4]
+    assert len(found[0].metrics_dataframe) == 5
+    assert tune.ExperimentAnalysis(found).results_df.loc["00001", "config/a"] == 2
+
+
+@pytest.mark.filterwarnings("default")
+def test_plots_are_axes(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    found = results(tmp_path)
+    assert len(found.plot_history().lines) == 4
+    assert len(found.plot_parallel().lines) == 4
+    assert len(found.plot_importance().patches) == 3
+    with pytest.raises(ValueError, match="no trial has ended with a number in 'nothing'"):
+        found.plot_parallel("nothing")
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+
+
+@pytest.mark.filterwarnings("default")
+def test_tensorboard_reads_what_the_logger_writes(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    found = results(tmp_path, callbacks=[tune.TBXLoggerCallback()])
+    events = reader.EventAccumulator(found[1].path)
+    events.Reload()
+    scalars = events.Scalars("ray/tune/loss")
+    assert [one.step for one in scalars] == [1, 2, 3, 4, 5]
+    assert scalars[0].value == pytest.approx(found[1].history[0]["loss"])

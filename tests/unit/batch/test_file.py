@@ -1,0 +1,214 @@
+"""Batch files: three forms, one model; all problems at once, each with its line and column."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch
+from mpi_runtime.batch.memory.graph import wrong_names
+
+TEXTS = st.text(st.sampled_from("ab{}[]\"'#=\\\n \t,:.0x🙂\r"), max_size=60) | st.text(max_size=40)
+
+
+def places(text: str, form: str, **defaults: Any) -> list[tuple[int, int, str]]:
+    groups, problems = read_batch(text, form, defaults)
+    return [(one.line, one.column, one.message) for one in sorted(problems + wrong_names(groups))]
+
+
+def groups_of(text: str, form: str, **defaults: Any) -> list[Group]:
+    groups, problems = read_batch(text, form, defaults)
+    assert problems == []
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [("-", JSON), ("a.toml", TOML), ("a.jsonl", JSON), ("b/a.ndjson", JSON), ("a.txt", LINES), ("a", LINES)],
+)
+def test_the_end_of_the_name_tells_the_form(path: str, form: str) -> None:
+    assert form_of(path) == form
+
+
+def test_the_same_batch_in_three_forms_is_the_same() -> None:
+    lines = "make  #batch name=first num_cpus=2\nplot 'a b' #batch name=second after=first time_limit=10m\n"
+    toml = """
+        [[task]]
+        name = "first"
+        command = "make"
+        num_cpus = 2
+        [[task]]
+        name = "second"
+        command = "plot 'a b'"
+        after = ["first"]
+        time_limit = "10m"
+    """
+    first = {"name": "first", "command": "make", "num_cpus": 2}
+    second = {"name": "second", "command": "plot 'a b'", "after": "first", "time_limit": 600}
+    found = [
+        [one.commands for one in groups_of(text, form)]
+        for text, form in ((lines, LINES), (toml, TOML), (f"{json.dumps(first)}\n\n{json.dumps(second)}", JSON))
+    ]
+    assert found[0] == found[1] == found[2]
+    assert [one.name for group in found[0] for one in group] == ["first", "second"]
+
+
+def test_lines_are_commands_but_for_comments() -> None:
+    text = "# a comment\n\n  echo one # two\r\necho '#batch name=x' \\#batch #batchy\n"
+    found = [group.commands[0] for group in groups_of(text, LINES, num_cpus="3")]
+    assert [(one.name, one.text) for one in found] == [
+        ("line-3", "echo one # two"),
+        ("line-4", "echo '#batch name=x' \\#batch #batchy"),
+    ]
+    assert {one.num_cpus for one in found} == {3.0}
+
+
+def test_options_behind_a_line_may_have_quotes_and_win_over_flags() -> None:
+    (group,) = groups_of('run #batch env="A=b c" num_cpus=2', LINES, num_cpus="3", priority="1")
+    assert (group.commands[0].env, group.commands[0].num_cpus, group.commands[0].priority) == ({"A": "b c"}, 2.0, 1)
+
+
+def test_every_problem_of_lines_has_its_place() -> None:
+    text = "true #batch num_cpu=1\n#batch name=x\ntrue #batch after=y nonsense\n\ntrue {z} #batch retries=x retries=1"
+    assert places(text, LINES) == [
+        (1, 13, "there is no key 'num_cpu'; did you mean 'num_cpus'?"),
+        (2, 1, "command must not be empty"),
+        (3, 13, "there is no command or array 'y'; there are: line-1, x, line-3, line-5"),
+        (3, 21, "options are name=value with blanks between, not 'nonsense'"),
+        (
+            5,
+            1,
+            "there is no placeholder 'z'; there are: workdir, gpu, cpus, attempt, host; {{z}} stands for {z} itself",
+        ),
+        (5, 27, "retries is given twice"),
+    ]
+
+
+TOML_TEXT = '''[defaults]
+num_cpus = 2
+colour = "red"
+
+[[task]]
+name = "prepare"
+command = """
+[[task]]
+retries = 3
+"""
+after = ["train"]
+
+[[task]]  # the array
+name = "train"
+command = "train {seed}"
+  ranks = 4
+after = ["prepare", "nobody"]
+[task.product]
+seed = { range = [0, 3] }
+rate = [1]
+
+[[job]]
+name = "x"
+'''
+
+
+def test_every_problem_of_toml_has_its_place() -> None:
+    found = places(TOML_TEXT, TOML)
+    assert [(line, column) for line, column, _ in found] == [(3, 1), (11, 1), (13, 1), (16, 3), (17, 1), (22, 1)]
+    for (_, _, message), words in zip(
+        found,
+        (
+            "no option 'colour'",
+            "a cycle: prepare after train after prepare",
+            "'rate' is not used",
+            "cannot be started yet",
+            "no command or array 'nobody'",
+            "no 'job' here",
+        ),
+        strict=True,
+    ):
+        assert words in message
+
+
+def test_what_is_not_toml_has_its_place() -> None:
+    ((line, column, message),) = places('[[task]]\ncommand = "true"\nname = = 3\n', TOML)
+    assert (line, column) == (3, 8)
+    assert message.startswith("this is not TOML")
+    assert places('[[task]]\ncommand = "true', TOML)[0][:2] == (2, 16)
+
+
+def test_tasks_of_toml_may_be_written_inline() -> None:
+    (group,) = groups_of('task = [{command = "true", name = "a"}]', TOML)
+    assert group.commands[0].name == "a"
+    assert places("task = 3", TOML) == [(1, 1, "tasks are written as [[task]]")]
+
+
+def test_every_problem_of_json_lines_has_its_place() -> None:
+    text = '{"command": "true", "retries": "x"}\n{"command" 3}\n[1]\n{"name": "a", "name": "b", "command": "true"}\n'
+    found = places(text, JSON)
+    assert [(line, column) for line, column, _ in found] == [(1, 21), (2, 12), (3, 1), (4, 2)]
+    assert "name is given twice" in found[3][2]
+
+
+def test_arrays() -> None:
+    parameters = {"product": {"a": {"range": [2]}}, "zip": {"b": [1, 2], "c": ["x", "y"]}}
+    entry = {"name": "t", "command": "run {a} {b} {c}", **parameters}
+    after = {"name": "end", "command": "true", "after": ["t", "t.3"]}
+    (group, end) = groups_of(f"{json.dumps(entry)}\n{json.dumps(after)}", JSON)
+    assert [one.name for one in group.commands] == ["t.0", "t.1", "t.2", "t.3"]
+    assert [one.shown() for one in group.commands] == ["run 0 1 x", "run 0 2 y", "run 1 1 x", "run 1 2 y"]
+    assert wrong_names([group, end]) == []
+    assert "no command or array 't.4'" in places(json.dumps({**entry, "after": "t.4"}), JSON)[0][2]
+
+
+def test_rows_of_a_file_beside_the_batch(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("x\n1\n2\n", encoding="utf-8-sig")  # as Excel writes it
+    text = '[[task]]\ncommand = "run {x}"\nrows = "p.csv"\n'
+    (group,), problems = read_batch(text, TOML, {}, str(tmp_path))
+    assert problems == []
+    assert [one.shown() for one in group.commands] == ["run 1", "run 2"]
+    assert places(text, TOML)[0][:2] == (3, 1)
+
+
+@pytest.mark.parametrize("value", ["3", '"x"', "{range = [1, 2, 0]}", "{range = 3}", "{to = 3}"])
+def test_wrong_parameters(value: str) -> None:
+    ((line, column, message),) = places(f'[[task]]\ncommand = "run {{a}}"\nproduct = {{a = {value}}}\n', TOML)[:1]
+    assert (line, column) == (3, 1)
+    assert message.startswith("product: ")
+
+
+def test_an_empty_batch_is_a_problem() -> None:
+    assert [places(text, form)[0][2] for text, form in (("# x", LINES), ("", TOML), ("\n", JSON))] == [
+        "there is no command here"
+    ] * 3
+
+
+@given(TEXTS, st.sampled_from(FORMS))
+def test_any_text_is_a_batch_or_has_problems_inside_it(text: str, form: str) -> None:
+    groups, problems = read_batch(text, form, {})
+    assert groups or problems
+    lines = text.split("\n")
+    for one in problems:
+        assert isinstance(one, Problem)
+        assert 1 <= one.line <= len(lines)
+        assert 1 <= one.column <= len(lines[one.line - 1]) + 1
+    assert any(group.is_wrong for group in groups) <= bool(problems)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"command": st.text(st.characters(codec="utf-8", exclude_characters="{\0"), min_size=1).filter(str.strip)},
+            optional={"num_cpus": st.integers(0, 9), "priority": st.integers(-9, 9), "retries": st.integers(0, 5)},
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_what_is_written_as_json_is_read_back(tasks: list[dict[str, Any]]) -> None:
+    groups = groups_of("\n".join(map(json.dumps, tasks)), JSON)
+    for task, group in zip(tasks, groups, strict=True):
+        assert group.commands[0].text == task["command"]
+        assert all(getattr(group.commands[0], name) == value for name, value in task.items() if name != "command")

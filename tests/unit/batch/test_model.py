@@ -1,0 +1,209 @@
+"""Commands of batches: options and their readers, placeholders, rows of parameters."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpi_runtime.batch.file.model import OPTIONS, read_command, seconds
+from mpi_runtime.batch.file.parameters import combined, product, rows, zipped
+from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in, plain
+from tests.helpers import ROOT
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+
+
+def messages(text: Any = "true", options: dict[str, Any] | None = None, **values: Any) -> list[str]:
+    made, wrong = read_command(text, options or {}, values)
+    assert (made is None) == bool(wrong)
+    return [message for _, message in wrong]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (90, 90),
+        ("90", 90),
+        ("1.5", 1.5),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("500ms", 0.5),
+        ("2:00:00", 7200),
+        ("02:30", 150),
+        ("1-00:00:01", 86401),
+        ("2d", 172800),
+    ],
+)
+def test_durations(text: Any, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "m", "10 minutes", "-1", "1:2:3:4", True, None, "1h-2m"])
+def test_what_is_no_duration(text: Any) -> None:
+    with pytest.raises(ValueError, match="must be a duration"):
+        seconds(text)
+
+
+def test_options_may_be_written_as_texts_or_as_values() -> None:
+    as_texts = {
+        "num_cpus": "2",
+        "num_gpus": "0.5",
+        "memory": "4GB",
+        "time_limit": "10m",
+        "priority": "3",
+        "retries": "2",
+        "retry_codes": "3,-9",
+        "after": "a,b",
+        "env": "A=1,B=x=y",
+        "resources": "licence=1, scratch=0.5",
+        "pin": "true",
+        "success_codes": "0,1",
+    }
+    as_values = {
+        "num_cpus": 2,
+        "num_gpus": 0.5,
+        "memory": 4_000_000_000,
+        "time_limit": 600,
+        "priority": 3,
+        "retries": 2,
+        "retry_codes": [3, -9],
+        "after": ["a", "b"],
+        "env": {"A": 1, "B": "x=y"},
+        "resources": {"licence": 1, "scratch": 0.5},
+        "pin": True,
+        "success_codes": [0, 1],
+    }
+    first, second = read_command("true", as_texts, {})[0], read_command("true", as_values, {})[0]
+    assert first == second
+    assert first is not None
+    assert (first.memory, first.retry_codes, first.after) == (4_000_000_000, (3, -9), ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num_cpus", -1, "num_cpus must be a number, 0 or more"),
+        ("num_cpus", "nan", "num_cpus must be a number"),
+        ("num_cpus", True, "num_cpus must be a number"),
+        ("num_gpus", 1.5, "num_gpus must be 0, a share below 1, or a whole number"),
+        ("memory", "much", "memory must be a number of bytes"),
+        ("time_limit", 0, "time_limit must be more than 0 seconds"),
+        ("priority", "high", "priority must be a whole number"),
+        ("retries", -1, "retries must be 0 or more"),
+        ("success_codes", [256], "success_codes must be exit codes from 0 to 255"),
+        ("name", "a/b", "name must have letters, digits"),
+        ("name", "..", "name must have letters, digits"),
+        ("after", 3, "after must be a list of names"),
+        ("after", [3], "after must be a text"),
+        ("env", {"A=B": "c"}, "env must be variables"),
+        ("resources", "licence", "resources must be names and amounts, such as licence=1,scratch=20, not 'licence'"),
+        ("resources", {"licence": -1}, "resources must be names and amounts"),
+        ("resources", {"licence": True}, "resources must be names and amounts"),
+        ("resources", ["licence"], "resources must be names and amounts"),
+        (
+            "resources",
+            "GPU=1",
+            "resources must be names and amounts, such as licence=1,scratch=20, not 'GPU=1'",
+        ),
+        ("on_failure", "explode", "on_failure must be 'skip', 'continue', 'stop'"),
+        ("pin", "maybe", "pin must be true or false"),
+        ("cwd", "a\0b", "cwd must be a text"),
+        ("ranks", 4, "ranks is for commands that are MPI programs, and these cannot be started yet"),
+        ("num_cpu", 1, "there is no option 'num_cpu'; did you mean 'num_cpus'?"),
+    ],
+)
+def test_wrong_options_are_refused_with_a_word(name: str, value: Any, message: str) -> None:
+    (found,) = messages("true", {name: value})
+    assert found.startswith(message)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    found = messages("run {a} {b}", {"num_cpus": "x", "colour": 1}, b=1, c=2)
+    assert len(found) == 4
+    assert "command must not be empty" in messages("  ")[0]
+    assert "placeholder of ours" in messages("echo {gpu}", gpu=1)[0]
+
+
+def test_placeholders_of_other_texts_count() -> None:
+    assert messages("true", {"stdout": "{seed}.out", "env": {"A": "{rate}"}}, seed=1, rate=2) == []
+    assert messages("true", {"cwd": "{where}"})[0].startswith("there is no placeholder 'where'")
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("echo {x}", "echo 'a b'"),
+        ("echo {{x}} ${x} ${HOME} {a,b} {}", "echo {x} ${x} ${HOME} {a,b} {}"),
+        ("{ ls; } {y}", "{ ls; } {y}"),
+        ("awk '{print $1}'", "awk '{print $1}'"),
+    ],
+)
+def test_filling(text: str, filled: str) -> None:
+    assert fill(text, {"x": "a b"}) == filled
+
+
+def test_what_a_value_has_is_never_a_placeholder() -> None:
+    assert fill("{a} {b}", {"a": "{b}", "b": "2"}, plain) == "{b} 2"
+
+
+@given(NAMES, st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"])))
+def test_the_shell_reads_a_value_as_one_word(name: str, value: str) -> None:
+    assert shlex.split(fill(f"echo {{{name}}} end", {name: value})) == ["echo", value, "end"]
+    assert names_in(f"echo {{{name}}}") == {name}
+
+
+def test_a_real_shell_reads_it_so_too() -> None:
+    value = "a 'b' \"c\" $HOME `ls` \\ *\n;#"
+    done = subprocess.run(
+        ["/bin/sh", "-c", fill("printf %s {x}", {"x": value})], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == value
+
+
+def test_products_and_zips() -> None:
+    assert product(a=[1, 2], b=["x", "y"]) == [{"a": a, "b": b} for a in (1, 2) for b in ("x", "y")]
+    assert product() == [{}]
+    assert zipped(a=[1, 2], b=["x", "y"]) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    with pytest.raises(ValueError, match="a has 1, b has 2"):
+        zipped(a=[1], b=[1, 2])
+    with pytest.raises(TypeError, match="parameter 'a' must be a list of values, not 'xyz'"):
+        product(a="xyz")
+    with pytest.raises(ValueError, match="parameter 'a' is given twice"):
+        combined([[{"a": 1}], [{"a": 2}]])
+
+
+@given(st.dictionaries(NAMES, st.lists(st.integers(), max_size=4), max_size=3))
+def test_a_product_has_every_combination_once(values: dict[str, list[int]]) -> None:
+    found = product(**values)
+    count = 1
+    for one in values.values():
+        count *= len(one)
+    assert len(found) == count
+    assert all(row[name] in values[name] for row in found for name in values)
+    assert combined([product(**{name: one}) for name, one in values.items()]) == found
+
+
+def test_rows_of_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('x,y\n1,"two, three"\n')
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n\n{"x": 2}\n')
+    assert rows(tmp_path / "a.csv") == [{"x": "1", "y": "two, three"}]
+    assert rows(tmp_path / "a.jsonl") == [{"x": 1}, {"x": 2}]
+    (tmp_path / "b.csv").write_text("x,y\n1\n")
+    (tmp_path / "b.jsonl").write_text('{"x": 1}\n{"x"\n')
+    (tmp_path / "c.jsonl").write_text("3\n")
+    for name, message in (("b.csv", "line 2"), ("b.jsonl", "line 2, column 5"), ("c.jsonl", "must be an object")):
+        with pytest.raises(ValueError, match=message):
+            rows(tmp_path / name)
+
+
+def test_the_documentation_has_every_option_and_placeholder() -> None:
+    text = (ROOT / "docs" / "batch.md").read_text()
+    for header, names in (("option", OPTIONS), ("placeholder", [f"{{{name}}}" for name in BUILT_IN])):
+        table = re.search(rf"^\| {header} \| .*\n\| --- .*\n((?:\| .*\n)+)", text, re.MULTILINE)
+        assert table is not None
+        assert re.findall(r"^\| `([^` ]+)`", table[1], re.MULTILINE) == [*names]

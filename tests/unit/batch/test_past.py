@@ -1,0 +1,184 @@
+"""What a batch remembers: keys, ends that still hold, torn files, two runs at a time; which commands a run is about."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.file.selection import select
+from mpi_runtime.batch.memory.past import FOLDER, BatchJournal, Planned, key_of, read_history, used_by
+from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import segments
+
+
+def command(name: str = "a", **options: Any) -> Command:
+    return Command(text=options.pop("text", "true"), name=name, **options)
+
+
+def result(name: str, code: int = 0) -> CommandResult:
+    return CommandResult(
+        name=name, command="true", exit_code=code, is_success=not code, start=1.0, end=2.5, host="here"
+    )
+
+
+@contextlib.contextmanager
+def journal(folder: Path, is_fresh: bool = False) -> Iterator[BatchJournal]:
+    with contextlib.closing(BatchJournal(str(folder), is_fresh)) as made:
+        yield made
+
+
+def test_what_a_command_does_is_its_key_and_how_it_is_run_is_not(tmp_path: Path) -> None:
+    key = key_of(command(), [])
+    others: list[dict[str, Any]] = [
+        {"text": "false"}, {"cwd": "/"}, {"env": {"A": "1"}}, {"stdout": "x"}, {"stderr": "x"}, {"stdin": "x"},
+    ]  # fmt: skip
+    assert len({key, *(key_of(command(**one), []) for one in others)}) == 7
+    same: list[dict[str, Any]] = [
+        {"name": "b"},
+        {"time_limit": 3.0},
+        {"priority": 1},
+        {"num_cpus": 2.0},
+        {"retries": 1},
+    ]
+    assert {key_of(command(**one), []) for one in same} == {key}
+    assert key_of(command(text="run {i}", values={"i": "1"}), []) == key_of(command(text="run 1"), [])
+    assert key_of(command(), [b"before"]) != key
+    path = tmp_path / "input"
+    path.write_text("one")
+    before = key_of(command(stdin=str(path)), [])
+    assert key_of(command(stdin=str(path)), []) == before
+    path.write_text("two, longer")
+    assert key_of(command(stdin=str(path)), []) != before
+
+
+def test_an_end_holds_until_something_before_it_ends_again(tmp_path: Path) -> None:
+    first, second = command("first"), command("second", after=("first",))
+
+    def known(made: BatchJournal, one: Command) -> bool:
+        key, after = made.key_of(one)
+        found = made.known_end(one, key, after)
+        if found is not None:
+            made.settled(one.name, key, found.number)
+        return found is not None
+
+    def run(made: BatchJournal, one: Command) -> None:
+        made.ended(one, made.key_of(one)[0], result(one.name))
+
+    with journal(tmp_path) as made:
+        assert not known(made, first)
+        run(made, first)
+        run(made, second)
+    with journal(tmp_path) as made:
+        assert known(made, first)
+        assert known(made, second)
+    with journal(tmp_path) as made:
+        run(made, first)
+    with journal(tmp_path) as made:
+        assert known(made, first)
+        assert not known(made, second), "the end before it is a later one"
+    with journal(tmp_path, is_fresh=True) as made:
+        assert not known(made, first)
+
+
+def test_an_array_ends_with_its_last_command(tmp_path: Path) -> None:
+    after = command("after", after=("all",))
+    with journal(tmp_path) as made:
+        for name in ("all.0", "all.1"):
+            made.ended(command(name, text=name), made.key_of(command(name, text=name))[0], result(name))
+        made.settled_array("all", ["all.0", "all.1"])
+        key, number = made.key_of(after)
+        assert number == 2
+        made.settled("all.0", b"another key", 7)
+        made.settled_array("all", ["all.0", "all.1"])
+        assert made.key_of(after)[0] != key
+        assert made.key_of(after)[1] == 7
+
+
+def test_a_run_is_read_while_it_writes_and_after_it_was_torn(tmp_path: Path) -> None:
+    with journal(tmp_path) as made:
+        made.plan([Planned("a", (command("a"),)), Planned("b", (command("b"),))])
+        made.began(command("a"))
+        made.began(command("b"))
+        made.placed("b", "node7", 1234.0)
+        made.placed("b", "node7", 1235.0)
+        made.placed("unknown", "node7", 1235.0)
+        assert not read_history(str(tmp_path)).plan, "nothing is written before the turn"
+        made.turn()
+        made.ended(command("a"), b"k" * 16, result("a", 3))
+        made.turn()
+        found = read_history(str(tmp_path))
+        assert [one.name for one in found.commands()] == ["a", "b"]
+        assert [(one.name, one.host) for one in found.began.values()] == [("b", "node7")]
+        assert found.ends["a"].result == result("a", 3)
+        assert "pid" in used_by(str(tmp_path))
+        with pytest.raises(JournalError, match="is in use by"):
+            BatchJournal(str(tmp_path))
+    assert used_by(str(tmp_path)) == ""
+    path = segments.paths(tmp_path / FOLDER)[0]
+    path.write_bytes(path.read_bytes()[:-5])
+    found = read_history(str(tmp_path))
+    assert not found.ends
+    assert found.damaged_bytes > 0
+    with journal(tmp_path) as made:
+        assert not made.history.began, "what was running then is not any more"
+        assert len(made.history.runs) == 2
+
+
+def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
+    with journal(tmp_path) as made:
+        made.began(command("a"))
+        made._add("batch began", b"", b"", 0, {"wrong": 1})
+    with pytest.raises(JournalError, match="of another version"):
+        read_history(str(tmp_path))
+    with journal(tmp_path, is_fresh=True) as made:
+        assert not made.history.runs[:-1]
+
+
+def group(name: str, *after: str, count: int | None = None) -> Group:
+    names = [name] if count is None else [f"{name}.{number}" for number in range(count)]
+    return Group(name, tuple(command(one, after=after) for one in names), after, (1, 1), (1, 1), count is not None)
+
+
+GROUPS = [group("a", count=2), group("b", "a"), group("c", "a.1", count=1), group("d", "c"), group("e")]
+
+
+@pytest.mark.parametrize(
+    ("failed", "only", "begin", "is_retry", "again", "alone"),
+    [
+        ([], [], [], False, "", None),
+        ([], ["a"], [], False, "a.0 a.1", "a.0 a.1"),
+        ([], ["a.0", "e"], [], False, "a.0 e", "a.0 e"),
+        ([], [], ["a.0"], False, "a.0 b", None),
+        ([], [], ["a"], False, "a.0 a.1 b c.0 d", None),
+        ([], [], ["c"], False, "c.0 d", None),
+        (["c.0", "gone"], [], [], True, "", "c.0 d"),
+        ([], [], [], True, "", ""),
+        (["e"], ["b"], [], True, "b", "b e"),
+        ([], ["e"], ["d"], False, "d e", "d e"),
+    ],
+)
+def test_names_mean_commands_arrays_and_what_comes_after(
+    failed: list[str], only: list[str], begin: list[str], is_retry: bool, again: str, alone: str | None
+) -> None:
+    found, wrong = select(GROUPS, failed, only, begin, is_retry)
+    assert not wrong
+    assert found.again == set(again.split())
+    assert found.only == (None if alone is None else set(alone.split()))
+
+
+def test_names_that_nothing_has_are_said() -> None:
+    _, wrong = select(GROUPS, [], ["aa"], ["f"], False)
+    assert [message.split(";")[0] for message in wrong] == [
+        "there is no command or array 'aa'",
+        "there is no command or array 'f'",
+    ]
+
+
+def test_results_are_small_on_disk() -> None:
+    assert len(msgspec.msgpack.encode(command("a"))) < 30, "what is as always is not written"

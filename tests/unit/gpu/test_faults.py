@@ -1,0 +1,180 @@
+"""Errors of CUDA are known by where their classes come from, by number and by text; no library is loaded for it."""
+
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from mpi_runtime.errors import DeviceUnavailableError, GpuOutOfMemoryError, TaskError
+from mpi_runtime.errors.remote import make_task_error
+from mpi_runtime.gpu import cuda_context
+from mpi_runtime.gpu.device import BUSY, DEVICE, NOBODY, NODE, PROGRAM
+from mpi_runtime.gpu.faults import DRIVER_NAMES, FAULTS, Fault, fault, is_absent, is_out_of_memory
+from tests.fake_cuda import memory
+from tests.helpers import IN_CI
+
+
+def raised(module: str, name: str, text: str, base: type[Exception] = RuntimeError, **fields: Any) -> Exception:
+    """An error of a class that says it comes from a library."""
+    error: Exception = type(name, (base,), {"__module__": module, **fields})(text)
+    return error
+
+
+def cupy(status: int, text: str) -> Exception:
+    return raised("cupy_backends.cuda.api.runtime", "CUDARuntimeError", text, status=status)
+
+
+ILLEGAL = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
+DEAD: list[tuple[Exception, int, str]] = [
+    (cupy(700, "cudaErrorIllegalAddress: an illegal memory access was encountered"), 700, PROGRAM),
+    (cupy(214, "cudaErrorECCUncorrectable: ..."), 214, DEVICE),
+    (cupy(46, "cudaErrorDevicesUnavailable: ..."), 46, BUSY),
+    (cupy(999, "cudaErrorUnknown: unknown error"), 999, DEVICE),
+    (raised("cupy_backends.cuda.api.driver", "CUDADriverError", "...", status=719), 719, PROGRAM),
+    (raised("torch", "AcceleratorError", ILLEGAL), 700, PROGRAM),
+    (raised("torch", "AcceleratorError", "a text of its own", error_code=710), 710, PROGRAM),
+    (RuntimeError(ILLEGAL), 700, PROGRAM),
+    (RuntimeError("CUDA error: device-side assert triggered"), 710, PROGRAM),
+    (RuntimeError("CUDA error: uncorrectable ECC error encountered"), 214, DEVICE),
+    (RuntimeError("CUDA error: unknown error"), 999, DEVICE),
+    (RuntimeError("No CUDA GPUs are available"), 100, DEVICE),
+    (raised("numba.cuda.cudadrv.driver", "CudaAPIError", "[700] Call to cuMemcpyDtoH results in "
+     "CUDA_ERROR_ILLEGAL_ADDRESS", Exception, code=700), 700, PROGRAM),
+    (raised("jaxlib.xla_extension", "XlaRuntimeError", "INTERNAL: CUDA_ERROR_LAUNCH_FAILED: ..."),
+     719, PROGRAM),
+    (RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"), 46, BUSY),
+    (RuntimeError("CUDA error: system not yet initialized"), 802, NODE),
+    (cupy(226, "cudaErrorContained: ..."), 226, DEVICE),
+    (cupy(721, "cudaErrorTensorMemoryLeak: ..."), 721, PROGRAM),
+    (cupy(802, "cudaErrorSystemNotReady: system not yet initialized"), 802, NODE),
+    (cupy(806, "cudaErrorMpsRpcFailure: ..."), 806, NOBODY),
+    (cupy(911, "cudaErrorExternalDevice: ..."), 911, NOBODY),
+]  # fmt: skip
+ALIVE: list[Exception] = [
+    cupy(1, "cudaErrorInvalidValue: invalid argument"),
+    cupy(400, "cudaErrorInvalidResourceHandle: invalid resource handle"),
+    cupy(2, "cudaErrorMemoryAllocation: out of memory"),
+    RuntimeError("an illegal memory access was encountered"),
+    RuntimeError("CUDA error: invalid device ordinal"),
+    ValueError("CUDA error: an illegal memory access was encountered"),
+    raised("requests", "HTTPError", "700", code=700, status=700),
+    raised("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 8.00 GiB"),
+]
+FULL: list[Exception] = [
+    raised("cupy.cuda.memory", "OutOfMemoryError", "Out of memory allocating 8 bytes", MemoryError),
+    raised("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 8.00 GiB"),
+    raised("torch.cuda", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 8.00 GiB"),
+    RuntimeError("CUDA error: out of memory"),
+    RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 39.59 GiB total capacity)"),
+    cupy(2, "cudaErrorMemoryAllocation: out of memory"),
+    raised("jaxlib.xla_extension", "XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
+]
+
+
+@pytest.mark.parametrize(("error", "number", "blame"), DEAD, ids=lambda value: str(value)[:40])
+def test_after_these_a_process_can_use_no_gpu(error: Exception, number: int, blame: str) -> None:
+    assert fault(error) == Fault(FAULTS[number][0], blame, number)
+    assert not is_out_of_memory(error)
+
+
+@pytest.mark.parametrize("error", ALIVE, ids=lambda error: f"{type(error).__name__}: {error}"[:40])
+def test_after_these_it_can(error: Exception) -> None:
+    assert fault(error) is None
+
+
+@pytest.mark.parametrize("error", FULL, ids=lambda error: f"{type(error).__name__}: {error}"[:40])
+def test_these_say_that_memory_ran_out(error: Exception) -> None:
+    assert is_out_of_memory(error)
+    assert fault(error) is None
+    told = make_task_error(error, "f", 1, 2, "n1", note="who has what")
+    assert isinstance(told, GpuOutOfMemoryError)
+    assert isinstance(told, type(error)), "and what the library raised"
+    assert str(told).endswith("\nwho has what")
+
+
+@pytest.mark.parametrize("error", [MemoryError("out of memory"), RuntimeError("out of memory"), OSError("CUDA")])
+def test_memory_of_the_host_is_another_matter(error: Exception) -> None:
+    assert not is_out_of_memory(error)
+    told = make_task_error(error, "f", 1, 2, "n1")
+    assert isinstance(told, type(error))
+    assert isinstance(told, TaskError)
+    assert not isinstance(told, GpuOutOfMemoryError)
+
+
+def test_what_was_raised_while_it_was_handled_tells_it_too() -> None:
+    for name in ("__cause__", "__context__"):
+        error = ValueError("no batch")
+        setattr(error, name, RuntimeError(ILLEGAL))
+        assert fault(error) == Fault("cudaErrorIllegalAddress", PROGRAM, 700)
+
+
+def test_the_error_of_another_call_says_nothing_about_this_process() -> None:
+    other = make_task_error(RuntimeError(ILLEGAL), "g", 1, 2, "n1")
+    assert isinstance(other, RuntimeError)
+    assert fault(other) is None
+    wrapped = ValueError("no batch")
+    wrapped.__cause__ = other
+    assert fault(wrapped) is None
+
+
+def test_what_was_said_while_an_argument_was_read_tells_it_too() -> None:
+    unread = DeviceUnavailableError("The value is a cupy array")
+    unread.__cause__ = cupy(700, "cudaErrorIllegalAddress: ...")
+    assert fault(unread) == Fault("cudaErrorIllegalAddress", PROGRAM, 700)
+
+
+@pytest.mark.parametrize("error", [
+    cupy(35, "cudaErrorInsufficientDriver: ..."), cupy(100, "cudaErrorNoDevice: ..."),
+    RuntimeError("No CUDA GPUs are available"), RuntimeError("Found no NVIDIA driver on your system."),
+], ids=str)  # fmt: skip
+def test_that_there_is_no_device_is_another_matter_than_that_one_fails(error: Exception) -> None:
+    assert is_absent(error)
+
+
+@pytest.mark.parametrize("error", [one for one, number, _ in DEAD if number != 100] + ALIVE + FULL, ids=repr)
+def test_a_device_that_fails_is_not_absent(error: Exception) -> None:
+    assert not is_absent(error)
+
+
+@pytest.fixture
+def bindings() -> Any:
+    """NVIDIA's own, of the CUDA that the extra `dev` brings. They need no driver for this."""
+    must_be_there = IN_CI and sys.version_info >= (3, 11)
+    if find_spec("cuda.bindings" if find_spec("cuda") else "cuda") is None and not must_be_there:
+        pytest.skip("cuda-bindings is not installed: the extra `dev` brings it for Python 3.11 and newer")
+    from cuda import bindings
+    from cuda.bindings import driver, runtime
+
+    assert driver
+    assert runtime
+    return bindings
+
+
+def test_numbers_names_and_texts_are_those_of_cuda(bindings: Any) -> None:
+    driver, runtime = bindings.driver, bindings.runtime
+    for number, (name, text, _) in FAULTS.items():
+        error = runtime.cudaError_t(number)
+        assert error.name == name
+        assert driver.CUresult(number).name == f"CUDA_ERROR_{DRIVER_NAMES[number]}"
+        said = f"CUDA error: {runtime.cudaGetErrorString(error)[1].decode()}"
+        assert any(part in said for part in text.split("|")), said
+        assert fault(RuntimeError(said)) == Fault(name, FAULTS[number][2], number)
+    assert DRIVER_NAMES.keys() == FAULTS.keys()
+
+
+def test_no_library_is_loaded() -> None:
+    assert not {"cupy", "torch", "numba", "jax"} & set(sys.modules)
+
+
+def test_numbers_of_what_pins_memory_are_those_of_cuda(bindings: Any) -> None:
+    """Ours, and those of the pretended GPU on which it is tested."""
+    driver = bindings.driver
+    results, attributes = driver.CUresult, driver.CUdevice_attribute
+    assert results.CUDA_ERROR_INVALID_CONTEXT == cuda_context.NO_CONTEXT
+    assert driver.CU_MEMHOSTREGISTER_PORTABLE == cuda_context.PORTABLE
+    assert driver.CU_MEMHOSTREGISTER_READ_ONLY == memory.READ_ONLY
+    assert attributes.CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED == memory.CAN_REGISTER
+    assert results.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED == 712
+    assert results.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED == 713
+    assert results.CUDA_ERROR_NOT_SUPPORTED == 801

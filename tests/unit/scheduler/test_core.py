@@ -1,0 +1,66 @@
+"""The front of the scheduler: how a job begins, and the answers that its caller needs for performing effects."""
+
+from mpi_runtime.scheduler.core import Described
+from mpi_runtime.scheduler.protocol.events import Titled
+from mpi_runtime.scheduler.protocol.rank_events import RankJoined
+from tests.builders import DRIVER, Cluster
+
+
+def test_an_executor_is_told_of_until_it_is_gone() -> None:
+    with Cluster().head().node(cpus=1) as cluster:
+        executor = cluster.placed(cluster.actor())
+        cluster.started(executor)
+        answers = cluster.scheduler
+        assert answers.rank_of(executor) == 1
+        assert answers.describe_executor(executor) == Described(4000 + executor, 1, "host1", "")
+        cluster.client_says(executor, Titled("Counter(3)"))
+        assert answers.describe_executor(executor).title == "Counter(3)"
+        cluster.died(executor)
+        assert answers.rank_of(executor) == -1
+        assert answers.describe_executor(executor) == Described()
+        cluster.forget()
+
+
+def test_a_function_is_told_by_its_spec() -> None:
+    with Cluster().node() as cluster:
+        cluster.placed(cluster.submit(name="prepare"))
+        (spec,) = cluster.state.functions
+        assert cluster.scheduler.name_of(spec) == "prepare"
+
+
+def test_a_processor_is_free_where_no_call_has_it() -> None:
+    with Cluster().head().node(cpus=1, ranks=2) as cluster:
+        has_free_cpu = cluster.scheduler.has_free_cpu
+        assert [has_free_cpu(rank) for rank in (0, 1, 2)] == [True, True, True]
+        executor = cluster.placed(call := cluster.submit())
+        assert [has_free_cpu(rank) for rank in (0, 1, 2)] == [True, False, False], "calls never run on rank 0"
+        cluster.done(executor, call)
+        cluster.told(call, DRIVER)
+        assert has_free_cpu(1)
+        assert has_free_cpu(3), "a rank that has not joined"
+
+
+def test_what_is_wrong_with_gpus_is_told_when_the_job_begins() -> None:
+    with Cluster() as cluster:
+        cluster.join(RankJoined(0, 0, "host0", [0], -1, 0, 0, {}, 1 << 30, gpu_problems=["one GPU is lost"]))
+        assert cluster.notes == []
+        assert cluster.begin() == ""
+        assert cluster.notes == ["host host0: one GPU is lost."]
+
+
+def test_a_job_that_is_refused_tells_why_and_nothing_else() -> None:
+    with Cluster() as cluster:
+        cluster.join(RankJoined(0, 0, "host0", [0], -1, 0, 0, {}, 1 << 30, gpu_problems=["one GPU is lost"]))
+        assert cluster.begin(2) == "init(num_gpus=2), but host host0 has no GPU for this job."
+        assert cluster.notes == []
+
+
+def test_nodes_have_numbers_of_their_own() -> None:
+    with Cluster().node(cpus=1, ranks=3).node(cpus=1, ranks=2).node(cpus=1) as cluster:
+        assert [(node["NodeID"], node["ranks"]) for node in cluster.ask("nodes")] == [
+            (f"{0:032x}", [0, 1, 2]),
+            (f"{1:032x}", [3, 4]),
+            (f"{2:032x}", [5]),
+        ]
+        ids = [cluster.ask("node_of_rank", rank.to_bytes(16, "big")) for rank in range(6)]
+        assert ids == [f"{number:032x}" for number in (0, 0, 0, 1, 1, 2)]

@@ -1,0 +1,164 @@
+"""The end of the job's time: what cannot finish before it waits, and the others go on."""
+
+from mpi_runtime.scheduler.protocol.effects import Fetch, TakeBack
+from mpi_runtime.scheduler.protocol.events import CancelRequested
+from mpi_runtime.scheduler.protocol.rank_events import Fetched, RankJoined
+from tests.builders import LARGE, UNIT, Cluster
+
+S = 1_000_000
+
+
+def ending(in_s: float, cpus: int = 1) -> Cluster:
+    """A cluster of one host in a job whose time ends so many seconds from now."""
+    cluster = Cluster()
+    return cluster.join(
+        RankJoined(0, 0, "host0", list(range(cpus)), -1, 0, 0, {}, 1 << 30, end_us=cluster.now + int(in_s * S))
+    )
+
+
+def test_a_call_that_cannot_finish_waits_and_others_go_on() -> None:
+    with ending(300) as cluster:
+        long, short = cluster.submit(name="fit", time_limit_us=600 * S), cluster.submit(name="look")
+        executor = cluster.placed(short)
+        cluster.nothing()
+        why = cluster.explain(long)
+        assert (why["state"], why["name"]) == ("ready", "fit")
+        assert why["why"].startswith(
+            "It is not started: it may take 600 s (its time_limit), and the job's time ends in 300 s."
+        )
+        cluster.done(executor, short)
+        cluster.forget()
+        assert cluster.state.nodes[0].free.cpu == UNIT
+        assert not cluster.state.waiting
+
+
+def test_the_user_is_told_once_for_each_function() -> None:
+    with ending(300) as cluster:
+        cluster.submit_many(3, name="fit", time_limit_us=600 * S)
+        cluster.submit_many(3, name="fit", time_limit_us=700 * S)
+        cluster.submit(name="fit", time_limit_us=600 * S)
+        cluster.submit(name="eval", time_limit_us=301 * S)
+        ends = "the job's time ends in 300 s. Have the job requeued, or start one with more time."
+        assert cluster.notes == [
+            f"calls of fit, each of which may take 600 s (its time_limit), are not started any more: {ends}",
+            f"calls of eval, each of which may take 301 s (its time_limit), are not started any more: {ends}",
+        ]
+
+
+def test_one_that_just_can_is_started() -> None:
+    with ending(300) as cluster:
+        cluster.placed(cluster.submit(time_limit_us=300 * S))
+
+
+def test_where_no_end_is_known_a_limit_means_nothing() -> None:
+    with Cluster().node() as cluster:
+        first, second = cluster.submit(name="a", time_limit_us=10**15), cluster.submit(name="b")
+        cluster.placed(first)
+        assert cluster.explain(second)["why"].startswith("It needs 1 CPU.")
+
+
+def test_time_runs_out_while_it_waits_for_room() -> None:
+    """What is kept for it is given up, even if nothing else happens."""
+    with ending(300, cpus=2) as cluster:
+        running = cluster.placed(cluster.submit(name="small"))
+        large = cluster.submit(name="large", cpu=2, time_limit_us=299 * S)
+        behind = cluster.submit(name="small")
+        assert cluster.state.nodes[0].reserved_for is not None
+        cluster.nothing()
+        cluster.later(2 * S)
+        assert cluster.state.nodes[0].reserved_for is None
+        assert cluster.placed(behind) != running
+        assert cluster.explain(large)["why"].startswith("It is not started")
+
+
+def test_calls_in_hand_that_have_not_begun_are_taken_back() -> None:
+    with ending(300) as cluster:
+        ids = cluster.submit_many(4, time_limit_us=299 * S)
+        executor = cluster.placed(ids[0])
+        cluster.done(executor, ids[0])
+        assert cluster.running(*ids[1:]) == [executor] * 3
+        cluster.forget()
+        more = cluster.submit_many(400, time_limit_us=299 * S)
+        cluster.forget()
+        cluster.now += 2 * S
+        cluster.decide()
+        count = cluster.one(TakeBack).count
+        assert count == len(cluster.state.executors[executor].in_hand) - 1 == 2
+        in_hand = list(cluster.state.executors[executor].in_hand)
+        cluster.taken_back(executor, *in_hand[1:])
+        cluster.done(executor, in_hand[0])
+        cluster.forget()
+        assert cluster.state.nodes[0].free.cpu == UNIT
+        assert cluster.explain(more[-1])["state"] == cluster.explain(ids[2])["state"] == "ready"
+
+
+def test_a_call_whose_argument_is_on_its_way_when_time_runs_out_is_not_sent() -> None:
+    with Cluster().head().node() as cluster:
+        cluster.state.end_us = cluster.now + 300 * S
+        value = cluster.put(size=LARGE)
+        call = cluster.submit(value, time_limit_us=299 * S)
+        assert cluster.one(Fetch, to=1).id == value
+        cluster.forget()
+        assert cluster.explain(call)["state"] == "staging"
+        cluster.later(2 * S)
+        cluster.rank_says(Fetched(1, value, 0))
+        cluster.nothing()
+        assert cluster.explain(call)["why"].startswith("It is not started")
+        assert cluster.state.nodes[1].free.cpu == UNIT
+
+
+def test_calls_in_hand_are_taken_back_though_none_is_ready() -> None:
+    with ending(300) as cluster:
+        ids = cluster.submit_many(4, time_limit_us=299 * S)
+        executor = cluster.placed(ids[0])
+        cluster.done(executor, ids[0])
+        cluster.forget()
+        cluster.now += 2 * S
+        cluster.decide()
+        assert cluster.one(TakeBack).count == 2
+        cluster.taken_back(executor, *ids[2:])
+        cluster.forget()
+        assert cluster.explain(ids[3])["why"].startswith("It is not started")
+
+
+def test_what_was_measured_counts_where_no_limit_is_said() -> None:
+    with ending(100) as cluster:
+        slow, quick, slow2 = (cluster.submit(name=name) for name in ("slow", "quick", "slow"))
+        executor = cluster.placed(slow)
+        cluster.now += 60 * S
+        cluster.done(executor, slow, us=60 * S)
+        assert cluster.placed(quick) == executor
+        cluster.done(executor, quick, us=5 * S)
+        why = cluster.explain(slow2)["why"]
+        assert why.startswith(
+            "It is not started: it may take 60 s (as earlier calls did), and the job's time ends in 40 s."
+        )
+        last = cluster.submit(name="quick")
+        assert cluster.placed(last) == executor
+        cluster.forget()
+
+
+def test_calls_that_end_sooner_than_thought_let_others_start() -> None:
+    with ending(100, cpus=2) as cluster:
+        first, second, third = (cluster.submit(name="f") for _ in range(3))
+        one, other = cluster.running(first, second)
+        cluster.now += 55 * S
+        cluster.done(one, first, us=55 * S)
+        assert cluster.explain(third)["state"] == "ready"
+        cluster.done(other, second, us=1 * S)  # the mean is 48 s, and 45 s are left
+        assert cluster.explain(third)["state"] == "ready"
+        cluster.state.end_us = cluster.now + 50 * S
+        cluster.placed(cluster.submit(name="other", cpu=0))
+        fourth = cluster.submit(name="f")
+        cluster.running(third, fourth)
+        cluster.forget()
+
+
+def test_late_calls_can_be_cancelled() -> None:
+    with ending(10) as cluster:
+        late = cluster.submit(time_limit_us=20 * S)
+        cluster.client_says(0, CancelRequested(late, False, False))
+        cluster.forget()
+        cluster.released(late)
+        cluster.forget()
+        assert cluster.is_clean()

@@ -1,0 +1,137 @@
+"""What has run: one record for each attempt that ended, in the head's time, and no more than a number of them."""
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import pytest
+
+from mpi_runtime.scheduler.protocol.events import Done, Returned, Titled, Value
+from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
+from tests.builders import DRIVER, Cluster
+
+
+class Run(NamedTuple):
+    id: str
+    name: str
+    kind: str
+    attempt: int
+    actor: str | None
+    process: list[Any]
+    node: list[Any]
+    times: list[int]
+    error: str
+
+
+def runs(cluster: Cluster) -> list[Run]:
+    return [Run(*one) for one in cluster.ask("history")["runs"]]
+
+
+def test_a_call_with_its_times() -> None:
+    with Cluster().node() as cluster:
+        first, second = cluster.submit_many(2, name="work")
+        executor = cluster.placed(first)
+        cluster.started(executor)
+        cluster.later(1000)
+        cluster.client_says(executor, Done(first, b"", 500, start_us=1_000_300))
+        cluster.placed(second)
+        cluster.client_says(executor, Returned(second, [Value(b"")], 200, start_us=1_000_800))
+        cluster.forget()
+        one, two = runs(cluster)
+        assert one == (
+            first.hex(), "work", "NORMAL_TASK", 0, None, [executor, 4000 + executor, "", 0], [0, "host0"],
+            [1_000_000, 1_000_300, 500], "",
+        )  # fmt: skip
+        assert (two.id, two.times) == (second.hex(), [1_000_000, 1_000_800, 200])
+        cluster.released(first, second)
+
+
+def test_a_report_says_what_each_call_had() -> None:
+    with Cluster().node(gpus=2) as cluster:
+        id = cluster.submit(cpu=0.5, gpu=1)
+        executor = cluster.placed(id)
+        cluster.started(executor)
+        cluster.client_says(executor, Done(id, b"", 500, start_us=1))
+        cluster.forget()
+        found = cluster.ask("report")
+        assert found["asked"] == [[0.5, 1.0, [0]]]
+        assert len(found["runs"]) == found["counts"]["ended"] == 1
+        cluster.released(id)
+
+
+def test_each_attempt_and_how_it_ended() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        id = cluster.submit(max_retries=1, retry_exceptions=True)
+        executor = cluster.placed(id)
+        error = Value(b"error", is_error=True)
+        cluster.client_says(executor, Returned(id, [error], 10, raised=True, start_us=5))
+        executor = cluster.placed(id)
+        cluster.later(400)
+        cluster.died(executor, running=id)
+        cluster.forget()
+        raised, died = runs(cluster)
+        assert (raised.attempt, raised.error, raised.times) == (0, "raised", [1_000_000, 5, 10])
+        assert (died.attempt, died.error, died.process[0]) == (1, "its process died", executor)
+        assert died.times == [1_000_000, 1_000_000, 400]
+        cluster.released(id)
+
+
+def test_calls_that_raise_are_counted_as_failed() -> None:
+    with Cluster().node(cpus=3) as cluster:
+        ids = cluster.submit_many(3)
+        well, raises, dies = (cluster.placed(id) for id in ids)
+        cluster.done(well, ids[0])
+        cluster.client_says(raises, Returned(ids[1], [Value(b"error", is_error=True)], 10, raised=True))
+        cluster.died(dies, running=ids[2])
+        cluster.forget()
+        assert cluster.ask("report")["counts"] == {"ended": 3, "failed": 2, "retried": 0}
+        assert (cluster.ask("statistics")["finished"], cluster.ask("statistics")["failed"]) == (1, 2)
+        cluster.released(*ids)
+
+
+def test_actors_say_who_they_are_also_when_they_are_gone() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor()
+        executor = cluster.placed(actor)
+        cluster.client_says(executor, Titled("Actor(1)"), Done(actor, b"", 1, 1))
+        assert cluster.ask("actors")[0]["repr_name"] == "Actor(1)"
+        call = cluster.method(actor)
+        cluster.placed(call)
+        cluster.done(executor, call)
+        cluster.released(call, actor)
+        cluster.died(executor)
+        cluster.forget()
+        creation, method = runs(cluster)
+        assert (creation.kind, method.kind) == ("ACTOR_CREATION_TASK", "ACTOR_TASK")
+        assert (method.name, method.actor, method.process[2]) == ("Actor.method", actor.hex(), "Actor(1)")
+        assert not cluster.state.actors
+
+
+@pytest.mark.parametrize("zero_us", [7_000_000_000, 0, -500_000])
+def test_other_hosts_count_time_from_another_moment(zero_us: int) -> None:
+    """The head learns the difference from the fastest message: here one that takes 20 microseconds."""
+    with Cluster().head().node() as cluster:
+        ids = cluster.submit_many(3)
+        began = []
+        for id, takes_us in zip(ids, (900, 20, 300), strict=True):
+            executor = cluster.placed(id)
+            began.append(cluster.now)
+            cluster.later(100 + takes_us)
+            cluster.client_says(executor, Done(id, b"", 100, start_us=zero_us + began[-1]))
+        cluster.forget()
+        assert [run.times[1] - 20 for run in runs(cluster)] == began
+        cluster.released(*ids)
+
+
+def test_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster().node() as cluster:
+        assert cluster.state.history.maxlen == HISTORY_CALLS_MAX
+        cluster.state.history = deque(maxlen=3)
+        ids = []
+        for _ in range(5):
+            ids.append(cluster.submit())
+            cluster.done(cluster.placed(ids[-1]), ids[-1])
+            cluster.forget()
+        found = cluster.ask("history")
+        assert found["dropped"] == 2
+        assert [one[0] for one in found["runs"]] == [id.hex() for id in ids[2:]]
+        cluster.released(*ids, client=DRIVER)

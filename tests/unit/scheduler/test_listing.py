@@ -1,0 +1,120 @@
+"""Lists of what there is: all of it, or the one entry that an id names, for the price of that one."""
+
+from typing import Any
+
+import pytest
+
+from mpi_runtime.scheduler.answers.explain import QUERIES
+from tests.builders import LARGE, Cluster
+
+LISTS = {
+    "tasks": ("objects", "task_id"),
+    "actors": ("actors", "actor_id"),
+    "objects": ("objects", "object_id"),
+    "workers": ("executors", "worker_id"),
+    "nodes": ("nodes", "NodeID"),
+    "group_table": ("groups", "placement_group_id"),
+}
+"""The lists, each with the table of the state that it is made from, and where its entries have their ids."""
+
+
+class Unlisted(dict[Any, Any]):
+    """A table that nobody may go through."""
+
+    def _refuse(self, *_: object) -> Any:
+        raise AssertionError("the whole table was gone through for one of its entries")
+
+    values = items = keys = __iter__ = _refuse
+
+
+def busy() -> Cluster:
+    """A cluster that has several of everything."""
+    cluster = Cluster().node(cpus=4).node(cpus=4)
+    for number in range(2):
+        cluster.placed(cluster.actor())
+        cluster.placed(cluster.submit())
+        cluster.submit(num_returns=2, cpu=4)
+        cluster.put(size=LARGE, offset=number * LARGE)
+        cluster.group({"cpu": 1})
+    cluster.forget()
+    return cluster
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_an_id_gives_its_entry_alone(what: str) -> None:
+    cluster = busy()
+    key = LISTS[what][1]
+    entries = cluster.ask(what)
+    assert len(entries) >= 2
+    for entry in entries:
+        assert cluster.ask(what, bytes.fromhex(entry[key])) == [entry]
+    assert cluster.ask(what, b"\xff" * 16) == []
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_one_entry_does_not_cost_the_others(what: str) -> None:
+    state = busy().state
+    table, key = LISTS[what]
+    ids = [bytes.fromhex(entry[key]) for entry in QUERIES[what](state, b"")]
+    setattr(state, table, Unlisted(getattr(state, table)))
+    for id in ids:
+        assert len(QUERIES[what](state, id)) == 1
+
+
+def test_the_second_value_of_a_call_is_no_call() -> None:
+    cluster = Cluster().node()
+    call = cluster.submit(num_returns=2)
+    second = (int.from_bytes(call, "big") + 1).to_bytes(16, "big")
+    assert [entry["task_id"] for entry in cluster.ask("tasks", call)] == [call.hex()]
+    assert cluster.ask("tasks", second) == []
+    assert [entry["object_id"] for entry in cluster.ask("objects", second)] == [second.hex()]
+
+
+def test_what_calls_wait_for() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        actor = cluster.actor(held_cpu=0)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.forget()
+        running = cluster.submit(name="runs")
+        cluster.placed(running)
+        cluster.submit(name="has no room")
+        cluster.submit(running, name="has no argument")
+        cluster.method(actor, running)
+        found = {entry["name"]: entry["state"] for entry in cluster.ask("tasks")}
+        assert found == {
+            "runs": "RUNNING",
+            "has no room": "PENDING_NODE_ASSIGNMENT",
+            "has no argument": "PENDING_ARGS_AVAIL",
+            "Actor.method": "PENDING_ARGS_AVAIL",
+        }
+
+
+def test_the_process_of_an_actor() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor()
+        executor = cluster.placed(actor)
+        cluster.started(executor)
+        cluster.done(executor, actor)
+        cluster.forget()
+        (entry,) = cluster.ask("actors")
+        assert entry["pid"] == 4000 + executor
+
+
+def test_a_job_at_a_glance() -> None:
+    with Cluster().node(cpus=2).node(cpus=2) as cluster:
+        ids = cluster.submit_many(6, name="work", cpu=1)
+        places = [cluster.placed(id) for id in ids[:4]]
+        for place in places:
+            cluster.started(place)
+        cluster.later(3_000_000)
+        seen = cluster.scheduler.glance(cluster.now)
+        assert (seen["counts"]["running"], seen["counts"]["waiting"]) == (4, 2)
+        assert seen["functions"] == [("work", 4)]
+        assert sorted(one[3] for one in seen["running"]) == ["host0", "host0", "host1", "host1"]
+        assert {one[6] for one in seen["running"]} == {3_000_000}
+        assert [node[:3] for node in seen["nodes"]] == [("host0", 2.0, 2.0), ("host1", 2.0, 2.0)]
+        assert (seen["total"]["CPU"], seen["free"].get("CPU", 0)) == (4, 0)
+        running = cluster.ask("running")
+        assert sorted(id for id, _, _ in running) == sorted(ids[:4])
+        assert {for_us for _, _, for_us in running} == {3_000_000}

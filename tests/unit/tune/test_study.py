@@ -1,0 +1,332 @@
+"""The state machine of an experiment: which orders follow which events, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mpi_runtime import tune
+from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
+from mpi_runtime.tune.search import BasicVariantGenerator, Searcher
+from mpi_runtime.tune.study.events import (
+    Continue,
+    Crashed,
+    Ended,
+    Failed,
+    Halt,
+    Moved,
+    Reported,
+    Revived,
+    Sized,
+    Start,
+    Woken,
+)
+from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
+from mpi_runtime.tune.study.study import Limits, Study
+from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
+
+
+class Told(Searcher):
+    """Suggests numbers, and writes down what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[Any, ...]] = []
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        return {"n": int(trial_id)}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.told.append((trial_id, result.get("x")))
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self.told.append((trial_id, result and result.get("x"), "error" if error else "end"))
+
+
+def study(count: int = 3, slots: int = 2, *, stop: Any = None, **more: Any) -> Study:
+    limits = {name: more.pop(name) for name in list(more) if name in Limits.__dataclass_fields__}
+    more.setdefault("searcher", Told())
+    return Study({}, stopper=as_stopper(stop), limits=Limits(count, slots, **limits), **more)
+
+
+def test_trials_start_as_there_is_room_and_end() -> None:
+    machine = study()
+    assert machine.begin(0.0) == [Start("00000", {"n": 0}, None), Start("00001", {"n": 1}, None)]
+    assert machine.handle(Reported("00000", {"x": 1}), 1.0) == [Continue("00000")]
+    assert machine.handle(Ended("00001"), 2.0) == [Start("00002", {"n": 2}, None)]
+    assert machine.handle(Ended("00000"), 3.0) == []
+    assert not machine.is_done
+    assert machine.handle(Ended("00002"), 3.0) == []
+    assert machine.is_done
+    assert [trial.status for trial in machine.trials.values()] == [TERMINATED] * 3
+
+
+def test_reports_are_completed() -> None:
+    machine = study(1)
+    machine.begin(10.0)
+    machine.handle(Reported("00000", {"x": 1}), 12.0)
+    machine.handle(Reported("00000", {"x": 2}), 15.0)
+    result = machine.trials["00000"].last_result
+    assert result == {
+        "x": 2,
+        "training_iteration": 2,
+        "time_this_iter_s": 3.0,
+        "time_total_s": 5.0,
+        "done": False,
+        "trial_id": "00000",
+    }
+    machine.handle(Ended("00000"), 16.0)
+    assert machine.trials["00000"].last_result["done"]
+
+
+@pytest.mark.parametrize("stop", [{"x": 5, "training_iteration": 9}, lambda _, result: result["x"] >= 5])
+def test_the_last_report_of_a_stopped_trial_reaches_the_searcher_once(stop: Any) -> None:
+    machine = study(1, stop=stop)
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"x": 4}), 1.0)
+    assert machine.handle(Reported("00000", {"x": 5}), 1.0) == [Halt("00000")]
+    assert isinstance(machine.searcher, Told)
+    assert machine.searcher.told == [("00000", 4), ("00000", 5, "end")]
+
+
+def test_a_report_that_says_done_is_the_last() -> None:
+    machine = study(1)
+    machine.begin(0.0)
+    assert machine.handle(Reported("00000", {"x": 4, "done": True}), 1.0) == [Halt("00000")]
+
+
+def test_a_trial_that_raised_goes_on_from_its_checkpoint_as_often_as_allowed() -> None:
+    machine = study(1, max_failures=1)
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"x": 1}, checkpoint="first"), 1.0)
+    machine.handle(Reported("00000", {"x": 2}), 2.0)
+    assert machine.handle(Failed("00000", "oops"), 3.0) == [Start("00000", {"n": 0}, "first")]
+    machine.handle(Reported("00000", {"x": 2}), 4.0)
+    assert machine.trials["00000"].last_result["training_iteration"] == 2, "it has forgotten what came later"
+    assert machine.trials["00000"].last_result["time_total_s"] == 2.0
+    assert machine.handle(Failed("00000", "again"), 4.0) == []
+    assert machine.trials["00000"].status == ERROR
+    assert machine.trials["00000"].error == "again"
+    assert isinstance(machine.searcher, Told)
+    assert machine.searcher.told[-1] == ("00000", None, "error")
+
+
+def test_crashes_are_counted_apart() -> None:
+    machine = study(1, max_failures=0, max_crashes=2)
+    machine.begin(0.0)
+    for _ in range(2):
+        assert machine.handle(Crashed("00000", "killed"), 1.0) == [Start("00000", {"n": 0}, None)]
+    assert machine.handle(Crashed("00000", "killed"), 1.0) == []
+    assert machine.trials["00000"].status == ERROR
+
+
+def test_a_trial_that_succeeds_at_last_has_no_error() -> None:
+    machine = study(1, max_failures=-1)
+    machine.begin(0.0)
+    machine.handle(Failed("00000", "oops"), 1.0)
+    machine.handle(Ended("00000"), 2.0)
+    assert machine.trials["00000"].error is None
+    assert machine.trials["00000"].failures == 1
+
+
+def test_the_first_failure_may_end_all() -> None:
+    machine = study(3, fail_fast=True)
+    machine.begin(0.0)
+    assert machine.handle(Failed("00001", "oops"), 1.0) == [Halt("00000")]
+    assert machine.is_done
+    assert len(machine.trials) == 2
+
+
+def test_time_ends_all() -> None:
+    machine = study(3, time_budget_s=10.0)
+    machine.begin(5.0)
+    assert machine.deadline == 15.0
+    assert machine.handle(Woken(), 14.0) == []
+    assert machine.handle(Woken(), 15.0) == [Halt("00000"), Halt("00001")]
+    assert machine.is_done
+    assert study(stop=tune.CombinedStopper(tune.TimeoutStopper(3))).begin(0.0)
+
+
+def test_a_stopper_may_end_all() -> None:
+    class All(Stopper):
+        seen = 0
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            self.seen += 1
+            return False
+
+        def stop_all(self) -> bool:
+            return self.seen == 2
+
+    machine = study(3, stop=All())
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"x": 1}), 1.0)
+    assert machine.handle(Reported("00000", {"x": 1}), 1.0) == [Continue("00000"), Halt("00000"), Halt("00001")]
+
+
+def test_the_best_report_is_kept_and_nan_is_worst() -> None:
+    machine = study(1, metric="x", mode="min")
+    machine.begin(0.0)
+    for value in (float("nan"), 3, 1, 2):
+        machine.handle(Reported("00000", {"x": value}), 1.0)
+    assert machine.trials["00000"].best_result["x"] == 1
+
+
+def test_the_trial_gets_a_copy_of_its_configuration() -> None:
+    machine = Study({"deep": {"x": 1}})
+    (order,) = machine.begin(0.0)
+    assert isinstance(order, Start)
+    order.config["deep"]["x"] = 2
+    assert machine.trials["00000"].config == {"deep": {"x": 1}}
+
+
+def test_a_searcher_leaves_the_rest_to_the_space() -> None:
+    class Half(Told):
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            return {"deep": {"a": 1}}
+
+    machine = Study({"deep": {"a": tune.uniform(5, 6), "b": 2}, "c": tune.randint(7, 8)}, searcher=Half())
+    assert machine.begin(0.0) == [Start("00000", {"deep": {"a": 1, "b": 2}, "c": 7}, None)]
+
+
+def test_a_searcher_may_have_no_more() -> None:
+    class Few(Told):
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            return {} if trial_id == "00000" else self.FINISHED
+
+    machine = study(-1, searcher=Few())
+    machine.begin(0.0)
+    assert machine.handle(Ended("00000"), 1.0) == []
+    assert machine.is_done
+
+
+@pytest.mark.parametrize(("answer", "words"), [(None, "could wait for"), (3, "not a configuration")])
+def test_a_searcher_that_makes_no_sense_is_told_so(answer: Any, words: str) -> None:
+    class Silent(Told):
+        def suggest(self, trial_id: str) -> Any:
+            return answer
+
+    with pytest.raises((ValueError, TypeError), match=words):
+        study(1, searcher=Silent()).begin(0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"metric": "x"}, 'say whether "min" or "max"'),
+        ({"metric": "x", "mode": "best"}, "mode must be"),
+        ({"scheduler": ASHAScheduler()}, "AsyncHyperBandScheduler compares trials, but by what"),
+        ({"scheduler": ASHAScheduler(metric="x")}, 'say whether "min" or "max"'),
+        ({"scheduler": ASHAScheduler(metric="y", mode="max"), "metric": "x"}, "Name it once"),
+        ({"count": 0}, "at least 1"),
+        ({"slots": 0}, "never start"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_before_the_first_trial(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        study(**arguments)
+
+
+def test_grids_are_refused_where_they_cannot_be_searched() -> None:
+    with pytest.raises(ValueError, match="Told cannot search grids"):
+        Study({"x": tune.grid_search([1])}, searcher=Told())
+    Study({"x": tune.grid_search([1])}, searcher=BasicVariantGenerator(), scheduler=FIFOScheduler())
+
+
+@pytest.mark.parametrize(
+    ("reports", "words"),
+    [
+        ([{"losss": 1}], r"metric 'loss' is not in the report of trial 00000, which has .*'losss'"),
+        ([{"loss": "low"}], "which is not a number"),
+        ([{"loss": 1}], "time_attr 't' is not in the report"),
+        ([{"loss": 1, "t": 3}, {"loss": 1, "t": 2}], "t of trial 00000 went from 3.0 to 2.0"),
+        ([{"loss": 1, "t": float("nan")}], "to nan"),
+    ],
+)
+def test_reports_that_cannot_be_compared_are_refused(reports: list[dict[str, Any]], words: str) -> None:
+    machine = study(1, scheduler=ASHAScheduler("t", "loss", "min"))
+    machine.begin(0.0)
+    with pytest.raises(ValueError, match=words):  # noqa: PT012  the last of them is refused
+        for report in reports:
+            machine.handle(Reported("00000", report), 1.0)
+
+
+def test_time_may_go_back_after_a_failure() -> None:
+    machine = study(1, scheduler=ASHAScheduler("t", "loss", "min"), max_failures=1)
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"loss": 1, "t": 3}), 1.0)
+    machine.handle(Failed("00000", "oops"), 1.0)
+    assert machine.handle(Reported("00000", {"loss": 1, "t": 1}), 1.0) == [Continue("00000")]
+
+
+def test_states_have_no_way_back_from_the_end() -> None:
+    trial = Trial("00000", 0, {})
+    trial.moved(RUNNING)
+    trial.moved(TERMINATED)
+    assert trial.is_finished
+    with pytest.raises(RuntimeError, match="it is TERMINATED"):
+        trial.moved(RUNNING)
+
+
+def test_a_trial_that_is_moved_runs_again_from_there_and_nothing_is_counted() -> None:
+    machine = study(1)
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"x": 1}, checkpoint="first"), 1.0)
+    assert machine.handle(Moved("00000", "older", 0, 0.0), 2.0) == [Start("00000", {"n": 0}, "older")]
+    trial = machine.trials["00000"]
+    assert (trial.failures, trial.crashes, trial.iteration) == (0, 0, 0)
+
+
+def test_a_trial_that_has_failed_for_good_can_be_revived() -> None:
+    machine = study(1, max_failures=1)
+    machine.begin(0.0)
+    machine.handle(Failed("00000", "oops"), 1.0)
+    machine.handle(Failed("00000", "oops"), 1.0)
+    assert machine.is_done
+    assert machine.handle(Revived("00000"), 2.0) == [Start("00000", {"n": 0}, None)]
+    assert machine.handle(Failed("00000", "oops"), 3.0) == [Start("00000", {"n": 0}, None)], "it may fail once more"
+    with pytest.raises(RuntimeError, match="cannot be revived"):
+        machine.handle(Revived("00000"), 4.0)
+
+
+def test_a_study_may_grow() -> None:
+    machine = study(5, slots=1)
+    machine.begin(0.0)
+    assert [order.trial_id for order in machine.handle(Sized(3), 1.0)] == ["00001", "00002"]
+
+
+def test_changes_of_states_are_noted() -> None:
+    machine = study(2, slots=2)
+    machine.begin(0.0)
+    machine.changed.clear()
+    machine.handle(Ended("00001"), 1.0)
+    assert {name: trial.status for name, trial in machine.changed.items()} == {"00001": TERMINATED}
+
+
+def test_after_the_first_failure_a_revived_trial_runs_and_so_does_the_rest() -> None:
+    searcher = Told()
+    machine = study(2, slots=1, searcher=searcher, fail_fast=True)
+    machine.begin(0.0)
+    assert machine.handle(Failed("00000", "oops"), 1.0) == []
+    assert machine.is_done
+    assert machine.handle(Revived("00000"), 2.0) == [Start("00000", {"n": 0}, None)]
+    machine.handle(Reported("00000", {"x": 5}), 3.0)
+    assert machine.handle(Ended("00000"), 4.0) == [Start("00001", {"n": 1}, None)]
+    assert searcher.told == [("00000", None, "error")], "the searcher has learnt of it, and is told once"
+
+
+def test_who_takes_the_place_of_one_that_is_at_its_end_ends_there_with_its_checkpoint() -> None:
+    """Its last report is its own, from before: it has made none since."""
+    scheduler = PopulationBasedTraining("training_iteration", "x", "max", 3, 9, hyperparam_mutations={"n": [0, 1]})
+    machine = study(2, scheduler=scheduler)
+    machine.begin(0.0)
+    for trial_id, name, last in (("00000", "first", 12), ("00001", "second", 8)):
+        for iteration in range(1, last + 1):
+            assert machine.handle(Reported(trial_id, {"x": 1.0}, f"{name} {iteration}"), 1.0) == [Continue(trial_id)]
+    halt, start = machine.handle(Reported("00001", {"x": 0.0}, "second 9"), 1.0)
+    assert (halt, start.trial_id, start.checkpoint) == (Halt("00001"), "00001", "first 12")  # type: ignore[union-attr]
+    machine.handle(Ended("00001"), 2.0)
+    worst = machine.trials["00001"]
+    assert (worst.status, worst.checkpoint, worst.checkpoint_iteration) == (TERMINATED, "first 12", 12)
+    assert worst.last_result["training_iteration"] == 9

@@ -1,0 +1,91 @@
+"""What a batch would take on other nodes."""
+
+import pytest
+
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.memory.past import Ended, History, Planned
+from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.whatif.batches import Batch
+from mpi_runtime.whatif.prospects import in_lines
+from mpi_runtime.whatif.virtual_cluster import Shape
+
+
+def history(*entries: tuple[Command, float | None]) -> History:
+    """A batch of single commands; those with seconds have run."""
+    found = History()
+    for number, (command, seconds) in enumerate(entries, 1):
+        found.plan[command.name] = Planned(command.name, (command,))
+        if seconds is not None:
+            result = CommandResult(
+                name=command.name, command=command.text, exit_code=0, signal=None, problem="", is_success=True,
+                attempts=1, start=100.0, end=100.0 + seconds, host="host", cpus=(), gpu_ids=(),
+                peak_memory=0, cpu_time=0.0,
+                stdout="", stderr="", workdir="",
+            )  # fmt: skip
+            found.note(Ended(number, b"", result))
+    return found
+
+
+def command(name: str, after: tuple[str, ...] = (), **options: float) -> Command:
+    return Command(text="true", name=name, after=after, **options)  # type: ignore[arg-type]
+
+
+DIAMOND = history(
+    (command("begin"), 10.0),
+    (command("left", ("begin",)), 20.0),
+    (command("right", ("begin",), num_cpus=2), 30.0),
+    (command("end", ("left", "right")), 5.0),
+)
+
+
+def test_more_nodes_shorten_it_down_to_the_longest_chain() -> None:
+    batch = Batch(DIAMOND)
+    small, large = batch.on(1, Shape(2)), batch.on(2, Shape(2))
+    assert (small.seconds, large.seconds) == (65, 45)
+    assert small.node_hours == pytest.approx(65 / 3600)
+    assert small.cpu_use == pytest.approx((10 + 20 + 60 + 5) / (2 * 65))
+    assert small.bound == "the work on CPUs, 47.5 s"
+    assert large.bound == "the longest chain, 45.0 s"
+    assert not batch.guessed
+
+
+def test_what_no_node_can_run_is_said() -> None:
+    prospect = Batch(DIAMOND).on(4, Shape(1))
+    assert prospect.never == 2
+    assert prospect.bound == "2 of its commands can never run there"
+    assert prospect.seconds == 30
+
+
+def test_what_has_not_run_takes_its_limit_or_the_mean() -> None:
+    batch = Batch(history((command("known"), 8.0), (command("limited", time_limit=50.0), None), (command("new"), None)))
+    assert batch.durations == {"known": 8.0, "limited": 50.0, "new": 8.0}
+    assert batch.guessed == 2
+
+
+def test_it_knows_no_more_than_the_batch_would() -> None:
+    """Of a first run nobody knows how long each line takes, so the long one that stands last starts last."""
+    lengths = [1.0, 1.0, 1.0, 1.0, 5.0]
+    batch = Batch(history(*((command(f"line-{number}"), seconds) for number, seconds in enumerate(lengths))))
+    assert batch.on(1, Shape(2)).seconds == 7
+
+
+def test_gpus_bound_it() -> None:
+    batch = Batch(history(*((command(f"train{number}", num_gpus=1.0), 60.0) for number in range(8))))
+    prospects = [batch.on(1, Shape(16, gpus)) for gpus in (1, 4)]
+    assert [one.seconds for one in prospects] == [480, 120]
+    assert prospects[0].bound == "the work on GPUs, 480.0 s"
+    lines = in_lines(prospects)
+    assert lines[0].split()[:4] == ["nodes", "CPUs", "GPUs", "makespan"]
+    assert lines[2].split()[:5] == ["1", "16", "4", "120.0", "s"]
+
+
+def test_custom_resources_bound_it_and_hosts_do_not() -> None:
+    resources = {"licence": 1, "node:here": 0.01, "accelerator_type:H100": 0.01}
+    batch = Batch(history(*((command(f"one{number}", resources=resources), 10.0) for number in range(8))))  # type: ignore[arg-type]
+    assert batch.on(2, Shape(8, resources=(("licence", 2.0),))).seconds == 20
+    assert batch.on(2, Shape(8)).bound == "8 of its commands can never run there"
+
+
+def test_a_group_has_no_more_than_its_limit() -> None:
+    commands = [(command(f"one{number}", group="few", group_limit=2), 10.0) for number in range(8)]  # type: ignore[arg-type]
+    assert Batch(history(*commands)).on(1, Shape(8)).seconds == 40
