@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from mpi_runtime.scheduler import (
     actor_calls,
     actor_lives,

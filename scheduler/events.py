@@ -407,8 +407,10 @@ UNREADABLE = "unreadable"
 
 
 class Query(Struct, array_like=True, tag=12, gc=False):
-    """A client asks about the state. `what` names a function of `explain.py`; or it is UNREADABLE: this stands for a
-    question that could not be read, and `id` says why."""
+    """A client asks about the state. `what` names a function of `explain.py`.
+
+    With UNREADABLE it stands for a question that could not be read, and `id` says why.
+    """
 
     request: Number
     what: str
