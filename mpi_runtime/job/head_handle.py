@@ -80,6 +80,8 @@ class HeadHandle:
         self._has_ended = threading.Event()
         self._all_told = threading.Event()
         """Set when the main thread need no longer be interrupted."""
+        self._has_begun = False
+        """Whether there was to be a job."""
         self._is_over = threading.Event()
         """Set when the program ends by itself."""
         self._how = "has ended"
@@ -231,6 +233,7 @@ class HeadHandle:
             JournalError: the journal cannot be used.
         """
         global _is_lost
+        self._has_begun = True
         directory = _working_directory()
         path = [os.path.join(directory, entry) for entry in sys.path]
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -306,7 +309,7 @@ class HeadHandle:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._process is not None and self._process.returncode:
+        if self._process is not None and self._process.returncode and self._has_begun:
             global _is_lost
             _is_lost = True
         if self._thread is not None:

@@ -203,8 +203,11 @@ def work(at_start: Container[str]) -> NoReturn:
 
 
 def release_workers() -> None:
-    """End the other ranks at the end of a program that never called `init()`: they still wait for it."""
-    if _jobs or _failure:
+    """End the other ranks at the end of a program that never called `init()`: they still wait for it.
+
+    Those of a program that was interrupted are left to the launcher: they may take long to start.
+    """
+    if _jobs or _failure or getattr(sys, "last_type", None) is KeyboardInterrupt:
         return
     if launchers.are_ranks_taken():
         launchers.wait_for_ranks(END_LIMIT_S)
