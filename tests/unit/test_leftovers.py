@@ -56,7 +56,7 @@ def poller() -> Iterator[Poller]:
             "Open MPI v4.1.2",
             r"Open MPI v4\.1\.2 cannot continue without it\. Open MPI 5 can, if it is started with `mpi-ru",
         ),
-        ("MPICH 5.0.2", r"MPICH 5\.0\.2 cannot continue without it\. Open MPI 5 can, if it is started with `mpi-runtime"),
+        ("MPICH 5.0.2", r"MPICH 5\.0\.2 cannot continue without it\. Open MPI 5 can, if it is started with `mpi-ru"),
     ],
 )
 def test_a_rank_that_was_killed_is_named_with_what_would_have_helped(
