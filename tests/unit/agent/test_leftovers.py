@@ -6,23 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from mpi_runtime.rank.leftovers import watch_ranks
-from mpi_runtime.rank.poller import Poller
-from mpi_runtime.transport.base import TransportError
+from mpi_runtime.agent.leftovers import watch_head, watch_ranks
+from mpi_runtime.agent.poller import Poller
+from mpi_runtime.transport.base import HeadLostError, TransportError
 from mpi_runtime.transport.memory import Alone
 
 
 class Seeing(Alone):
-    """A transport that knows the process of one neighbour, rank 1."""
+    """A transport that knows the process of one neighbour."""
 
-    def __init__(self, pid: int, has_left: bool) -> None:
+    def __init__(self, pid: int, has_left: bool, rank: int = 1) -> None:
         super().__init__()
         self.hostnames = ["here", "here"]
-        self._pid, self._has_left = pid, has_left
+        self._pid, self._has_left, self._neighbour = pid, has_left, rank
 
     @property
     def neighbours(self) -> dict[int, int]:
-        return {1: self._pid}
+        return {self._neighbour: self._pid}
 
     def has_left(self, rank: int) -> bool:
         return self._has_left
@@ -56,7 +56,10 @@ def poller() -> Iterator[Poller]:
             "Open MPI v4.1.2",
             r"Open MPI v4\.1\.2 cannot continue without it\. Open MPI 5 can, if it is started with `mpi-ru",
         ),
-        ("MPICH 5.0.2", r"MPICH 5\.0\.2 cannot continue without it\. Open MPI 5 can, if it is started with `mpi-ru"),
+        (
+            "MPICH 5.0.2",
+            r"MPICH 5\.0\.2 cannot continue without it\. Open MPI 5 can, if it is started with `mpi-runtime",
+        ),
     ],
 )
 def test_a_rank_that_was_killed_is_named_with_what_would_have_helped(
@@ -83,3 +86,24 @@ def test_a_rank_that_is_gone_already_is_left_to_mpi(poller: Poller) -> None:
     os.waitpid(pid, 0)
     watch_ranks(poller, Seeing(pid, has_left=False), "MPICH 5.0.2")
     assert not poller.poll(0)
+
+
+def test_the_end_of_the_head_is_an_error(sleeper: int, poller: Poller) -> None:
+    watch_head(poller, Seeing(sleeper, has_left=False, rank=0))
+    assert not poller.poll(0)
+    os.kill(sleeper, signal.SIGKILL)
+    with pytest.raises(HeadLostError, match=r"^rank 0 on here has died, and with it the head"):
+        poller.poll(10)
+
+
+def test_the_end_of_another_rank_is_not_that_of_the_head(sleeper: int, poller: Poller) -> None:
+    watch_head(poller, Seeing(sleeper, has_left=False))
+    os.kill(sleeper, signal.SIGKILL)
+    assert not poller.poll(0.1)
+
+
+def test_a_head_that_has_ended_already_is_an_error(poller: Poller) -> None:
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(pid, 0)
+    with pytest.raises(HeadLostError):
+        watch_head(poller, Seeing(pid, has_left=False, rank=0))
