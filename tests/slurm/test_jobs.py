@@ -70,7 +70,7 @@ def interrupted(slurm: Cluster, program: Program) -> None:
     program.wait_for_line("up")
     job = program.stdout.split()[0]
     program.signal(signal.SIGINT, group=True)
-    wait_until(lambda: f"job {job} goes on" in program.stderr, 20, "what Ctrl-C says")
+    wait_until(lambda: f"job {job} continues" in program.stderr, 20, "what Ctrl-C says")
     assert f"to end it: scancel {job}" in program.stderr
     assert slurm.facts(job)["JobState"] == "RUNNING"
     slurm.run("scancel", job)
