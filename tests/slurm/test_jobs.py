@@ -97,7 +97,7 @@ def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(sl
     unread = slurm.start("sh", "-c", f"{' '.join(submit)} app.py 0 | head -n 1", cwd=directory)
     ended = {name: program.finish() for name, program in started.items()}
     told = unread.finish().expect(0)
-    assert f"mpi-runtime: job {told.stdout.strip()} goes on\n" in told.stderr
+    assert f"mpi-runtime: job {told.stdout.strip()} continues\n" in told.stderr
     assert "Traceback" not in told.stderr
     ended["two nodes"].expect(0)
     assert "hosts ['n" in ended["two nodes"].stdout
