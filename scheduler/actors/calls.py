@@ -162,7 +162,7 @@ def being_brought(actor: Actor, executor: Executor) -> set[str]:
     """Groups whose next call is timed and waits for the transfer of its arguments. Only for membership."""
     return {
         task.function.spec.group
-        for task in executor.in_hand.values()
+        for task in executor.assigned.values()
         if task.state == STAGING and is_timed(actor, task.function)
     }
 
@@ -201,8 +201,8 @@ def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
 def in_group(actor: Actor, executor: Executor, group: str) -> int:
     """How many calls of a concurrency group the actor has in hand."""
     if len(actor.creation.function.spec.concurrency) < 2:
-        return len(executor.in_hand)
-    return sum(task.function.spec.group == group for task in executor.in_hand.values())
+        return len(executor.assigned)
+    return sum(task.function.spec.group == group for task in executor.assigned.values())
 
 
 def send(state: State, executor: Executor, task: Task) -> bool:
@@ -275,10 +275,10 @@ def take_back(state: State, actor: Actor) -> None:
     executor = actor.executor
     if actor.state != ALIVE or executor is None:
         return
-    for task in [task for task in executor.in_hand.values() if task.state == STAGING]:
+    for task in [task for task in executor.assigned.values() if task.state == STAGING]:
         executor.drop(task.id)
         give_again(state, actor, task, _ENDS)
-    ask_back(state, executor, len(executor.in_hand))
+    ask_back(state, executor, len(executor.assigned))
 
 
 def taken_back(state: State, executor: Executor, ids: list[bytes]) -> None:

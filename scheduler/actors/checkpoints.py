@@ -134,13 +134,13 @@ def give_up(state: State, actor: Actor, why: str) -> None:
         return
     actor.unsaved_why = why
     name = actor.creation.function.spec.name
-    if (told := f"{name}: {why}") not in state.told:
-        state.told.add(told)
+    if (told := f"{name}: {why}") not in state.logged:
+        state.logged.add(told)
         text = (
             f"the state of {name} is not saved from now on: {why}. The next run begins with the last saved state, "
             "or from scratch, and runs the other calls again."
         )
-        notes.tell(state, notes.WARNING, JOURNAL, text)
+        notes.log(state, notes.WARNING, JOURNAL, text)
 
 
 def saved(state: State, client: Client, event: Saved, now: int) -> None:
@@ -171,7 +171,7 @@ def lost(state: State, client: Client, event: StateLost, now: int) -> None:
         f"the saved state of {actor.creation.function.spec.name} cannot be read: {event.problem}. It starts from "
         "scratch, and its calls are run again."
     )
-    notes.tell(state, notes.WARNING, JOURNAL, text, executor.rank)
+    notes.log(state, notes.WARNING, JOURNAL, text, executor.rank)
 
 
 def lives_again(actor: Actor) -> None:
@@ -204,7 +204,7 @@ def announce_end(state: State, now: int) -> list[Actor]:
 def unsaved(state: State) -> int:
     """How many actors have yet to save: their state has changed since it was saved, or a call in hand may change it."""
     return sum(
-        actor.executor is not None and _may_save(actor) and (actor.is_changed or bool(actor.executor.in_hand))
+        actor.executor is not None and _may_save(actor) and (actor.is_changed or bool(actor.executor.assigned))
         for actor in state.actors.values()
     )
 

@@ -210,19 +210,19 @@ def die(state: State, actor: Actor) -> None:
 
 
 def executor_died(
-    state: State, actor: Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int
+    state: State, actor: Actor, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int
 ) -> None:
     """Handle the death of the process of an actor, with its calls in hand."""
     creation = actor.creation
-    unsent = not_sent(state, executor, in_hand)
-    sent = [task.id for task in in_hand if task.id not in unsent]
+    unsent = not_sent(state, executor, assigned)
+    sent = [task.id for task in assigned if task.id not in unsent]
     started = set(sent[: sent.index(event.running) + 1]) if event.running in sent else set()
     if event.is_unwatched:
         started.update(sent)
-    is_free = creation in in_hand and endings.is_of_node(executor.fault)
-    if creation.function.spec.concurrency and creation not in in_hand:
+    is_free = creation in assigned and endings.is_of_node(executor.fault)
+    if creation.function.spec.concurrency and creation not in assigned:
         started.update(sent)  # calls start in any order
-    if actor.state in (CREATING, RESTARTING) and creation in in_hand and creation.id not in started:
+    if actor.state in (CREATING, RESTARTING) and creation in assigned and creation.id not in started:
         advance(state.stories, actor, CREATE)
         advance(state.stories, creation, TAKE_BACK, f"{executor} {event.cause}")
         actor.executor = creation.executor = None
@@ -235,13 +235,13 @@ def executor_died(
             creation.crashes = 0  # it is the node, or was kill()
         else:
             backoff.note_crash(creation, executor, now)
-        restart(state, actor, executor, in_hand, started, event)
+        restart(state, actor, executor, assigned, started, event)
         create_again(state, actor, f"{executor} {event.cause}", now)
     else:
-        died_for_good(state, actor, executor, in_hand, event.cause)
+        died_for_good(state, actor, executor, assigned, event.cause)
 
 
-def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
+def died_for_good(state: State, actor: Actor, executor: Executor, assigned: list[Task], cause: str) -> None:
     """The actor's process was its last: all calls get the reason.
 
     Not logged if no handle is left, unless the actor was never created: somebody asked for it.
@@ -252,8 +252,8 @@ def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[
         actor.cause = f"died{again}: {cause}"
         if (not creation.call.attempt and creation.state not in ENDED) or not is_forgotten(state, actor):
             text = f"{actor} {first_line(cause)}{again}. It is not started again."
-            notes.tell_often(state, notes.WARNING, CRASH, creation.function.spec.name, text, executor.rank)
-    for task in in_hand:
+            notes.log_often(state, notes.WARNING, CRASH, creation.function.spec.name, text, executor.rank)
+    for task in assigned:
         if task.overdue:
             endings.overdue(state, task)
         elif task is not creation:
@@ -266,7 +266,7 @@ def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[
 
 
 def restart(
-    state: State, actor: Actor, executor: Executor, in_hand: list[Task], started: set[bytes], event: ExecutorDied
+    state: State, actor: Actor, executor: Executor, assigned: list[Task], started: set[bytes], event: ExecutorDied
 ) -> None:
     """Create an actor again after the death of its process.
 
@@ -276,14 +276,14 @@ def restart(
     name, most = actor.creation.function.spec.name, actor.creation.function.spec.max_restarts
     times = f"{actor.restarts}" + (f" of {most}" if most > 0 else "")
     text = f"{actor} {first_line(event.cause)}. It is started again (restart {times})."
-    notes.tell_often(state, notes.WARNING, RESTARTED, name, text, executor.rank)
+    notes.log_often(state, notes.WARNING, RESTARTED, name, text, executor.rank)
     unavailable = f"{actor} died: {event.cause}. It is being started again."
     one_by_one = not executor.refusal and not actor.creation.function.spec.concurrency
     cause = f"{executor} {event.cause}"
     advance(state.stories, actor, RESTART, cause)
     actor.executor = None
     state.restarted += 1
-    for task in reversed(in_hand):
+    for task in reversed(assigned):
         if task is actor.creation:
             continue
         has_run = task.id in started

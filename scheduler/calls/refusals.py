@@ -30,7 +30,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
     Yielded,
 )
-from mpi_runtime.scheduler.protocol.limits import REFUSALS_TELL_US
+from mpi_runtime.scheduler.protocol.limits import REFUSALS_LOG_US
 from mpi_runtime.scheduler.protocol.rank_events import (
     Arriving,
     ExecutorDied,
@@ -71,7 +71,7 @@ def check_rank(state: State, event: Any) -> None:
         rank = state.ranks.get(event.rank)
         require(rank is not None, f"a copy came to rank {event.rank}, which does not exist")
         assert rank is not None
-        is_known = rank.node.number in state.fetching.get(event.id, {}) or 0 < event.order <= state.copying.orders
+        is_known = rank.node.number in state.fetching.get(event.id, {}) or 0 < event.order <= state.fetch_orders
         require(is_known, "a copy came that nobody wanted")
         require((event.rank, event.offset) not in state.extents, "a copy lies where another object does")
     elif isinstance(event, Spilled):
@@ -132,7 +132,7 @@ def _put(state: State, client: Client, event: Put) -> None:
 
 
 def _yielded(state: State, client: Client, event: Yielded) -> None:
-    task = client.as_executor().in_hand.get(event.call)
+    task = client.as_executor().assigned.get(event.call)
     if task is not None:
         streams = task.function.spec.num_returns == STREAMING and task.state != STAGING
         require(streams, f"a call of {task.function.spec.name} yields, which it does not")
@@ -188,17 +188,17 @@ def refuse(state: State, executor: Executor, problem: str, ended: int, now: int)
     executor.refusal = f"sent a frame that cannot be read: {problem}"
     state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
     state.refused.count += 1
-    if now < state.refused.told_us + REFUSALS_TELL_US:
+    if now < state.refused.logged_us + REFUSALS_LOG_US:
         return
-    more = state.refused.count - state.refused.told - 1
+    more = state.refused.count - state.refused.logged - 1
     others = f" So did {more} other(s) since the last such line." if more else ""
     where = f"pid {executor.pid}, rank {executor.rank.number}, {executor.rank.node.hostname}"
     text = (
         f"executor {executor.id} ({where}) {executor.refusal}. It is ended, and what it ran is treated as after a "
         f"crash: user code has written to a descriptor that is not its own.{others}"
     )
-    notes.tell(state, notes.ERROR, REFUSED, text, executor.rank)
-    state.refused.told, state.refused.told_us = state.refused.count, now
+    notes.log(state, notes.ERROR, REFUSED, text, executor.rank)
+    state.refused.logged, state.refused.logged_us = state.refused.count, now
 
 
 def frame_refused(state: State, event: FrameRefused, now: int) -> None:
@@ -211,7 +211,7 @@ def frame_refused(state: State, event: FrameRefused, now: int) -> None:
 def as_after_a_crash(executor: Executor, event: ExecutorDied) -> None:
     """State why a refused executor has ended. If no call ran, the last one whose end was dropped counts as running."""
     event.cause = executor.refusal
-    sent = [task.id for task in executor.in_hand.values() if task.state != STAGING]
+    sent = [task.id for task in executor.assigned.values() if task.state != STAGING]
     last = sent[: executor.refused_ends][-1:]
     if last and event.running not in sent:
         event.running = last[0]

@@ -305,7 +305,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     if executor is None:
         raise RefusedError("the driver ends a call")
     check_values(state, event.values)
-    task = executor.in_hand.get(event.id)
+    task = executor.assigned.get(event.id)
     if task is None:
         check_unknown_end(executor)
         for value in event.values:

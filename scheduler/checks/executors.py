@@ -243,25 +243,25 @@ def check_executor(state: State, executor: Executor) -> None:
     idle = executor.id in node.idle.get(executor.key, {})
     places = [idle, executor.queue is not None, executor.actor is not None]
     if executor.state == STOPPING and executor.actor is None:
-        holds(not any(places) and not executor.in_hand, f"{name} stops, but is used")
+        holds(not any(places) and not executor.assigned, f"{name} stops, but is used")
     else:
         holds(sum(places) == 1, f"{name} is in {sum(places)} places")
     is_killed = isinstance(executor.source, Bundle) and executor.source.removed
-    has_use = executor.actor is not None or bool(executor.in_hand) or is_killed
+    has_use = executor.actor is not None or bool(executor.assigned) or is_killed
     keeps_devices = executor.state == STOPPING and bool(executor.key.gpu_ids)  # others wait for them
     has_grant = executor.grant is not None
     holds(has_grant == has_use or keeps_devices, f"{name} has a grant and nothing to do, or the reverse")
     holds(executor.grant is not None or executor.source is node, f"{name} has no grant, but a source")
     holds(node_of(executor.source) is node, f"{name} has a grant of another node")
     holds(executor.queue is None or allows(executor.queue.where, executor.source), f"{name} is not where it may be")
-    for id, task in executor.in_hand.items():
+    for id, task in executor.assigned.items():
         holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} in hand is not its own")
         holds(task.state in (STAGING, SENT, BLOCKED), f"{name}: call {id.hex()} in hand is in state {task.state}")
     if executor.actor is None:
-        load_us = sum(task.estimate_us for task in executor.in_hand.values())
+        load_us = sum(task.estimate_us for task in executor.assigned.values())
         holds(executor.load_us == load_us, f"{name}: load {executor.load_us}, in hand {load_us}")
         running = executor.running()
-        for task in executor.in_hand.values():
+        for task in executor.assigned.values():
             is_blocked = executor.blocked and task is running
             holds((task.state == BLOCKED) == is_blocked, f"{name}: the wrong call is blocked")
     queue = executor.queue
@@ -269,7 +269,7 @@ def check_executor(state: State, executor: Executor) -> None:
         return
     usable = not executor.blocked and not executor.stuck
     holds((executor.id in queue.executors) == usable, f"{name}: usable {usable}, but its queue thinks otherwise")
-    loaded = len(executor.in_hand) > 1 and not executor.blocked
+    loaded = len(executor.assigned) > 1 and not executor.blocked
     holds((executor.id in queue.loaded) == loaded, f"{name}: loaded {loaded}, but its queue thinks otherwise")
     holds(usable or executor.id not in queue.hungry, f"{name} is not usable, but its queue thinks it has room")
 
@@ -376,5 +376,5 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             for (_, group, _), queue in actor.callers.items():
                 may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0
                 first = queue[0].function
-                is_late = is_timed(actor, first) and first.spec.name in state.told
+                is_late = is_timed(actor, first) and first.spec.name in state.logged
                 holds(not may_send or is_late or group in waited_for, f"{name}: a call that could be sent is not")

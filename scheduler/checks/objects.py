@@ -60,7 +60,7 @@ def check_task(state: State, task: Task) -> None:
     name = f"call {task.id.hex()}"
     holds((task.executor is not None) == (task.state in (STAGING, SENT, BLOCKED)), f"{name}: state and executor differ")
     if task.executor is not None:
-        holds(task.executor.in_hand.get(task.id) is task, f"{name} is not in the hand of its executor")
+        holds(task.executor.assigned.get(task.id) is task, f"{name} is not in the hand of its executor")
     if task.state == WAITING:
         missing = [id for id in task.call.arguments if state.objects[id].state in UNSEALED]
         group = task.function.where.group if task.function.where is not None else b""
@@ -115,7 +115,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
         counts.update(room.writing.keys())
     for executor in state.executors.values():
         counts.update(executor.kept)
-    for kept in state.lineages.by_call.values():
+    for kept in state.lineages.values():
         counts.update(kept.held)
     for actor in state.actors.values():
         counts.update(actor.kept)
@@ -160,8 +160,8 @@ def check_fetches(state: State) -> None:
                 holds(one.source == found.disk, f"{name} is read from where it is not")
         check_waiting(state, found, fetches)
     holds(
-        sending == state.copying.sending,
-        f"copies are on their way from {dict(sending)}, and {state.copying.sending} are counted",
+        sending == state.sending,
+        f"copies are on their way from {dict(sending)}, and {state.sending} are counted",
     )
 
 
@@ -216,11 +216,11 @@ def check_lineages(state: State) -> None:
     for found in state.objects.values():
         if found.lineage is not None and not found.lineage.is_dropped:
             uses[found.lineage.task.id] += 1
-    for kept in state.lineages.by_call.values():
+    for kept in state.lineages.values():
         uses.update(one.task.id for one in kept.inputs.values() if not one.is_dropped)
-    for id, kept in state.lineages.by_call.items():
+    for id, kept in state.lineages.items():
         holds(kept.uses == uses[id] > 0, f"lineage of {id.hex()} counts {kept.uses} uses of {uses[id]}")
         holds(kept.task.executor is None or kept.task.state not in ENDED, f"lineage of {id.hex()} keeps an executor")
-    holds(uses.keys() <= state.lineages.by_call.keys(), "a lineage is needed and not kept")
-    total = sum(kept.size for kept in state.lineages.by_call.values())
-    holds(state.lineages.size == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineages.size}")
+    holds(uses.keys() <= state.lineages.keys(), "a lineage is needed and not kept")
+    total = sum(kept.size for kept in state.lineages.values())
+    holds(state.lineage_bytes == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineage_bytes}")

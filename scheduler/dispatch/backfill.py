@@ -53,7 +53,7 @@ def holders(source: Source) -> list[Executor]:
 def ends_us(executor: Executor, now: int) -> int:
     """The estimated end of the calls that an executor has in hand. `now`, if any of them has no estimate."""
     us = executor.progress_us
-    for task in executor.in_hand.values():
+    for task in executor.assigned.values():
         takes_us = task.function.may_take_us
         if takes_us < 0:
             return now

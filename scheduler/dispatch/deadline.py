@@ -61,7 +61,7 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
             ask_for_the_rest(state, executor)
             queue.note_load(executor)
     for executor in executors:
-        if not executor.in_hand:
+        if not executor.assigned:
             give_up(state, executor, now)
     if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
@@ -83,7 +83,7 @@ def note_duration(state: State, function: Function) -> None:
     if function.spec.time_limit_us:
         return
     function.is_timed = function.duration_us > LONG_US
-    if not function.is_timed or function.spec.name in state.told:
+    if not function.is_timed or function.spec.name in state.logged:
         look_at_actors(state)
     elif state.end_us is not None:
         state.alarms.set(function, last_start_us(state, function) + 1)  # sooner than one that was set for a lower mean
@@ -121,8 +121,8 @@ def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
 def tell(state: State, function: Function, now: int) -> None:
     """Tell the user, once for each name, that calls of a function cannot finish in time."""
     name = function.spec.name
-    if name not in state.told:
-        state.told.add(name)
+    if name not in state.logged:
+        state.logged.add(name)
         takes, ends = in_words(state, function, now)
         text = f"calls of {name}, each of which {takes}, are not started any more: {ends}"
-        notes.tell(state, notes.WARNING, LATE, text)
+        notes.log(state, notes.WARNING, LATE, text)

@@ -78,7 +78,7 @@ def send_values(state: State, executor: Executor, task: Task) -> None:
         message = objects.value_message(found, number)
         assert message is not None
         if found.copies is not None and id in executor_held:
-            objects.note_told(found, executor.id)
+            objects.note_known(found, executor.id)
         state.to_client(executor.id, message)
 
 
@@ -95,7 +95,7 @@ def staged(state: State, task: Task) -> bool:
                 spreading.start(state, state.objects[id], number, (task, executor))
         return False
     send_values(state, executor, task)
-    executor.in_hand[task.id] = executor.in_hand.pop(task.id)  # the order in hand is the order of sending
+    executor.assigned[task.id] = executor.assigned.pop(task.id)  # the order in hand is the order of sending
     send_call(state, executor, task)
     return True
 
@@ -110,10 +110,10 @@ def send_call(state: State, executor: Executor, task: Task) -> None:
     messages.append(call)
 
 
-def not_sent(state: State, executor: Executor, in_hand: list[Task]) -> set[bytes]:
+def not_sent(state: State, executor: Executor, assigned: list[Task]) -> set[bytes]:
     """Those of its calls that an executor cannot have begun: they wait for copies, or go out with this very decision.
 
     Only for membership.
     """
     leaving = {one.id for one in state.effects.clients.get(executor.id, ()) if type(one) is Call}
-    return {task.id for task in in_hand if task.state == STAGING or task.id in leaving}
+    return {task.id for task in assigned if task.state == STAGING or task.id in leaving}

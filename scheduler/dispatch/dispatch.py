@@ -86,7 +86,7 @@ def reuse(state: State, queue: Queue, now: int) -> bool:
     may_grow = True
     while hungry:
         executor = next(iter(hungry.values()))
-        if executor.in_hand:
+        if executor.assigned:
             break
         if not queue.ready:
             give_up(state, executor, now)
@@ -224,8 +224,8 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
     """Send the next calls of its queue to an executor."""
     queue = executor.queue
     assert queue is not None
-    in_hand = executor.in_hand
-    if not in_hand:
+    assigned = executor.assigned
+    if not assigned:
         executor.progress_us = now
     ready = queue.ready
     messages = state.effects.clients[executor.id]
@@ -265,7 +265,7 @@ def dedicate(executor: Executor) -> None:
     del queue.executors[executor.id]
     queue.loaded.pop(executor.id, None)
     executor.queue = None
-    task = next(iter(executor.in_hand.values()))
+    task = next(iter(executor.assigned.values()))
     assert task.actor is not None
     executor.actor = task.actor
     executor.left_behind = frozenset(executor.children)
@@ -281,20 +281,20 @@ def ahead_us(function: Function) -> int:
 def room_for(state: State, executor: Executor, task: Task) -> int:
     """How many more calls may be sent to the executor, if all are like this one."""
     function = task.function
-    in_hand = len(executor.in_hand)
+    assigned = len(executor.assigned)
     if executor.rank.node.is_full:  # what waits in its hand keeps its arguments in memory
-        return 0 if in_hand else 1
-    if not in_hand:
+        return 0 if assigned else 1
+    if not assigned:
         if function.duration_us < 0:
             return 1
         return max(1, min(LOCAL_QUEUE_CALLS_MAX, ahead_us(function) // estimate_us(function)))
     if function.duration_us < 0:
         return 0
     ahead = (ahead_us(function) - executor.load_us) // estimate_us(function)
-    if in_hand == 1 and ahead < 1:
+    if assigned == 1 and ahead < 1:
         is_short = function.duration_us <= PREFETCH_US_MAX
         ahead = 1 if is_short or (task.call.arguments and is_brought_ahead(state, executor, task)) else ahead
-    return min(ahead, LOCAL_QUEUE_CALLS_MAX - in_hand)
+    return min(ahead, LOCAL_QUEUE_CALLS_MAX - assigned)
 
 
 def is_brought_ahead(state: State, executor: Executor, task: Task) -> bool:
@@ -392,7 +392,7 @@ def offer(state: State, executor: Executor, now: int) -> None:
     if queue.ready:
         queue.note_room(executor)
         mark_dirty(state, queue)
-    elif executor.in_hand:
+    elif executor.assigned:
         queue.note_room(executor)
     else:
         give_up(state, executor, now)
@@ -404,7 +404,7 @@ def give_up(state: State, executor: Executor, now: int) -> None:
     queue, grant = executor.queue, executor.grant
     assert queue is not None
     assert grant is not None
-    assert not executor.in_hand
+    assert not executor.assigned
     node = executor.rank.node
     give_back(grant, executor.source.free)
     state.index.update(node)
@@ -441,14 +441,14 @@ def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> 
     queue = executor.queue
     if queue is None:
         return
-    if executor.blocked or (executor.stuck and executor.in_hand):
+    if executor.blocked or (executor.stuck and executor.assigned):
         queue.note_load(executor)
         wants_rest = bool(tasks) or executor.blocked
     else:
         executor.stuck = False
         queue.executors[executor.id] = executor
         offer(state, executor, now)
-        behind = islice(executor.in_hand.values(), 1, None)
+        behind = islice(executor.assigned.values(), 1, None)
         wants_rest = bool(tasks) and (queue.is_late or any(task.is_cancelled for task in behind))
     if wants_rest:  # what is in its hand became of use elsewhere while fewer were taken back, or more were on their way
         ask_for_the_rest(state, executor)

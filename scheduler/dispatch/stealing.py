@@ -20,7 +20,7 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
         return
     victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=lambda executor: executor.load_us)
     if victim.load_us >= STEAL_WORTH_US and not victim.asked_back:
-        ask_back(state, victim, len(victim.in_hand) // 2)
+        ask_back(state, victim, len(victim.assigned) // 2)
     state.alarms.set(queue, now + STUCK_US)
 
 
@@ -55,7 +55,7 @@ def ask_back(state: State, executor: Executor, count: int) -> None:
 
 def ask_for_the_rest(state: State, executor: Executor) -> None:
     """Ask for all calls behind the running one. Calls that were not sent yet are taken back at once."""
-    staging = [task for task in executor.in_hand.values() if task.state == STAGING]
+    staging = [task for task in executor.assigned.values() if task.state == STAGING]
     for task in staging:
         executor.drop(task.id)
         advance(state.stories, task, TAKE_BACK, "it stood behind another call")
@@ -63,7 +63,7 @@ def ask_for_the_rest(state: State, executor: Executor) -> None:
     if staging and executor.queue is not None and executor.id in executor.queue.loaded:
         executor.queue.note_load(executor)
     requeue(state, staging)
-    ask_back(state, executor, len(executor.in_hand) - 1)
+    ask_back(state, executor, len(executor.assigned) - 1)
 
 
 def give_elsewhere(state: State, tasks: list[Task], cause: str) -> None:

@@ -54,7 +54,7 @@ def expect_children(task: Task, force: bool) -> None:
 def submitted(state: State, executor: Executor, id: bytes, now: int) -> None:
     """A call has come from an executor that has watched calls in hand: it may have come from one that was cancelled."""
     for parent, watch in executor.watched.items():
-        if watch.ends_children and id.startswith(prefix_of(parent, executor.in_hand[parent].call.attempt)):
+        if watch.ends_children and id.startswith(prefix_of(parent, executor.assigned[parent].call.attempt)):
             task = state.objects[id].task
             if task is not None and task.function.spec.kind != ACTOR and task.state not in ENDED:
                 cancel_one(state, task, watch.by_force, now)

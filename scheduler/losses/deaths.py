@@ -46,8 +46,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         return
     if executor.refusal:
         refusals.as_after_a_crash(executor, event)
-    running = executor.in_hand.get(event.running)
-    is_stillborn = bool(executor.in_hand) and not event.running and executor.state != STOPPING
+    running = executor.assigned.get(event.running)
+    is_stillborn = bool(executor.assigned) and not event.running and executor.state != STOPPING
     is_stillborn = is_stillborn and not event.with_forkserver
     queue = executor.forked_for if is_stillborn else None
     advance(state.stories, executor, LEAVE, event.cause)
@@ -63,12 +63,12 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     spares_retry = watch is not None and watch.spares_retry
     if watch is not None and watch.killed_for:
         event.cause, event.out_of_memory = watch.killed_for, True
-    in_hand = executor.drop_all()
-    orphaned = orphans.submitted_by(executor, in_hand, event.running)
+    assigned = executor.drop_all()
+    orphaned = orphans.submitted_by(executor, assigned, event.running)
     if executor.actor is not None:
-        actor_lives.executor_died(state, executor.actor, executor, in_hand, event, now)
+        actor_lives.executor_died(state, executor.actor, executor, assigned, event, now)
     else:
-        redo(state, executor, in_hand, event, now, spares_retry)
+        redo(state, executor, assigned, event, now, spares_retry)
     if event.extents:
         rank = executor.rank.number
         free = [offset for offset in event.extents if (rank, offset) not in state.extents]
@@ -91,14 +91,14 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
 
 
 def redo(
-    state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool = False
+    state: State, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int, spares_retry: bool = False
 ) -> None:
     """Steps 2 and 3. `spares_retry`: the call that it ran is not to blame."""
-    unsent = not_sent(state, executor, in_hand)
-    sent = [task for task in in_hand if task.id not in unsent]
+    unsent = not_sent(state, executor, assigned)
+    sent = [task for task in assigned if task.id not in unsent]
     has_run = [index for index, task in enumerate(sent) if task.id == event.running or task.state == BLOCKED]
     started = len(sent) if event.is_unwatched else 1 + max(has_run, default=-1)
-    unstarted = sent[started:] + [task for task in in_hand if task.id in unsent]
+    unstarted = sent[started:] + [task for task in assigned if task.id in unsent]
     cause = f"{executor} {event.cause}"
     give_elsewhere(state, unstarted, cause)
     for task in sent[:started]:
@@ -131,7 +131,7 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
         return
     name = queue.ready[0].function.spec.name if queue.ready else "calls that were cancelled"
     text = f"before it began a call of {name}, {executor} {first_line(event.cause)}"
-    notes.tell_often(state, notes.WARNING, CRASH, name, text, executor.rank)
+    notes.log_often(state, notes.WARNING, CRASH, name, text, executor.rank)
     if not backoff.is_hopeless(queue):
         return
     cause, line, said = event.cause.partition("\n")
@@ -153,7 +153,7 @@ def tell_crash(state: State, task: Task, executor: Executor, event: ExecutorDied
         f"{spec.name} is run again ({left}): its executor (pid {executor.pid}, rank {rank.number}, "
         f"{rank.node.hostname}) {first_line(event.cause)}."
     )
-    notes.tell_often(state, notes.WARNING, CRASH, spec.name, text, rank)
+    notes.log_often(state, notes.WARNING, CRASH, spec.name, text, rank)
 
 
 def crash_message(task: Task, executor: Executor, event: ExecutorDied, before: str) -> str:

@@ -76,7 +76,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
         f"{cause}, and {notes.counted(executors, 'executor')} with it. {notes.counted(len(lost), 'object')} had no "
         f"other copy: calls run again for them: {calls}, lost for good: {hopeless}."
     )
-    notes.tell(state, notes.WARNING, RANK_LOST, text, rank)
+    notes.log(state, notes.WARNING, RANK_LOST, text, rank)
 
 
 def leave_node(state: State, rank: Rank, cause: str) -> None:

@@ -17,12 +17,12 @@ from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import State
 
 
-def submitted_by(executor: Executor, in_hand: list[Task], running: bytes) -> list[Task]:
+def submitted_by(executor: Executor, assigned: list[Task], running: bytes) -> list[Task]:
     """Return the calls that have not ended and were submitted by attempts that died with a process, in order."""
     children = executor.children
     if not children or executor.actor is not None:
         return [child for id, child in children.items() if id not in executor.left_behind]
-    sent = [task for task in in_hand if task.state != STAGING]
+    sent = [task for task in assigned if task.state != STAGING]
     has_run = [index for index, task in enumerate(sent) if task.id == running or task.state == BLOCKED]
     # A cancelled call has rules of its own.
     died = [task for task in sent[: 1 + max(has_run, default=-1)] if not task.is_cancelled]

@@ -30,7 +30,7 @@ GRACE = f"{INTERRUPT_GRACE_US / 1e6:g} s"
 def began(state: State, client: Client, event: Began, now: int) -> None:
     """Note that user code of a call with a time limit has begun."""
     executor = client.as_executor()
-    task = executor.in_hand.get(event.id)
+    task = executor.assigned.get(event.id)
     if task is not None and task.state != STAGING and task.function.spec.enforces_limit:
         executor.watch(task).began_us = now
         state.alarms.set(executor, now + task.function.spec.time_limit_us)
@@ -41,7 +41,7 @@ def look(state: State, executor: Executor, now: int) -> None:
     if executor.id not in state.executors or executor.refusal:
         return
     for id, watch in list(executor.watched.items()):
-        task = executor.in_hand[id]
+        task = executor.assigned[id]
         at_us = due_us(task, watch)
         if at_us is not None and at_us <= now:
             over_us = limit_us(task, watch)
@@ -62,7 +62,7 @@ def due_us(task: Task, watch: Watch) -> int | None:
     if watch.interrupted_us < 0:
         return over_us
     patient_us = watch.interrupted_us + INTERRUPT_GRACE_US
-    if task.is_cancelled and not watch.is_told:
+    if task.is_cancelled and not watch.is_logged:
         return patient_us
     return None if over_us is None else max(over_us, patient_us)
 
@@ -89,7 +89,7 @@ def interrupt(state: State, executor: Executor, task: Task, watch: Watch, now: i
 
 def kill(state: State, executor: Executor, task: Task, watch: Watch) -> None:
     """Step 2."""
-    watch.began_us, watch.is_told = -1, True
+    watch.began_us, watch.is_logged = -1, True
     name = task.function.spec.name
     if executor.actor is None:
         task.overdue = (
@@ -111,7 +111,7 @@ def tell_ignored(state: State, executor: Executor, task: Task, watch: Watch, now
     if actor is not None and not actor.creation.function.spec.concurrency and executor.running() is not task:
         watch.interrupted_us = now  # it will not run when its turn comes
         return
-    watch.is_told = True
+    watch.is_logged = True
     name = task.function.spec.name
     if actor is None:
         why = "it catches KeyboardInterrupt, or is in code that does not return to Python"
@@ -121,4 +121,4 @@ def tell_ignored(state: State, executor: Executor, task: Task, watch: Watch, now
     else:
         why, how = "only methods that are coroutines are interrupted", "kill(actor) ends the actor"
     text = f"{name} was cancelled {GRACE} ago and has not ended in {executor}: {why}. {how}."
-    notes.tell_often(state, notes.WARNING, IGNORED, name, text, executor.rank)
+    notes.log_often(state, notes.WARNING, IGNORED, name, text, executor.rank)

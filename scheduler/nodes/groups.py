@@ -143,7 +143,7 @@ def look_again(state: State, cause: str) -> None:
         look_at_nodes(state, group)
         if was_feasible and not group.is_feasible:
             why = f"{cause}, and what remains has no room for it"
-            notes.tell(state, notes.WARNING, RANK_LOST, f"placement group {group.id.hex()} is removed: {why}.")
+            notes.log(state, notes.WARNING, RANK_LOST, f"placement group {group.id.hex()} is removed: {why}.")
             remove(state, group.id, why)
 
 

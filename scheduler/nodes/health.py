@@ -98,7 +98,7 @@ def quarantine(state: State, node: Node, ids: Sequence[int], why: str, text: str
     assert inventory is not None
     inventory.out.update(dict.fromkeys(ids, why))
     node.gpu_problems.append(text)
-    notes.tell(state, notes.WARNING, QUARANTINE, f"host {node.hostname}: {text}.", node.ranks[0])
+    notes.log(state, notes.WARNING, QUARANTINE, f"host {node.hostname}: {text}.", node.ranks[0])
     for executor in node.all_idle():
         if set(ids).intersection(executor.key.gpu_ids):
             stop_idle(state, executor)

@@ -39,10 +39,10 @@ def reported(state: State, event: MemoryReported, now: int) -> None:
         end_one(state, node, event)
         return
     text = f"host {node.hostname}: {words(event)}. No more calls are started there until there is room."
-    notes.tell_often(state, notes.WARNING, MEMORY, node.hostname, text, node.ranks[0])
+    notes.log_often(state, notes.WARNING, MEMORY, node.hostname, text, node.ranks[0])
     for rank in node.ranks:
         for executor in rank.executors.values():
-            if executor.actor is None and len(executor.in_hand) > 1 and executor.running() is not None:
+            if executor.actor is None and len(executor.assigned) > 1 and executor.running() is not None:
                 ask_for_the_rest(state, executor)
 
 
@@ -50,7 +50,7 @@ def end_one(state: State, node: Node, event: MemoryReported) -> None:
     """Step 2."""
     if node.ending is not None:
         executor = state.executors.get(node.ending[0])
-        if executor is not None and (not node.ending[1] or node.ending[1] in executor.in_hand):
+        if executor is not None and (not node.ending[1] or node.ending[1] in executor.assigned):
             return
         node.ending = None
     sizes = {number: size for report in node.pressure.values() for number, size in report.executors}

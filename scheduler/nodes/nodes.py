@@ -61,4 +61,4 @@ def begin(state: State, event: JobBegan, now: int) -> None:
     if not state.effects.refusal:
         for node in state.nodes.values():
             for trouble in node.gpu_problems:
-                notes.tell(state, notes.WARNING, GPU, f"host {node.hostname}: {trouble}.", node.ranks[0])
+                notes.log(state, notes.WARNING, GPU, f"host {node.hostname}: {trouble}.", node.ranks[0])

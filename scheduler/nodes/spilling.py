@@ -68,7 +68,7 @@ def may_end(state: State) -> bool:
         client for room in state.spilling.rooms.values() for clients in room.waiting.values() for client in clients
     }
     return any(
-        executor.in_hand and not executor.blocked and executor.running() is not None and executor.id not in waiting
+        executor.assigned and not executor.blocked and executor.running() is not None and executor.id not in waiting
         for executor in state.executors.values()
     )
 
@@ -103,10 +103,10 @@ def make_room(state: State, node: Node, room: Room) -> bool:
                 drop(state, found, node)
                 is_coming = True
         else:
-            unasked = [client for client in knowing if not (found.told or {})[client]]
+            unasked = [client for client in knowing if not (found.known_by or {})[client]]
             for client in unasked:
                 asked.setdefault(client, []).append(found.id)
-            if not unasked and min((found.told or {})[client] for client in knowing) <= late:
+            if not unasked and min((found.known_by or {})[client] for client in knowing) <= late:
                 continue  # a client does not answer: try other values
         missing -= place.size
     for client, ids in asked.items():
@@ -114,7 +114,7 @@ def make_room(state: State, node: Node, room: Room) -> bool:
     if missing > 0:
         for rank in node.ranks:
             for executor in rank.executors.values():
-                if executor.actor is None and len(executor.in_hand) > 1 and executor.running() is not None:
+                if executor.actor is None and len(executor.assigned) > 1 and executor.running() is not None:
                     ask_for_the_rest(state, executor)
     return is_coming
 
@@ -130,7 +130,7 @@ def candidates(state: State, node: Node) -> list[Object]:
 def pinned(state: State, node: Node) -> set[bytes]:
     """Objects whose copy on the node is in use, or will be, as far as the scheduler knows. Only for membership."""
     executors = [executor for rank in node.ranks for executor in rank.executors.values()]
-    tasks = [task for executor in executors for task in executor.in_hand.values()]
+    tasks = [task for executor in executors for task in executor.assigned.values()]
     staging = [task for task in tasks if task.state == STAGING]
     oldest = min(staging, key=_order, default=None)
     pins = {id for task in tasks if task.state != STAGING or task is oldest for id in task.call.arguments}
@@ -151,7 +151,7 @@ def _order(task: Task) -> int:
 
 def who_knows(state: State, found: Object, node: Node) -> list[int]:
     """The clients of a node that know the place of an object in its arena."""
-    clients = ((number, state.clients.get(number)) for number in found.told or ())
+    clients = ((number, state.clients.get(number)) for number in found.known_by or ())
     return [number for number, client in clients if client is not None and client.node is node]
 
 
@@ -159,9 +159,9 @@ def ask(state: State, client: int, ids: list[bytes]) -> None:
     """Ask a client to stop using the places of these objects."""
     state.spilling.forgets += 1
     for id in ids:
-        told = state.objects[id].told
-        assert told is not None
-        told[client] = state.spilling.forgets
+        known_by = state.objects[id].known_by
+        assert known_by is not None
+        known_by[client] = state.spilling.forgets
     state.to_client(client, Forget(state.spilling.forgets, ids))
 
 
@@ -170,13 +170,13 @@ def forgotten(state: State, client: Client, event: Forgotten, now: int) -> None:
     forgets = set(event.ids)
     freed = []
     for found in [state.objects[id] for id in event.asked if id in state.objects]:
-        if found.told is None or found.told.get(client.id) != event.request:
+        if found.known_by is None or found.known_by.get(client.id) != event.request:
             continue  # it has been told again since
         if found.id in forgets:
-            del found.told[client.id]
+            del found.known_by[client.id]
             freed.append(found)
         else:
-            found.told[client.id] = 0
+            found.known_by[client.id] = 0
     drop_if_full(state, client.node, freed)
 
 

@@ -25,7 +25,7 @@ def yielded(state: State, client: Client, event: Yielded, now: int) -> None:
     """A call has yielded its next value."""
     executor = client.as_executor()
     executor.progress_us = now
-    task = executor.in_hand.get(event.call)
+    task = executor.assigned.get(event.call)
     taker = None if task is None else state.clients.get(task.client)
     is_known = task is None or event.index < task.yielded
     is_wanted = not is_known and taker is not None and event.call in taker.held

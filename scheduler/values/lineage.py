@@ -31,10 +31,10 @@ def keep(state: State, task: Task) -> list[bytes]:
     if not stored:
         return needs
     released: list[bytes] = []
-    lineage = state.lineages.by_call.get(task.id)
+    lineage = state.lineages.get(task.id)
     if lineage is None:
-        lineage = state.lineages.by_call[task.id] = _of(state, task, needs, released)
-        state.lineages.size += lineage.size
+        lineage = state.lineages[task.id] = _of(state, task, needs, released)
+        state.lineage_bytes += lineage.size
     else:
         released += needs
     for made in stored:
@@ -42,8 +42,8 @@ def keep(state: State, task: Task) -> list[bytes]:
             released += forget(state, made)
             made.lineage = lineage
             lineage.uses += 1
-    while state.lineages.size > LINEAGE_BYTES_MAX:
-        oldest = next(iter(state.lineages.by_call.values()))
+    while state.lineage_bytes > LINEAGE_BYTES_MAX:
+        oldest = next(iter(state.lineages.values()))
         oldest.is_dropped = True
         released += _drop(state, oldest)
     return released
@@ -80,9 +80,9 @@ def _drop(state: State, lineage: Lineage) -> list[bytes]:
     pending = [lineage]
     while pending:
         one = pending.pop()
-        if state.lineages.by_call.get(one.task.id) is one:
-            del state.lineages.by_call[one.task.id]
-            state.lineages.size -= one.size
+        if state.lineages.get(one.task.id) is one:
+            del state.lineages[one.task.id]
+            state.lineage_bytes -= one.size
         released += one.held
         inputs, one.inputs, one.held = one.inputs, {}, []
         for other in inputs.values():

@@ -136,11 +136,11 @@ def erase(state: State, place: OnDisk) -> None:
         state.spilling.rooms[rank.node.number].problem = ""
 
 
-def note_told(found: Object, client: int) -> None:
+def note_known(found: Object, client: int) -> None:
     """Note that a client knows the place of an object in the arena of its node."""
-    if found.told is None:
-        found.told = {}
-    found.told[client] = 0
+    if found.known_by is None:
+        found.known_by = {}
+    found.known_by[client] = 0
 
 
 def set_value(state: State, found: Object, value: Value) -> None:
@@ -240,7 +240,7 @@ def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
             return
         message = ReadyElsewhere(found.id)
     elif found.copies is not None:
-        note_told(found, client.id)
+        note_known(found, client.id)
     state.to_client(client.id, message)
 
 
@@ -277,7 +277,7 @@ def on_put(state: State, client: Client, event: Put, now: int) -> None:
     client.held[event.id] = None
     state.totals.put_bytes += event.value.stored.size if event.value.stored is not None else len(event.value.data)
     if event.value.stored is not None:
-        note_told(found, client.id)
+        note_known(found, client.id)
     owner, found.owner = found.owner, -1  # the client knows its own value: do not send it back
     set_value(state, found, event.value)
     found.owner = owner
@@ -344,7 +344,7 @@ def on_held(state: State, client: Client, event: Held, now: int) -> None:
             client.held[id] = None
             found = state.objects[id]
             if found.copies is not None and client.executor is not None and client.executor.has_as_argument(id):
-                note_told(found, client.id)  # it may be for a view
+                note_known(found, client.id)  # it may be for a view
 
 
 def holders(state: State, found: Object) -> list[str]:

@@ -112,10 +112,10 @@ def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
     redo = deaths.redo
 
     def planted(
-        state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool
+        state: State, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int, spares_retry: bool
     ) -> None:
         event.running = b""
-        redo(state, executor, in_hand, event, now, spares_retry)
+        redo(state, executor, assigned, event, now, spares_retry)
 
     patch.setattr(deaths, "redo", planted)
 
