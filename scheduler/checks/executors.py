@@ -9,39 +9,15 @@ from collections import Counter
 
 from mpi_runtime.scheduler.actors.calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
 from mpi_runtime.scheduler.actors.checkpoints import holds_back
-from mpi_runtime.scheduler.checks import holds
-from mpi_runtime.scheduler.checks.objects import (
-    check_extents,
-    check_fetches,
-    check_lineages,
-    check_object,
-    check_references,
-    check_spilling,
-    check_task,
-    tasks_under_way,
-)
+from mpi_runtime.scheduler.checks import holds, objects
 from mpi_runtime.scheduler.nodes.groups import find_spots
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, has_room, sources
 from mpi_runtime.scheduler.protocol.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of, request_of
-from mpi_runtime.scheduler.records.lifecycle import (
-    ALIVE,
-    BLOCKED,
-    CREATING,
-    DEAD,
-    ENDED,
-    ENDING,
-    LOST,
-    PENDING,
-    READY,
-    RESTARTING,
-    SENT,
-    STAGING,
-    STOPPING,
-    WAITING,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import READY, STOPPING
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
@@ -57,7 +33,7 @@ def check(state: State) -> None:
     holds(not forgotten, "something that was to be looked at was forgotten")
     holds(not state.dirty, "a queue is dirty after a decision")
     holds(not (state.freed and (state.waiting or state.waiting_groups)), "something came free and nobody was served")
-    live = tasks_under_way(state)
+    live = objects.tasks_under_way(state)
     queued = Counter(task.id for queue in state.queues.values() for task in ready_in(queue))
     for node in state.nodes.values():
         check_node(state, node)
@@ -68,21 +44,24 @@ def check(state: State) -> None:
     for family in state.families.values():
         check_family(state, family)
     for found in state.objects.values():
-        check_object(state, found)
+        objects.check_object(state, found)
     for task in live.values():
-        check_task(state, task)
-        holds(task.state != LOST or task in state.alarms, f"call {task.id.hex()} is lost, and nobody runs it again")
+        objects.check_task(state, task)
+        holds(
+            task.state != lifecycle.LOST or task in state.alarms,
+            f"call {task.id.hex()} is lost, and nobody runs it again",
+        )
         in_queues = int(task.state == READY and not task.function.is_method)
         holds(queued[task.id] == in_queues, f"call {task.id.hex()} is queued {queued[task.id]} times")
     holds(queued.keys() <= live.keys(), "a call that has ended is queued")
-    check_references(state, live)
-    check_extents(state)
+    objects.check_references(state, live)
+    objects.check_extents(state)
     check_names(state)
     check_groups(state)
     check_actors(state, live)
-    check_fetches(state)
-    check_spilling(state)
-    check_lineages(state)
+    objects.check_fetches(state)
+    objects.check_spilling(state)
+    objects.check_lineages(state)
     check_ranks(state)
     check_accounts(state)
 
@@ -120,7 +99,10 @@ def check_names(state: State) -> None:
     for key, name in state.names.items():
         actor = state.actors[name.actor]
         holds(actor.name == key, f"the name {key} is that of an actor which has another")
-        holds(actor.state in (CREATING, ALIVE, RESTARTING), f"the name {key} is that of an actor which has ended")
+        holds(
+            actor.state in (lifecycle.CREATING, lifecycle.ALIVE, lifecycle.RESTARTING),
+            f"the name {key} is that of an actor which has ended",
+        )
     for actor in state.actors.values():
         if actor.name is not None:
             known = state.names.get(actor.name)
@@ -213,7 +195,7 @@ def check_groups(state: State) -> None:
         found = state.objects.get(id)
         holds(found is not None and found.task is None, f"{name} has no object")
         assert found is not None
-        is_placed = found.state != PENDING
+        is_placed = found.state != lifecycle.PENDING
         holds(group.is_placed == (id not in state.waiting_groups), f"{name} is placed, but waits or the reverse")
         was_placed = is_placed and bool(state.lost)
         holds(group.is_placed or was_placed or not group.bundles, f"{name}: some bundles are placed")
@@ -256,14 +238,17 @@ def check_executor(state: State, executor: Executor) -> None:
     holds(executor.queue is None or allows(executor.queue.where, executor.source), f"{name} is not where it may be")
     for id, task in executor.assigned.items():
         holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} in hand is not its own")
-        holds(task.state in (STAGING, SENT, BLOCKED), f"{name}: call {id.hex()} in hand is in state {task.state}")
+        holds(
+            task.state in (lifecycle.STAGING, lifecycle.SENT, lifecycle.BLOCKED),
+            f"{name}: call {id.hex()} in hand is in state {task.state}",
+        )
     if executor.actor is None:
         load_us = sum(task.estimate_us for task in executor.assigned.values())
         holds(executor.load_us == load_us, f"{name}: load {executor.load_us}, in hand {load_us}")
         running = executor.running()
         for task in executor.assigned.values():
             is_blocked = executor.blocked and task is running
-            holds((task.state == BLOCKED) == is_blocked, f"{name}: the wrong call is blocked")
+            holds((task.state == lifecycle.BLOCKED) == is_blocked, f"{name}: the wrong call is blocked")
     queue = executor.queue
     if queue is None:
         return
@@ -276,7 +261,7 @@ def check_executor(state: State, executor: Executor) -> None:
 
 def ready_in(queue: Queue) -> list[Task]:
     """Its calls, without those that have ended."""
-    return [task for task in queue.ready if task.state not in ENDED]
+    return [task for task in queue.ready if task.state not in lifecycle.ENDED]
 
 
 def check_queue(state: State, queue: Queue) -> None:
@@ -285,7 +270,7 @@ def check_queue(state: State, queue: Queue) -> None:
     holds(not queue.ready or queue.ready[0].state == READY, "a queue begins with a call that has ended")
     ended = sum(task.state != READY for task in queue.ready)
     holds(ended == queue.withdrawn, f"{ended} calls in a queue have ended, and it counts {queue.withdrawn}")
-    known = all(task.state in (READY, *ENDED) for task in queue.ready)
+    known = all(task.state in (READY, *lifecycle.ENDED) for task in queue.ready)
     holds(known, "a queue has calls that are neither ready nor ended")
     for task in ready_in(queue):
         holds(task.queue is queue, f"call {task.id.hex()} is queued, and thinks that it is elsewhere")
@@ -346,16 +331,16 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
     for id, actor in state.actors.items():
         name = f"actor {id.hex()}"
         handle = state.objects.get(id)
-        holds(handle is not None or actor.state != DEAD, f"{name} is dead, without handles, and remembered")
+        holds(handle is not None or actor.state != lifecycle.DEAD, f"{name} is dead, without handles, and remembered")
         holds(handle is None or handle.actor is actor, f"{name} has a handle of another")
-        holds(not actor.kept or actor.state != DEAD, f"{name} is dead and keeps arguments")
-        if actor.state == ALIVE:
+        holds(not actor.kept or actor.state != lifecycle.DEAD, f"{name} is dead and keeps arguments")
+        if actor.state == lifecycle.ALIVE:
             executor = actor.executor
             holds(executor is not None and executor.id in state.executors, f"{name} lives nowhere")
             holds(executor is not None and executor.is_reduced, f"{name} was not made smaller after its creation")
-        if actor.state in (RESTARTING, ENDING) and actor.executor is not None:
+        if actor.state in (lifecycle.RESTARTING, lifecycle.ENDING) and actor.executor is not None:
             holds(actor.executor.state == STOPPING, f"{name} is to end or to restart, and its process is not")
-        if actor.state == CREATING:
+        if actor.state == lifecycle.CREATING:
             holds(actor.creation.id in live, f"{name} is being created by nobody")
         for (client, group, function), queue in actor.callers.items():
             holds(queue, f"{name} has an empty queue of calls")
@@ -363,11 +348,19 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 holds(task.client == client and task.actor is actor, f"{name} has a call of another")
                 holds(task.function.spec.group == group, f"{name} has a call of another group")
                 holds(function in (0, task.function.spec.id), f"{name} has a call of another function")
-                holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
+                holds(
+                    task.state in (lifecycle.WAITING, READY, lifecycle.STAGING),
+                    f"{name}: a call in state {task.state} is queued",
+                )
             orders = [task.order for task in queue]
             holds(out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order")
         is_asked = any(task.recalling for queue in actor.callers.values() for task in queue)
-        if actor.state == ALIVE and actor.executor is not None and not is_asked and not holds_back(state, actor):
+        if (
+            actor.state == lifecycle.ALIVE
+            and actor.executor is not None
+            and not is_asked
+            and not holds_back(state, actor)
+        ):
             waited_for = being_brought(actor, actor.executor) | {
                 group
                 for (_, group, _), queue in actor.callers.items()

@@ -7,20 +7,8 @@ from collections import Counter
 from mpi_runtime.scheduler.checks import holds
 from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX
-from mpi_runtime.scheduler.records.lifecycle import (
-    BLOCKED,
-    ENDED,
-    ERROR,
-    GONE,
-    INLINE,
-    RUNTIME_ERROR,
-    SENT,
-    STAGING,
-    STOPPING,
-    STORED,
-    UNSEALED,
-    WAITING,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import Task
 from mpi_runtime.scheduler.records.state import Fetching, Object, State
 from mpi_runtime.scheduler.values import spreading
@@ -47,21 +35,27 @@ def check_object(state: State, found: Object) -> None:
     holds(found.task is None, f"{name} has a value, and still a call")
     holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
     has_copies = found.copies is not None
-    holds(has_copies == (found.state in (STORED, GONE)), f"{name} is stored nowhere, or somewhere for nothing")
+    holds(
+        has_copies == (found.state in (lifecycle.STORED, lifecycle.GONE)),
+        f"{name} is stored nowhere, or somewhere for nothing",
+    )
     holds(not has_copies or found.places(), f"{name} has lost every copy, and nobody has noticed")
-    if found.state == RUNTIME_ERROR:
+    if found.state == lifecycle.RUNTIME_ERROR:
         holds(found.code, f"{name} failed without a code")
-    elif found.state in (INLINE, ERROR):
+    elif found.state in (lifecycle.INLINE, lifecycle.ERROR):
         holds(not found.code, f"{name} has a value and a code")
 
 
 def check_task(state: State, task: Task) -> None:
     """A call is where its state says, and waits for as many arguments as it thinks."""
     name = f"call {task.id.hex()}"
-    holds((task.executor is not None) == (task.state in (STAGING, SENT, BLOCKED)), f"{name}: state and executor differ")
+    holds(
+        (task.executor is not None) == (task.state in (lifecycle.STAGING, lifecycle.SENT, lifecycle.BLOCKED)),
+        f"{name}: state and executor differ",
+    )
     if task.executor is not None:
         holds(task.executor.assigned.get(task.id) is task, f"{name} is not in the hand of its executor")
-    if task.state == WAITING:
+    if task.state == lifecycle.WAITING:
         missing = [id for id in task.call.arguments if state.objects[id].state in UNSEALED]
         group = task.function.where.group if task.function.where is not None else b""
         if group in state.groups and state.objects[group].state in UNSEALED:
@@ -74,14 +68,14 @@ def check_task(state: State, task: Task) -> None:
         for id in missing:
             waiters = state.objects[id].waiters or []
             holds(any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know")
-    if task.state == STAGING:
+    if task.state == lifecycle.STAGING:
         assert task.executor is not None
         number = task.executor.rank.node.number
         missing = [id for id in task.call.arguments if _is_elsewhere(state.objects[id], number)]
         fetched = [id for id in missing if _is_fetched(state, id, task, number)]
         # What had come and was dropped for want of room is fetched again when the last of the others has come.
         is_right = bool(fetched) if number in state.spilling.rooms else fetched == missing
-        ends = task.executor.state == STOPPING  # an argument of its actor is lost: it gets another executor
+        ends = task.executor.state == lifecycle.STOPPING  # an argument of its actor is lost: it gets another executor
         holds(is_right or ends, f"{name} waits for a copy that nobody fetches")
 
 
@@ -220,7 +214,10 @@ def check_lineages(state: State) -> None:
         uses.update(one.task.id for one in kept.inputs.values() if not one.is_dropped)
     for id, kept in state.lineages.items():
         holds(kept.uses == uses[id] > 0, f"lineage of {id.hex()} counts {kept.uses} uses of {uses[id]}")
-        holds(kept.task.executor is None or kept.task.state not in ENDED, f"lineage of {id.hex()} keeps an executor")
+        holds(
+            kept.task.executor is None or kept.task.state not in lifecycle.ENDED,
+            f"lineage of {id.hex()} keeps an executor",
+        )
     holds(uses.keys() <= state.lineages.keys(), "a lineage is needed and not kept")
     total = sum(kept.size for kept in state.lineages.values())
     holds(state.lineage_bytes == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineage_bytes}")

@@ -19,21 +19,9 @@ from mpi_runtime.scheduler.dispatch.reservations import end_reservation, reserve
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest, give_elsewhere, rebalance
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, find_source
+from mpi_runtime.scheduler.protocol import limits
 from mpi_runtime.scheduler.protocol.effects import StartExecutor
-from mpi_runtime.scheduler.protocol.limits import (
-    FORK_WORTH_US,
-    IDLE_US_MAX,
-    LOCAL_QUEUE_CALLS_MAX,
-    LOCAL_QUEUE_US,
-    MOVED_BYTES_PER_US,
-    PREFETCH_US_MAX,
-    PREFETCH_WORTH,
-    RESERVATION_US,
-    STEAL_WORTH_US,
-    STUCK_US,
-    UNIT,
-    VICTIMS_MAX,
-)
+from mpi_runtime.scheduler.protocol.limits import STUCK_US, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import SEND, STARTED, STOPPING, advance
@@ -113,7 +101,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             return None
         work_us = backlog_us(queue)
         can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
-        if can_wait and work_us < STEAL_WORTH_US // 2 and any_is_free_soon(queue):
+        if can_wait and work_us < limits.STEAL_WORTH_US // 2 and any_is_free_soon(queue):
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
         node = node_of(source)
@@ -125,7 +113,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         if idle and not others:
             executor = next(reversed(idle.values()))
             node.remove_idle(executor)
-        elif can_wait and work_us < FORK_WORTH_US:
+        elif can_wait and work_us < limits.FORK_WORTH_US:
             give_back(grant, source.free)
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
@@ -153,7 +141,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
 def any_is_free_soon(queue: Queue) -> bool:
     """Whether one of its executors has no more in hand than is sent ahead: calls that were may have turned out long."""
     most_us = ahead_us(queue.ready[0].function)
-    return any(one.load_us <= most_us for one in islice(queue.executors.values(), VICTIMS_MAX))
+    return any(one.load_us <= most_us for one in islice(queue.executors.values(), limits.VICTIMS_MAX))
 
 
 def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:
@@ -161,11 +149,11 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     node = node_of(source)
     state.index.update(node)
     family = queue.family
-    has_claimed = family.reserved or family.patience_us > RESERVATION_US
+    has_claimed = family.reserved or family.patience_us > limits.RESERVATION_US
     if has_claimed and (source.reserved_for is family or family.first() in (None, queue)):  # not one in a gap elsewhere
         if family.reserved:
             end_reservation(state, family)
-        family.patience_us = RESERVATION_US
+        family.patience_us = limits.RESERVATION_US
     if queue.where is not None and queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
@@ -197,7 +185,7 @@ def backlog_us(queue: Queue) -> int:
     """Estimated work in the queue for each executor, if there were one more. Unknown durations count as worth it."""
     duration = queue.ready[0].function.duration_us
     if duration < 0:
-        return FORK_WORTH_US
+        return limits.FORK_WORTH_US
     return len(queue.ready) * duration // (len(queue.executors) + 1)
 
 
@@ -255,7 +243,7 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
 
 def estimate_us(function: Function) -> int:
     """The part of an executor's load for one call of the function, including its handling."""
-    return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US
+    return function.duration_us + 3 if function.duration_us >= 0 else limits.LOCAL_QUEUE_US
 
 
 def dedicate(executor: Executor) -> None:
@@ -275,7 +263,7 @@ def dedicate(executor: Executor) -> None:
 
 def ahead_us(function: Function) -> int:
     """How much work is sent ahead to one executor. Where ends of calls are told late, it must last until they are."""
-    return LOCAL_QUEUE_US + 2 * function.spec.gather_us
+    return limits.LOCAL_QUEUE_US + 2 * function.spec.gather_us
 
 
 def room_for(state: State, executor: Executor, task: Task) -> int:
@@ -287,21 +275,21 @@ def room_for(state: State, executor: Executor, task: Task) -> int:
     if not assigned:
         if function.duration_us < 0:
             return 1
-        return max(1, min(LOCAL_QUEUE_CALLS_MAX, ahead_us(function) // estimate_us(function)))
+        return max(1, min(limits.LOCAL_QUEUE_CALLS_MAX, ahead_us(function) // estimate_us(function)))
     if function.duration_us < 0:
         return 0
     ahead = (ahead_us(function) - executor.load_us) // estimate_us(function)
     if assigned == 1 and ahead < 1:
-        is_short = function.duration_us <= PREFETCH_US_MAX
+        is_short = function.duration_us <= limits.PREFETCH_US_MAX
         ahead = 1 if is_short or (task.call.arguments and is_brought_ahead(state, executor, task)) else ahead
-    return min(ahead, LOCAL_QUEUE_CALLS_MAX - assigned)
+    return min(ahead, limits.LOCAL_QUEUE_CALLS_MAX - assigned)
 
 
 def is_brought_ahead(state: State, executor: Executor, task: Task) -> bool:
     """Whether a call's arguments should be moved to an executor's node while that runs one that takes as long."""
     missing = elsewhere(state, task, executor.rank.node.number)
     size = sum(place.size for id in missing for place in state.objects[id].places()[:1])
-    return size // MOVED_BYTES_PER_US * PREFETCH_WORTH >= task.function.duration_us
+    return size // limits.MOVED_BYTES_PER_US * limits.PREFETCH_WORTH >= task.function.duration_us
 
 
 def fill(state: State, queue: Queue, now: int) -> None:
@@ -422,7 +410,7 @@ def give_up(state: State, executor: Executor, now: int) -> None:
             return
         gpu_pool.clear(node, executor.key.gpu_ids)
     if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
-        state.alarms.set(node, now + IDLE_US_MAX)
+        state.alarms.set(node, now + limits.IDLE_US_MAX)
 
 
 def executor_started(state: State, event: ExecutorStarted, now: int) -> None:

@@ -11,19 +11,8 @@ from collections.abc import Sequence
 from mpi_runtime.scheduler.calls import tasks
 from mpi_runtime.scheduler.places import constraints
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX, LINEAGE_DEPTH_MAX
-from mpi_runtime.scheduler.records.lifecycle import (
-    ENDED,
-    FINISHED,
-    GIVE_UP,
-    GONE,
-    MAKE_AGAIN,
-    REBUILD,
-    REBUILDING,
-    RUNTIME_ERROR,
-    STORED,
-    advance,
-    so_far,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import advance, so_far
 from mpi_runtime.scheduler.records.state import Lineage, Object, State
 from mpi_runtime.scheduler.values import journaling, objects
 
@@ -65,7 +54,7 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
         id = one.task.id
         if is_after_inputs:
             order[id] = one
-        elif id not in planned and id not in seen and one.task.state in ENDED:
+        elif id not in planned and id not in seen and one.task.state in lifecycle.ENDED:
             seen.add(id)
             if why := why_not(state, one, depth):
                 return why
@@ -75,7 +64,7 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
                     continue
                 found = state.objects.get(argument)
                 needed = one.inputs.get(argument) if found is None else found.lineage
-                if needed is not None and (found is None or found.state != RUNTIME_ERROR):
+                if needed is not None and (found is None or found.state != lifecycle.RUNTIME_ERROR):
                     pending.append((needed, depth + 1, False))
                 elif argument in one.task.call.arguments:
                     return f"{one.task.function.spec.name}, which made it, needs object {argument.hex()}, which is gone"
@@ -86,7 +75,11 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
 def is_missing(state: State, id: bytes) -> bool:
     """Whether an object has no value, and no call is making one."""
     found = state.objects.get(id)
-    return found is None or found.state == RUNTIME_ERROR or (found.state in (STORED, GONE) and not found.places())
+    return (
+        found is None
+        or found.state == lifecycle.RUNTIME_ERROR
+        or (found.state in (lifecycle.STORED, lifecycle.GONE) and not found.places())
+    )
 
 
 def why_not(state: State, lineage: Lineage, depth: int) -> str:
@@ -95,7 +88,7 @@ def why_not(state: State, lineage: Lineage, depth: int) -> str:
     name = task.function.spec.name
     if lineage.is_dropped:
         return _DROPPED
-    if task.state != FINISHED:
+    if task.state != lifecycle.FINISHED:
         return f"{name}, which made it, failed when it was run again"
     if not task.retries:
         return f"{name}, which made it, has used up its retries (max_retries is {task.function.spec.max_retries})"
@@ -109,7 +102,7 @@ def why_not(state: State, lineage: Lineage, depth: int) -> str:
 def give_up(state: State, found: Object, cause: str, why: str) -> None:
     """An object is lost for good. Whoever wants it gets an error."""
     before = so_far(state.stories.of(found.id, "object", besides=cause))
-    advance(state.stories, found, GIVE_UP, cause)
+    advance(state.stories, found, lifecycle.GIVE_UP, cause)
     found.copies = None
     found.code, found.is_error = "ObjectLostError", False
     found.data = f"{found} is lost: {cause}, which had its only copy. {why}.{before}".encode()
@@ -119,7 +112,7 @@ def give_up(state: State, found: Object, cause: str, why: str) -> None:
 def run_again(state: State, lineage: Lineage, cause: str) -> None:
     """Run a call once more. Its lost values are made again, and objects of it that were freed exist again."""
     task = lineage.task
-    advance(state.stories, task, MAKE_AGAIN, cause)
+    advance(state.stories, task, lifecycle.MAKE_AGAIN, cause)
     state.finished -= 1
     state.retried += 1
     task.retries -= task.retries > 0
@@ -129,12 +122,12 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
     for id in task.return_ids():
         found = state.objects.get(id)
         if found is None:
-            found = state.objects[id] = Object(id, -1, 0, state=REBUILDING, lineage=lineage)
+            found = state.objects[id] = Object(id, -1, 0, state=lifecycle.REBUILDING, lineage=lineage)
             lineage.uses += 1
         elif found.copies is None or found.places():
             continue  # it has its value
         else:
-            advance(state.stories, found, REBUILD, cause)
+            advance(state.stories, found, lifecycle.REBUILD, cause)
             found.copies = None
             found.is_error = False
             found.owner = -1  # it was told that there is a value, and asks if it wants it

@@ -25,6 +25,8 @@ task two percent of its time in the scheduler."""
 WAITING, READY, STAGING, SENT, BLOCKED, LOST, FINISHED, FAILED, CANCELLED = range(9)
 TASK_STATE_NAMES = ("waiting", "ready", "staging", "sent", "blocked", "lost", "finished", "failed", "cancelled")
 ENDED = frozenset((FINISHED, FAILED, CANCELLED))
+ASSIGNED = (STAGING, SENT, BLOCKED)
+"""It has an executor."""
 
 ARGUMENTS_READY = {WAITING: READY}
 """All arguments have values."""
@@ -50,24 +52,25 @@ MAKE_AGAIN = {FINISHED: WAITING}
 """Every copy of one of its values is lost."""
 WAIT_AGAIN = {READY: WAITING, STAGING: WAITING}
 """An argument is lost."""
-FAIL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), FAILED)
+FAIL = dict.fromkeys((WAITING, READY, *ASSIGNED, LOST), FAILED)
 """The runtime gives it an error."""
-CANCEL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), CANCELLED)
+CANCEL = dict.fromkeys((WAITING, READY, *ASSIGNED, LOST), CANCELLED)
 
 # Actors
 
 CREATING, ALIVE, RESTARTING, ENDING, DEAD = range(5)
 ACTOR_STATE_NAMES = ("creating", "alive", "restarting", "ending", "dead")
+LIVING = (CREATING, ALIVE, RESTARTING)
 
 CREATED = {CREATING: ALIVE}
 """Its constructor has returned."""
-RESTART = dict.fromkeys((CREATING, ALIVE, RESTARTING), RESTARTING)
+RESTART = dict.fromkeys(LIVING, RESTARTING)
 """Its process is gone or was killed, and it gets another."""
 CREATE = dict.fromkeys((RESTARTING, CREATING), CREATING)
 """Its process is gone: its creation is queued again."""
-END = dict.fromkeys((CREATING, ALIVE, RESTARTING), ENDING)
+END = dict.fromkeys(LIVING, ENDING)
 """It must stop: the last handle is gone, or it was killed."""
-DIE = dict.fromkeys((CREATING, ALIVE, RESTARTING, ENDING), DEAD)
+DIE = dict.fromkeys((*LIVING, ENDING), DEAD)
 """It will not run again."""
 
 # Objects
