@@ -250,15 +250,20 @@ def give_again(
 
 
 def end_announced(state: State, client: Client, event: EndAnnounced, now: int) -> None:
-    """Ask for all changed states. These actors begin no further call: calls that were sent ahead return to their lines."""
+    """Ask for all changed states. These actors begin no further call."""
     for actor in checkpoints.announce_end(state, now):
-        executor = actor.executor
-        if actor.state != lifecycle.ALIVE or executor is None:
-            continue
-        for task in [task for task in executor.assigned.values() if task.state == STAGING]:
-            executor.drop(task.id)
-            give_again(state, actor, task, _ENDS)
-        ask_back(state, executor, len(executor.assigned))
+        take_back(state, actor)
+
+
+def take_back(state: State, actor: Actor) -> None:
+    """Put the calls that were sent ahead to an actor back into their lines."""
+    executor = actor.executor
+    if actor.state != lifecycle.ALIVE or executor is None:
+        return
+    for task in [task for task in executor.assigned.values() if task.state == STAGING]:
+        executor.drop(task.id)
+        give_again(state, actor, task, _ENDS)
+    ask_back(state, executor, len(executor.assigned))
 
 
 def taken_back(state: State, executor: Executor, ids: list[bytes]) -> None:

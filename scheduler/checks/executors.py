@@ -1,50 +1,49 @@
-"""Assertions that hold between decisions: the comments on fields of the state, as code.
-
-Costs a walk over everything, so tests and small simulations call it after each decision; nothing in a job does.
-"""
+"""Assertions that hold between decisions: the comments on fields of the state, as code."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 from mpi_runtime.scheduler.actors.calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
 from mpi_runtime.scheduler.actors.checkpoints import holds_back
 from mpi_runtime.scheduler.checks import holds, objects
 from mpi_runtime.scheduler.nodes.groups import find_spots
 from mpi_runtime.scheduler.places import gpu_pool
-from mpi_runtime.scheduler.places.constraints import allows, has_room, sources
+from mpi_runtime.scheduler.places.constraints import allows, sources
 from mpi_runtime.scheduler.protocol.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of, request_of
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import READY, STOPPING
-from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, granted, node_of
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 
 
 def check(state: State) -> None:
-    """Check the whole state, as it is right after a decision.
+    """Check the whole state, right after a decision.
 
     Raises:
-        BrokenInvariantError: something does not hold, and what.
+        BrokenInvariantError: an assertion does not hold.
     """
     forgotten = state.woken or state.unreferenced_actors or state.called
-    holds(not forgotten, "something that was to be looked at was forgotten")
+    holds(not forgotten, "a call or an actor was forgotten")
     holds(not state.dirty, "a queue is dirty after a decision")
-    holds(not (state.freed and (state.waiting or state.waiting_groups)), "something came free and nobody was served")
+    holds(not (state.freed and (state.waiting or state.waiting_groups)), "resources became free, without a decision")
     live = objects.tasks_under_way(state)
     queued = Counter(task.id for queue in state.queues.values() for task in ready_in(queue))
-    for node in state.nodes.values():
-        check_node(state, node)
-    for executor in state.executors.values():
-        check_executor(state, executor)
-    for queue in state.queues.values():
-        check_queue(state, queue)
-    for family in state.families.values():
-        check_family(state, family)
-    for found in state.objects.values():
-        objects.check_object(state, found)
+    checks: tuple[tuple[dict[Any, Any], Callable[[State, Any], None]], ...] = (
+        (state.nodes, check_node),
+        (state.executors, check_executor),
+        (state.queues, check_queue),
+        (state.families, check_family),
+        (state.objects, objects.check_object),
+    )
+    for table, look in checks:
+        for entry in table.values():
+            look(state, entry)
     for task in live.values():
         objects.check_task(state, task)
         holds(
@@ -67,7 +66,7 @@ def check(state: State) -> None:
 
 
 def check_ranks(state: State) -> None:
-    """Ranks, their nodes and their executors know each other; of those that are gone nothing is left."""
+    """Ranks, their nodes and their executors know each other; nothing is left of lost ranks."""
     known = [rank for node in state.nodes.values() for rank in node.ranks]
     holds(sorted(rank.number for rank in known) == sorted(state.ranks), "ranks and those of nodes differ")
     holds(not state.lost.keys() & state.ranks.keys(), "a rank is gone and there")
@@ -83,7 +82,7 @@ def check_ranks(state: State) -> None:
 
 
 def check_accounts(state: State) -> None:
-    """Accounts count what their executors have, and none has more calls than it may."""
+    """Accounts count the grants of their executors."""
     for account in state.accounts.values():
         own = [executor for executor in state.executors.values() if executor.account is account]
         holds(all(executor.grant is not None for executor in own), f"account {account.name} pays for nothing")
@@ -95,12 +94,12 @@ def check_accounts(state: State) -> None:
 
 
 def check_names(state: State) -> None:
-    """Each name is that of one actor which takes calls."""
+    """Each name belongs to one actor, which takes calls."""
     for key, name in state.names.items():
         actor = state.actors[name.actor]
         holds(actor.name == key, f"the name {key} is that of an actor which has another")
         holds(
-            actor.state in (lifecycle.CREATING, lifecycle.ALIVE, lifecycle.RESTARTING),
+            actor.state in lifecycle.LIVING,
             f"the name {key} is that of an actor which has ended",
         )
     for actor in state.actors.values():
@@ -110,7 +109,7 @@ def check_names(state: State) -> None:
 
 
 def check_node(state: State, node: Node) -> None:
-    """Its grants and bundles add up; what is said about it in other places is true."""
+    """Its grants and bundles add up, and other tables agree with it."""
     name = f"node {node.number}"
     bundles = [(bundle.grant, 0) for bundle in node.bundles]
     check_source(node, name, bundles + grants_of(node, node))
@@ -133,7 +132,7 @@ def check_node(state: State, node: Node) -> None:
 
 
 def check_bundle(state: State, bundle: Bundle) -> None:
-    """A bundle is that of a group, or waits for its last executor to die; its grants add up."""
+    """A bundle belongs to a group, or waits for the end of its last executor; its grants add up."""
     name = f"bundle {bundle.index} of group {bundle.group.hex()}"
     grants = grants_of(bundle, bundle.node)
     check_source(bundle, name, grants)
@@ -151,10 +150,9 @@ def check_bundle(state: State, bundle: Bundle) -> None:
 
 
 def grants_of(source: Source, node: Node) -> list[tuple[Grant, int]]:
-    """The grants that executors have of a source, and how much CPU is lent. What actors hold is right, too."""
-    executors = [one for rank in node.ranks for one in rank.executors.values() if one.source is source]
-    actors = [one for one in executors if one.grant is not None and one.is_reduced]
-    actor_cpu = sum(one.grant.cpu for one in actors if one.grant is not None)
+    """The grants of a source, each with the lent CPU. The CPU that actors hold is right, too."""
+    executors = granted(source)
+    actor_cpu = sum(one.grant.cpu for one in executors if one.grant is not None and one.is_reduced)
     holds(source.actor_cpu == actor_cpu, f"actors hold {actor_cpu} CPU units of {node.number}, not {source.actor_cpu}")
     return [(one.grant, one.lendable_cpu() * one.blocked) for one in executors if one.grant is not None]
 
@@ -189,7 +187,7 @@ def check_source(source: Source, name: str, grants: list[tuple[Grant, int]]) -> 
 
 
 def check_groups(state: State) -> None:
-    """A group waits, or all its bundles are on nodes as its strategy says; nothing is left of others."""
+    """A group waits, or all its bundles are on nodes by its strategy; nothing is left of removed groups."""
     for id, group in state.groups.items():
         name = f"group {id.hex()}"
         found = state.objects.get(id)
@@ -217,7 +215,7 @@ def check_groups(state: State) -> None:
 
 
 def check_executor(state: State, executor: Executor) -> None:
-    """In exactly one place: idle, with a queue, an actor, or stopping; what it has in hand points to it."""
+    """It is in exactly one place: idle, with a queue, an actor, or stopping; its calls refer to it."""
     name = f"executor {executor.id}"
     node = executor.rank.node
     holds(executor.rank.executors.get(executor.id) is executor, f"{name} is unknown to its rank")
@@ -239,7 +237,7 @@ def check_executor(state: State, executor: Executor) -> None:
     for id, task in executor.assigned.items():
         holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} in hand is not its own")
         holds(
-            task.state in (lifecycle.STAGING, lifecycle.SENT, lifecycle.BLOCKED),
+            task.state in lifecycle.ASSIGNED,
             f"{name}: call {id.hex()} in hand is in state {task.state}",
         )
     if executor.actor is None:
@@ -265,7 +263,7 @@ def ready_in(queue: Queue) -> list[Task]:
 
 
 def check_queue(state: State, queue: Queue) -> None:
-    """Calls are ready and queued where they belong; nothing waits that could be served."""
+    """Its calls are ready and in the right queue; none waits that could be served."""
     holds(not queue.dirty, "a queue is dirty after a decision")
     holds(not queue.ready or queue.ready[0].state == READY, "a queue begins with a call that has ended")
     ended = sum(task.state != READY for task in queue.ready)
@@ -283,12 +281,8 @@ def check_queue(state: State, queue: Queue) -> None:
     )
     waits_at = queue.ready[0].order if queue.ready and not queue.is_late else -1
     holds(queue.waits_at == waits_at, "a queue waits at the place of another call than its first")
-    for executor in queue.executors.values():
+    for executor in (*queue.executors.values(), *queue.hungry.values(), *queue.loaded.values()):
         holds(executor.queue is queue, f"executor {executor.id} serves another queue")
-    for executor in queue.hungry.values():
-        holds(executor.queue is queue, f"executor {executor.id} is not hungry here")
-    for executor in queue.loaded.values():
-        holds(executor.queue is queue, f"executor {executor.id} is not loaded here")
     if queue.loaded:
         holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
     if queue.timed is not None:
@@ -305,29 +299,25 @@ def check_queue(state: State, queue: Queue) -> None:
 
 
 def check_family(state: State, family: Family) -> None:
-    """A family knows its queues that wait, in order; it claims nothing if there are none."""
+    """A family knows its waiting queues, in order."""
     mine = [queue for queue in state.queues.values() if queue.family is family and queue.waits_at >= 0]
-    known = all(left is right for left, right in zip(family.by_order, sorted(mine, key=_waits_at), strict=False))
-    holds(known and len(family.by_order) == len(mine), "a family has other queues that wait, or in another order")
+    by_order = sorted(mine, key=lambda queue: queue.waits_at)
+    holds(family.by_order == by_order, "a family has other queues that wait, or in another order")
     by_length = sorted(mine, key=lambda queue: (queue.takes_us, queue.waits_at)) if family.has_limits else []
-    is_sorted = all(left is right for left, right in zip(family.by_length, by_length, strict=False))
-    holds(is_sorted and len(family.by_length) == len(by_length), "a family has its queues in another order of length")
+    holds(family.by_length == by_length, "a family has its queues in another order of length")
     holds((family in state.waiting) == bool(mine), "a family waits without queues that do, or the reverse")
     holds(all(one.reserved_for is family for one in family.reserved), "a reservation is not known to the node")
     holds(bool(mine) or not family.reserved, "something is kept for calls that are not started any more")
 
 
-def _waits_at(queue: Queue) -> int:
-    return queue.waits_at
-
-
 def has_any_room(state: State, queue: Queue) -> bool:
     """Whether a call of the queue could be placed."""
-    return queue.may_begin() and any(has_room(source, queue) for source in sources(state, queue.where))
+    places = sources(state, queue.where)
+    return queue.may_begin() and any(source.may_take(queue.request, queue) for source in places)
 
 
 def check_actors(state: State, live: dict[bytes, Task]) -> None:
-    """An actor is known as long as it runs or somebody has a handle; its calls wait in order."""
+    """An actor is known as long as it runs or has handles; its calls wait in order."""
     for id, actor in state.actors.items():
         name = f"actor {id.hex()}"
         handle = state.objects.get(id)

@@ -25,7 +25,7 @@ def tasks_under_way(state: State) -> dict[bytes, Task]:
 
 
 def check_object(state: State, found: Object) -> None:
-    """A pending object has a call that makes it; a sealed one has what its state says, and nobody waits for it."""
+    """A pending object has a call that makes it; a sealed one agrees with its state and has no waiters."""
     name = f"object {found.id.hex()}"
     holds(found.references > 0, f"{name} has no references")
     if found.state in UNSEALED:
@@ -47,24 +47,19 @@ def check_object(state: State, found: Object) -> None:
 
 
 def check_task(state: State, task: Task) -> None:
-    """A call is where its state says, and waits for as many arguments as it thinks."""
+    """A call agrees with its state, and counts its missing arguments."""
     name = f"call {task.id.hex()}"
-    holds(
-        (task.executor is not None) == (task.state in (lifecycle.STAGING, lifecycle.SENT, lifecycle.BLOCKED)),
-        f"{name}: state and executor differ",
-    )
+    holds((task.executor is not None) == (task.state in lifecycle.ASSIGNED), f"{name}: state and executor differ")
     if task.executor is not None:
-        holds(task.executor.assigned.get(task.id) is task, f"{name} is not in the hand of its executor")
+        holds(task.executor.assigned.get(task.id) is task, f"{name} is not assigned to its executor")
     if task.state == lifecycle.WAITING:
         missing = [id for id in task.call.arguments if state.objects[id].state in UNSEALED]
         group = task.function.where.group if task.function.where is not None else b""
         if group in state.groups and state.objects[group].state in UNSEALED:
             missing.append(group)
         waits = len(missing) > 0 or task.recalling
-        holds(
-            task.missing == len(missing) and waits,
-            f"{name} waits for {task.missing} arguments of {len(missing)} pending",
-        )
+        is_right = task.missing == len(missing) and waits
+        holds(is_right, f"{name} waits for {task.missing} arguments of {len(missing)} pending")
         for id in missing:
             waiters = state.objects[id].waiters or []
             holds(any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know")
@@ -73,7 +68,7 @@ def check_task(state: State, task: Task) -> None:
         number = task.executor.rank.node.number
         missing = [id for id in task.call.arguments if _is_elsewhere(state.objects[id], number)]
         fetched = [id for id in missing if _is_fetched(state, id, task, number)]
-        # What had come and was dropped for want of room is fetched again when the last of the others has come.
+        # Copies that were dropped for want of room are fetched again when the others have arrived.
         is_right = bool(fetched) if number in state.spilling.rooms else fetched == missing
         ends = task.executor.state == lifecycle.STOPPING  # an argument of its actor is lost: it gets another executor
         holds(is_right or ends, f"{name} waits for a copy that nobody fetches")
@@ -122,7 +117,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
 
 
 def check_extents(state: State) -> None:
-    """Extents and the copies of objects are the same; nothing of them is about to be freed."""
+    """Extents and copies of objects are the same; none is about to be freed."""
     places = {(copy.rank, copy.offset) for found in state.objects.values() for copy in (found.copies or {}).values()}
     holds(places == state.extents.keys(), "extents and copies differ")
     for (rank, offset), id in state.extents.items():
@@ -135,7 +130,7 @@ def check_extents(state: State) -> None:
 
 
 def check_fetches(state: State) -> None:
-    """What is fetched exists, is stored, and is not there yet. Every copy has a source, or all sources are taken."""
+    """Fetched objects are stored, and not there yet. Every fetch has a source, or all sources are taken."""
     sending: Counter[int] = Counter()
     for id, fetches in state.fetching.items():
         name, found = f"object {id.hex()}", state.objects.get(id)
@@ -153,14 +148,11 @@ def check_fetches(state: State) -> None:
             elif one.source is not None:
                 holds(one.source == found.disk, f"{name} is read from where it is not")
         check_waiting(state, found, fetches)
-    holds(
-        sending == state.sending,
-        f"copies are on their way from {dict(sending)}, and {state.sending} are counted",
-    )
+    holds(sending == state.sending, f"copies are on their way from {dict(sending)}, and {state.sending} are counted")
 
 
 def check_source(state: State, found: Object, fetching: Fetching) -> None:
-    """A copy comes from where it is, or is to be, and not by way of itself."""
+    """The source of a fetch is a copy, or an arriving one, and not behind the fetch itself."""
     assert found.copies is not None
     node, seen = fetching.source_node, {fetching.node}
     passing = state.fetching[found.id].get(node)
@@ -176,7 +168,7 @@ def check_source(state: State, found: Object, fetching: Fetching) -> None:
 
 
 def check_waiting(state: State, found: Object, fetches: dict[int, Fetching]) -> None:
-    """Who waits for a source could get none."""
+    """No source is open for a fetch without one."""
     waiting = [one for one in fetches.values() if one.source is None]
     if waiting:
         left = spreading.open_sources(state, found, fetches)
@@ -190,7 +182,7 @@ def check_waiting(state: State, found: Object, fetches: dict[int, Fetching]) -> 
 
 
 def check_spilling(state: State) -> None:
-    """What is on disk is known to be there, and what is being written lies where it is read from."""
+    """Values on disk and in files agree; values that are being written are still in their places."""
     places = {(found.disk.rank, found.disk.offset): found.id for found in state.objects.values() if found.disk}
     holds(places == state.spilling.on_disk, "files and objects differ")
     holds(all(rank in state.ranks for rank, _ in places), "an object is in the file of a rank that is gone")
@@ -205,7 +197,7 @@ def check_spilling(state: State) -> None:
 
 
 def check_lineages(state: State) -> None:
-    """What is kept of calls is needed, counted, and held."""
+    """Lineage is needed, counted, and held."""
     uses: Counter[bytes] = Counter()
     for found in state.objects.values():
         if found.lineage is not None and not found.lineage.is_dropped:

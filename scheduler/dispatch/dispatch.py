@@ -1,9 +1,9 @@
 """Which executor runs which call: hire, fill, steal, give up.
 
-An executor is granted resources for one queue and keeps them while it has calls of that queue in hand. So the cost of
-finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured duration
-of the functions. Calls that were sent ahead are stolen when the executor blocks, or when they are behind a call that
-takes longer than estimated while there is room elsewhere.
+An executor has a grant for one queue as long as it has calls of that queue. So a node is found once for many short
+calls. Some milliseconds of work are sent ahead, by the measured duration of the functions. Calls that were sent ahead
+are stolen when the executor blocks, or when they are behind a call that takes longer than estimated while there is room
+elsewhere.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from mpi_runtime.scheduler.records.state import State
 
 
 def serve(state: State, queue: Queue, now: int) -> bool:
-    """Give the queue's calls to executors.
+    """Assign the queue's calls: to executors without calls, then to new ones, then ahead of time to busy ones.
 
-    First to executors with nothing in hand, then to new ones as far as resources allow, then ahead of time to busy
-    ones. Where there are accounts only one new one is hired at a time. Returns whether there may be more to hire.
+    With accounts only one executor is hired at a time. Returns whether one was hired.
     """
     queue.dirty = False
     note_length(queue)
@@ -65,9 +64,9 @@ def serve(state: State, queue: Queue, now: int) -> bool:
 
 
 def reuse(state: State, queue: Queue, now: int) -> bool:
-    """Give a call to each of the queue's executors with nothing in hand, or take its grant back.
+    """Give a call to each of the queue's executors without calls, or take its grant back.
 
-    Returns whether the queue may take more resources: not if it has just given some up for others.
+    Returns whether the queue may take more resources: not if it has just given some up for other queues.
     """
     hungry = queue.hungry
     better = first_waiting(state, queue) if hungry and queue.ready else None
@@ -92,8 +91,7 @@ def reuse(state: State, queue: Queue, now: int) -> bool:
 def acquire(state: State, queue: Queue, now: int) -> Executor | None:
     """Hire one more executor for the queue; None if there is no room or it is not worth it.
 
-    If little work is left, it is left to the executors that the queue has, as long as one of them has just ended a
-    call. Otherwise their durations are not known.
+    The present executors get the last calls, if one of them has just ended a call. Otherwise durations are not known.
     """
     is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
     while queue.may_begin() and (source := find_source(state, queue)) is not None:
@@ -139,7 +137,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
 
 
 def any_is_free_soon(queue: Queue) -> bool:
-    """Whether one of its executors has no more in hand than is sent ahead: calls that were may have turned out long."""
+    """Whether one of its executors has no more work than is sent ahead. Others may have calls that turned out long."""
     most_us = ahead_us(queue.ready[0].function)
     return any(one.load_us <= most_us for one in islice(queue.executors.values(), limits.VICTIMS_MAX))
 
@@ -150,7 +148,7 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     state.index.update(node)
     family = queue.family
     has_claimed = family.reserved or family.patience_us > limits.RESERVATION_US
-    if has_claimed and (source.reserved_for is family or family.first() in (None, queue)):  # not one in a gap elsewhere
+    if has_claimed and (source.reserved_for is family or family.first() in (None, queue)):  # not by backfilling
         if family.reserved:
             end_reservation(state, family)
         family.patience_us = limits.RESERVATION_US
@@ -166,10 +164,9 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
 
 
 def make_way(state: State, source: Source, others: list[Executor]) -> bool:
-    """End idle executors whose devices another executor is to have. They keep their devices until they are gone.
+    """End idle executors so that another gets their devices. They keep these until they are gone.
 
-    Returns whether any devices could be had. Devices of executors that already end for another source return to that
-    source.
+    Returns whether any devices become free. Executors that already end for another source return theirs to that source.
     """
     mine = [executor for executor in others if executor.grant is None or executor.source is source]
     for executor in mine:
@@ -182,7 +179,7 @@ def make_way(state: State, source: Source, others: list[Executor]) -> bool:
 
 
 def backlog_us(queue: Queue) -> int:
-    """Estimated work in the queue for each executor, if there were one more. Unknown durations count as worth it."""
+    """The estimated work in the queue for each executor, with one more. Unknown durations count as worth a fork."""
     duration = queue.ready[0].function.duration_us
     if duration < 0:
         return limits.FORK_WORTH_US
@@ -190,7 +187,7 @@ def backlog_us(queue: Queue) -> int:
 
 
 def start_executor(state: State, node: Node, key: Key, imports: list[str]) -> Executor:
-    """Fork an executor on the rank that is nearest to its devices; of equal ranks on the one with fewest executors."""
+    """Fork an executor on the rank that is nearest to its devices, and among those has fewest executors."""
     ranks = gpu_pool.ranks_for(node, key.gpu_ids)
     near = gpu_pool.nearest(node, key.gpu_ids)
     rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
@@ -247,7 +244,7 @@ def estimate_us(function: Function) -> int:
 
 
 def dedicate(executor: Executor) -> None:
-    """Turn the executor into that of an actor: it serves no queue any more."""
+    """Turn an executor into an actor: it serves no queue any more."""
     queue = executor.queue
     assert queue is not None
     del queue.executors[executor.id]
@@ -262,15 +259,15 @@ def dedicate(executor: Executor) -> None:
 
 
 def ahead_us(function: Function) -> int:
-    """How much work is sent ahead to one executor. Where ends of calls are told late, it must last until they are."""
+    """The work that is sent ahead to one executor. It must last until held-back ends of calls are reported."""
     return limits.LOCAL_QUEUE_US + 2 * function.spec.gather_us
 
 
 def room_for(state: State, executor: Executor, task: Task) -> int:
-    """How many more calls may be sent to the executor, if all are like this one."""
+    """The number of calls like this one that may be sent to the executor."""
     function = task.function
     assigned = len(executor.assigned)
-    if executor.rank.node.is_full:  # what waits in its hand keeps its arguments in memory
+    if executor.rank.node.is_full:  # waiting calls keep their arguments in memory
         return 0 if assigned else 1
     if not assigned:
         if function.duration_us < 0:
@@ -286,14 +283,14 @@ def room_for(state: State, executor: Executor, task: Task) -> int:
 
 
 def is_brought_ahead(state: State, executor: Executor, task: Task) -> bool:
-    """Whether a call's arguments should be moved to an executor's node while that runs one that takes as long."""
+    """Whether to move a call's arguments to an executor's node while that runs a call of the same duration."""
     missing = elsewhere(state, task, executor.rank.node.number)
     size = sum(place.size for id in missing for place in state.objects[id].places()[:1])
     return size // limits.MOVED_BYTES_PER_US * limits.PREFETCH_WORTH >= task.function.duration_us
 
 
 def fill(state: State, queue: Queue, now: int) -> None:
-    """Send calls ahead of time to executors that have room, in equal parts while there are few."""
+    """Send calls ahead of time to executors with room, in equal parts while there are few calls."""
     ready, hungry = queue.ready, queue.hungry
     better = first_waiting(state, queue) if hungry and ready else None
     while ready and hungry:
@@ -306,21 +303,17 @@ def fill(state: State, queue: Queue, now: int) -> None:
 
 
 def first_waiting(state: State, queue: Queue) -> Queue | None:
-    """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
+    """The waiting queue that goes before this one, if any, outside of placement groups or in the same group."""
     if not state.waiting:
         return None
     firsts = [family.first() for family in state.waiting if family.group == queue.group]
     rivals = [other for other in firsts if other is not None and other.may_begin()]
-    best = min(rivals, key=Queue.precedence, default=None)
-    return (
-        best
-        if best is not None and best is not queue and best.precedence() < queue.precedence(with_one_more=False)
-        else None
-    )
+    best = min(rivals, key=Queue.precedence, default=queue)
+    return best if best is not queue and best.precedence() < queue.precedence(with_one_more=False) else None
 
 
 def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
-    """Whether the executor gets nothing more: its source or account is overdrawn, or others go first."""
+    """Whether the executor gets no more calls: its source or account is overdrawn, or other queues go first."""
     source = executor.source
     if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
         reserve_for_fractions(state, better, source, now)
@@ -343,7 +336,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
 
 
 def could_serve(executor: Executor, queue: Queue) -> bool:
-    """Whether the executor's grant would help the queue, now or once more becomes free."""
+    """Whether the executor's grant would help the queue."""
     source = executor.source
     if source.reserved_for is queue.family:
         return True
@@ -352,7 +345,7 @@ def could_serve(executor: Executor, queue: Queue) -> bool:
 
 
 def with_grant(free: Pool, executor: Executor) -> Pool:
-    """The free resources if the executor gave up its grant."""
+    """The free resources without the executor's grant."""
     pool = copy_of(free)
     assert executor.grant is not None
     give_back(executor.grant, pool)
@@ -360,7 +353,7 @@ def with_grant(free: Pool, executor: Executor) -> Pool:
 
 
 def settle(state: State, executor: Executor, now: int) -> None:
-    """After an executor has reported ends of calls: refill it, or take its grant back."""
+    """Refill an executor that has reported ends of calls, or take its grant back."""
     executor.progress_us = now
     queue = executor.queue
     if queue is None or executor.blocked:
@@ -373,7 +366,7 @@ def settle(state: State, executor: Executor, now: int) -> None:
 
 
 def offer(state: State, executor: Executor, now: int) -> None:
-    """The executor has room: serve its queue, or take its grant back if there are no calls."""
+    """Serve the queue of an executor with room, or take its grant back if there are no calls."""
     queue = executor.queue
     assert queue is not None
     queue.note_load(executor)
@@ -388,7 +381,7 @@ def offer(state: State, executor: Executor, now: int) -> None:
 
 
 def give_up(state: State, executor: Executor, now: int) -> None:
-    """Take the grant of an executor with nothing in hand. It idles, ready for any queue with its key."""
+    """Take the grant of an executor without calls. It idles, ready for any queue with its key."""
     queue, grant = executor.queue, executor.grant
     assert queue is not None
     assert grant is not None
@@ -422,7 +415,7 @@ def executor_started(state: State, event: ExecutorStarted, now: int) -> None:
 
 
 def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> None:
-    """Handle stolen calls: the executor had not started them."""
+    """Put stolen calls back into their queues."""
     executor.asked_back = False
     tasks = [task for id in ids if (task := executor.drop(id)) is not None]
     give_elsewhere(state, tasks, "it stood behind another call")
@@ -438,5 +431,5 @@ def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> 
         offer(state, executor, now)
         behind = islice(executor.assigned.values(), 1, None)
         wants_rest = bool(tasks) and (queue.is_late or any(task.is_cancelled for task in behind))
-    if wants_rest:  # what is in its hand became of use elsewhere while fewer were taken back, or more were on their way
+    if wants_rest:  # more calls were on their way, or became useful elsewhere meanwhile
         ask_for_the_rest(state, executor)

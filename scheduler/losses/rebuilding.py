@@ -1,7 +1,7 @@
-"""Rebuilding: values that have lost all copies are made again by the calls that made them, or are lost for good.
+"""Rebuilding: calls run again to make lost values, or the values are lost for good.
 
 A call that runs again may need other lost values. These are made first. Each run uses a retry, as after a crash. A
-value that cannot be made again gets an error that says why.
+value that cannot be made again gets an error with the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.values import journaling, objects
 
 
 def rebuild(state: State, lost: Sequence[Object], cause: str) -> tuple[int, int]:
-    """Rebuild objects without a copy. Returns how many calls run for that, and how many objects are lost for good."""
+    """Rebuild objects without a copy. Returns the number of calls that run again, and of objects lost for good."""
     planned: dict[bytes, Lineage] = {}
     hopeless: list[tuple[Object, str]] = []
     for found in lost:
@@ -42,9 +42,9 @@ _DROPPED = (
 
 
 def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
-    """Add to `planned` the calls that must run again for a value, each after the calls whose values it needs.
+    """Add to `planned` the calls that must run again for a value, each after the calls that it depends on.
 
-    Returns why that is impossible, and adds nothing then; empty: it is possible.
+    If that is impossible, returns why, and adds nothing.
     """
     order: dict[bytes, Lineage] = {}
     seen: set[bytes] = set()  # only for membership
@@ -83,7 +83,7 @@ def is_missing(state: State, id: bytes) -> bool:
 
 
 def why_not(state: State, lineage: Lineage, depth: int) -> str:
-    """Why a call cannot run again, whatever its arguments; empty: it can."""
+    """Why a call cannot run again, apart from its arguments; empty: it can."""
     task = lineage.task
     name = task.function.spec.name
     if lineage.is_dropped:
@@ -100,7 +100,7 @@ def why_not(state: State, lineage: Lineage, depth: int) -> str:
 
 
 def give_up(state: State, found: Object, cause: str, why: str) -> None:
-    """An object is lost for good. Whoever wants it gets an error."""
+    """Give an object that is lost for good its error."""
     before = so_far(state.stories.of(found.id, "object", besides=cause))
     advance(state.stories, found, lifecycle.GIVE_UP, cause)
     found.copies = None
@@ -122,15 +122,8 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
     for id in task.return_ids():
         found = state.objects.get(id)
         if found is None:
-            found = state.objects[id] = Object(id, -1, 0, state=lifecycle.REBUILDING, lineage=lineage)
+            state.objects[id] = Object(id, -1, 1, state=lifecycle.REBUILDING, task=task, lineage=lineage)
             lineage.uses += 1
-        elif found.copies is None or found.places():
-            continue  # it has its value
-        else:
-            advance(state.stories, found, lifecycle.REBUILD, cause)
-            found.copies = None
-            found.is_error = False
-            found.owner = -1  # it was told that there is a value, and asks if it wants it
-        found.task = task
-        found.references += 1
+        elif found.copies is not None and not found.places():
+            objects.make_again(state, found, task, cause)
     tasks.begin(state, task, tasks.hold_arguments(state, task))

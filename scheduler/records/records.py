@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 
 from msgspec import Struct, field
 
+from mpi_runtime.gpu.ledger import Inventory
 from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, Kept, Spec, Value, Where
 from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
@@ -165,9 +166,13 @@ class Executor(Struct, eq=False, gc=False):
                 return task
         return None
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
         """Its process and place, for messages."""
-        return f"executor {self.id} (pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
+        return f"(pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
+
+    def __str__(self) -> str:
+        return f"executor {self.id} {self.place}"
 
     def take(self, task: Task, estimate_us: int) -> None:
         """Assign a call to it."""
@@ -295,6 +300,12 @@ class Node(Source, kw_only=True, eq=False, gc=False):
         """Whether nothing is started here: its memory is nearly used up, and a running call may free some."""
         return bool(self.pressure) and any(one.grant and not one.is_reduced for one in self.executors())
 
+    @property
+    def inventory(self) -> Inventory:
+        """Its GPUs."""
+        assert self.total.inventory is not None
+        return self.total.inventory
+
     def executors(self) -> list[Executor]:
         """The executors of all its ranks."""
         return [executor for rank in self.ranks for executor in rank.executors.values()]
@@ -344,6 +355,11 @@ def node_of(source: Source) -> Node:
         return source.node
     assert isinstance(source, Node)
     return source
+
+
+def granted(source: Source) -> list[Executor]:
+    """The executors with a grant of a source."""
+    return [one for one in node_of(source).executors() if one.source is source and one.grant is not None]
 
 
 class Function(Struct, eq=False, gc=False):
@@ -485,7 +501,6 @@ class Actor(Struct, eq=False, gc=False):
     """Whether it began with a state of an earlier run. That state may contain calls that this run makes again."""
 
     def __str__(self) -> str:
-        """Its class and place, for messages."""
         where = f" (pid {self.executor.pid}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
         return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
 

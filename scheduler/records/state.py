@@ -133,6 +133,10 @@ class Object(Struct, eq=False, gc=False):
     def __str__(self) -> str:
         return f"object {self.id.hex()}"
 
+    def is_on(self, number: int) -> bool:
+        """Whether the arena of a node has a copy."""
+        return self.copies is not None and number in self.copies
+
     def places(self) -> list[Place]:
         """The places of all its copies."""
         places: list[Place] = list((self.copies or {}).values())

@@ -295,7 +295,7 @@ def calls_overtake_one_that_is_not_started(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_hears_of_calls_that_are_not_started(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(deadline, "tell", lambda state, function, now: None)
+    patch.setattr(deadline, "log", lambda state, function, now: None)
 
 
 def an_error_that_was_read_is_told(patch: pytest.MonkeyPatch) -> None:

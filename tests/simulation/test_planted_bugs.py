@@ -153,11 +153,11 @@ def a_bundle_is_freed_before_its_processes_are_gone(patch: pytest.MonkeyPatch) -
 
     def planted(state: State, bundle: Bundle) -> None:
         if bundle in bundle.node.bundles:
-            patch.setattr(groups, "executors_in", lambda _: [])
+            patch.setattr(groups, "granted", lambda _: [])
             drained(state, bundle)
-            patch.setattr(groups, "executors_in", executors_in)
+            patch.setattr(groups, "granted", granted)
 
-    executors_in = groups.executors_in
+    granted = groups.granted
     patch.setattr(groups, "drained", planted)
 
 
