@@ -117,7 +117,6 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     executor: int
     environment: dict[str, str]
     gpu_ids: list[int]
-    """The GPUs of its node that it may use."""
     threads: int
     """The number of threads for numerical libraries."""
     cpus: list[int]
@@ -213,7 +212,6 @@ class RoomAnswer(Struct, array_like=True, tag=89, gc=False):
     is_coming: bool
     """Whether waiting is worth it."""
     reason: str = ""
-    """If not, why, in words."""
 
 
 RankEffect = (

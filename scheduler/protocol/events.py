@@ -54,7 +54,6 @@ class Where(Struct, array_like=True, frozen=True, gc=False):
     soft: bool = False
     """With `node`: any node will do if that node does not exist or is too small."""
     group: bytes = b""
-    """The placement group in which they run."""
     bundle: Limit = -1
     """With `group`: the index of the bundle; -1: any."""
     captures: bool = False
@@ -118,7 +117,6 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     out_of_order: bool = False
     """For ACTOR: a call with its arguments need not wait for earlier ones of the same caller."""
     where: Where | None = None
-    """The place of its calls; None: any node."""
     gpu_memory: Number = 0
     """Bytes of each of its GPUs; without `gpu` bytes of one GPU."""
     time_limit_us: Number = 0
@@ -139,7 +137,6 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     save_us: Number = 0
     """For ACTOR: the time after which its state is saved; 0: executors choose."""
     account: AccountSpec | None = None
-    """For TASK: the account of its calls."""
     path_us: Number = 0
     """The estimated duration of a call and of the longest chain of calls after it; 0: not known. Of calls of one
     priority those with the longest path start first."""
@@ -239,7 +236,6 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     values: Annotated[list[Value], Meta(min_length=1)]
     duration_us: Number
     raised: bool = False
-    """Whether user code raised."""
     may_retry: bool = True
     """Whether it raised an error for which it may be retried."""
     start_us: Number = 0
@@ -391,7 +387,6 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
     """An executor can no longer use its GPUs, and ends: its context or a device is dead."""
 
     name: str
-    """The name of the running function."""
     fault: str
     """The name that CUDA gives the error."""
     blame: str

@@ -26,13 +26,11 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     arena: Number
     """Capacity of the host's arena in bytes."""
     labels: dict[str, str] = {}
-    """The labels of its node."""
     wall_us: int = 0
     """The time since 1970 less the monotonic clock of its host."""
     devices: list[Device] = []
     """GPUs that it can use. Ranks of one host may name the same."""
     links: list[Link] = []
-    """The links between them."""
     gpu_problems: list[str] = []
     """The faults of GPUs of this host, in words."""
     gpu_error: str = ""
@@ -139,7 +137,6 @@ class RoomWanted(Struct, array_like=True, tag=53, gc=False):
     size: Number
     """The missing bytes; 0: nothing waits any more."""
     clients: list[int] = []
-    """The waiting clients."""
 
 
 class Spilled(Struct, array_like=True, tag=54, gc=False):

@@ -70,7 +70,6 @@ class Account(Struct, eq=False, gc=False):
     running: int = 0
     """The number of its calls that run and do not wait for objects."""
     cpu: int = 0
-    """The CPU units of its executors."""
     gpu: int = 0
     cpu_in_all: int = 1
     """The CPU units of all nodes."""
@@ -110,7 +109,6 @@ class Executor(Struct, eq=False, gc=False):
     """The queue that it serves, while it has a grant for calls of that queue."""
     grant: Grant | None = None
     account: Account | None = None
-    """The account to which its grant is charged."""
     charged: Request | None = None
     """With an account: the request that was charged."""
     assigned: dict[bytes, Task] = {}
@@ -251,7 +249,6 @@ class Rank(Struct, eq=False, gc=False):
     hosts_executors: bool
     executors: dict[int, Executor] = {}
     cpus: list[int] = []
-    """The numbers of its processors."""
 
 
 class Node(Source, kw_only=True, eq=False, gc=False):
@@ -265,7 +262,6 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     """Bundles on it, also removed ones that are still used."""
     ranks: list[Rank] = field(default_factory=list)
     cpus: list[int] = field(default_factory=list)
-    """The numbers of its processors."""
     explicit_cpu: int = -1
     """CPU units that the user stated; -1: one CPU for each processor."""
     idle: dict[Key, dict[int, Executor]] = field(default_factory=dict)
@@ -370,7 +366,6 @@ class Function(Struct, eq=False, gc=False):
     queues: list[Queue | None]
     """Its queues, by depth of the call."""
     where: Where | None = None
-    """The resolved place of its calls."""
     infeasible: str = ""
     """Why no node can ever run it; empty: a node can."""
     duration_us: int = -1
@@ -417,11 +412,8 @@ class Task(Struct, eq=False, gc=False):
     queue: Queue | None = None
     """Its present or last queue. None: it calls a method, or was never ready."""
     executor: Executor | None = None
-    """STAGING, SENT and BLOCKED: its executor."""
     estimate_us: int = 0
-    """Its part of the executor's load."""
     actor: Actor | None = None
-    """For creations and methods: the actor."""
     yielded: int = 0
     """With STREAMING: the number of values so far."""
     consumed: int = 0

@@ -39,7 +39,6 @@ class Fetching(Struct, eq=False, gc=False):
     id: bytes
     node: int
     rank: int
-    """The rank of that node that fetches it."""
     size: int
     source: Place | None = None
     """Its source; None: no source is open yet."""
@@ -47,7 +46,6 @@ class Fetching(Struct, eq=False, gc=False):
     """The node of the source, which has a copy or fetches one; -1: a file, or none."""
     waiting: list[Waiter] = []
     is_ahead: bool = False
-    """Whether it is ahead of use."""
     offset: int = -1
     """Its place in the arena, once its parts can be passed on; -1: not yet."""
     order: int = 0
@@ -64,7 +62,6 @@ class Lineage(Struct, eq=False, gc=False):
     """The lineage of values in arenas, which makes them again: see `lineage.py`."""
 
     task: Task
-    """The call that made them."""
     inputs: dict[bytes, Lineage]
     """The lineage of its large arguments, by their ids. It does not hold these arguments."""
     held: list[bytes]
@@ -81,7 +78,6 @@ class Failure(Struct, eq=False, gc=False):
     """The error of a call, as long as a client may read it."""
 
     name: str
-    """The name of the function."""
     text: str
     rank: Rank | None
     is_read: bool = False
@@ -157,7 +153,6 @@ class Room(Struct, eq=False, gc=False):
     for_copies: dict[bytes, None] = {}
     """Those of `writing` that may use that part."""
     waiting: dict[int, list[int]] = {}
-    """The waiting clients, by rank."""
     asked: int = 0
     """The number of the last `Forget` before the latest attempt to make room."""
     stuck_us: int = -1
@@ -192,7 +187,6 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
 
     id: bytes
     requests: list[Request]
-    """The requests of its bundles."""
     strategy: str
     data: bytes
     """The value of its object."""
