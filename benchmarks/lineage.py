@@ -47,7 +47,7 @@ def used(calls: int, shape: str, max_retries: int) -> tuple[int, int]:
     gc.collect()
     bytes_used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return bytes_used, scheduler.state.lineages.size
+    return bytes_used, scheduler.state.lineage_bytes
 
 
 def main() -> None:

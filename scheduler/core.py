@@ -11,102 +11,42 @@ from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.actors import names as actor_names
 from mpi_runtime.scheduler.answers import explain, glance
 from mpi_runtime.scheduler.calls import copies, refusals, tasks
-from mpi_runtime.scheduler.dispatch import (
-    backfill,
-    backoff,
-    deadline,
-    dispatch,
-    queues,
-    reservations,
-    stealing,
-)
-from mpi_runtime.scheduler.dispatch import (
-    blocked as blocked_executors,
-)
+from mpi_runtime.scheduler.dispatch import backfill, backoff, deadline, dispatch, queues, reservations, stealing
+from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
 from mpi_runtime.scheduler.dispatch.turns import Turns
-from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.log.history import note_clock
+from mpi_runtime.scheduler.log import history, notes
 from mpi_runtime.scheduler.losses import cancel, deaths, losses, overdue
 from mpi_runtime.scheduler.nodes import groups, health, memory_pressure, nodes, spilling
+from mpi_runtime.scheduler.protocol import events, rank_events
 from mpi_runtime.scheduler.protocol.effects import Effects
-from mpi_runtime.scheduler.protocol.events import (
-    Began,
-    Blocked,
-    BroadcastRequested,
-    Call,
-    CancelRequested,
-    ClientEvent,
-    Consumed,
-    Done,
-    EndAnnounced,
-    ErrorRead,
-    Faulted,
-    Forgotten,
-    GroupRemovalRequested,
-    GroupRequested,
-    Held,
-    JournalFailed,
-    KillRequested,
-    Left,
-    NamedActorRequested,
-    Put,
-    Query,
-    RefusedError,
-    Released,
-    Returned,
-    Saved,
-    Spec,
-    StateLost,
-    SubscriptionRequested,
-    Titled,
-    Unblocked,
-    Yielded,
-)
+from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, RefusedError, Released, Returned
 from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
-from mpi_runtime.scheduler.protocol.rank_events import (
-    Arriving,
-    ExecutorDied,
-    ExecutorStarted,
-    Fetched,
-    FrameRefused,
-    HeadEvent,
-    JobBegan,
-    MemoryReported,
-    RankEvent,
-    RankJoined,
-    RankLost,
-    Recalled,
-    RoomWanted,
-    Spilled,
-    TakenBack,
-)
+from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
 from mpi_runtime.scheduler.values import items, journaling, objects
 
 
 class Described(NamedTuple):
-    """A description of an executor; by default of one that has ended."""
+    """A description of an executor; the default is for one that has ended."""
 
     pid: int = 0
     rank: int = -1
     hostname: str = ""
     title: str = ""
-    """The title of its actor; empty: none."""
+    """The title of its actor, if any."""
 
 
 def _taken_back(state: State, event: TakenBack, now: int) -> None:
     executor = state.executors.get(event.executor)
-    if executor is None:
-        return
-    if executor.actor is not None:
+    if executor is not None and executor.actor is not None:
         actor_calls.taken_back(state, executor, event.ids)
-    else:
+    elif executor is not None:
         blocked_executors.taken_back(state, executor, event.ids, now)
 
 
-def _named_actor_requested(state: State, client: Client, event: NamedActorRequested, now: int) -> None:
+def _named_actor_requested(state: State, client: Client, event: events.NamedActorRequested, now: int) -> None:
     if (event.namespace, event.name) not in state.names:
         tasks.submit(state, client, event.creation, now)
         actor_names.give(state, event)
@@ -114,50 +54,50 @@ def _named_actor_requested(state: State, client: Client, event: NamedActorReques
 
 
 CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
-    Spec: tasks.register,
-    Began: overdue.began,
+    events.Spec: tasks.register,
+    events.Began: overdue.began,
     Returned: tasks.returned,
-    Put: objects.on_put,
-    SubscriptionRequested: objects.on_subscribed,
-    Held: objects.on_held,
-    Forgotten: spilling.forgotten,
-    Blocked: blocked_executors.blocked,
-    Unblocked: blocked_executors.unblocked,
-    KillRequested: actor_lives.kill,
-    Left: actor_lives.left,
-    Titled: actor_lives.titled,
-    ErrorRead: objects.on_error_read,
-    JournalFailed: journaling.failed,
-    Saved: checkpoints.saved,
-    StateLost: checkpoints.lost,
-    EndAnnounced: actor_calls.end_announced,
-    Faulted: health.faulted,
-    Yielded: items.yielded,
-    Consumed: items.consumed,
-    CancelRequested: cancel.cancel,
-    BroadcastRequested: objects.on_broadcast,
-    NamedActorRequested: _named_actor_requested,
-    Query: explain.asked,
-    GroupRequested: groups.create,
-    GroupRemovalRequested: groups.removal_requested,
+    events.Put: objects.on_put,
+    events.SubscriptionRequested: objects.on_subscribed,
+    events.Held: objects.on_held,
+    events.Forgotten: spilling.forgotten,
+    events.Blocked: blocked_executors.blocked,
+    events.Unblocked: blocked_executors.unblocked,
+    events.KillRequested: actor_lives.kill,
+    events.Left: actor_lives.left,
+    events.Titled: actor_lives.titled,
+    events.ErrorRead: objects.on_error_read,
+    events.JournalFailed: journaling.failed,
+    events.Saved: checkpoints.saved,
+    events.StateLost: checkpoints.lost,
+    events.EndAnnounced: actor_calls.end_announced,
+    events.Faulted: health.faulted,
+    events.Yielded: items.yielded,
+    events.Consumed: items.consumed,
+    events.CancelRequested: cancel.cancel,
+    events.BroadcastRequested: objects.on_broadcast,
+    events.NamedActorRequested: _named_actor_requested,
+    events.Query: explain.asked,
+    events.GroupRequested: groups.create,
+    events.GroupRemovalRequested: groups.removal_requested,
 }
-"""What handles each event of a client, but for `Call`, `Done` and `Released`: see `Scheduler.handle`."""
+"""The handlers of events of clients. `Scheduler.handle` has those of `Call`, `Done` and `Released`."""
 RANK_EVENTS: dict[type, Callable[[State, Any, int], None]] = {
-    RankJoined: nodes.join,
-    JobBegan: nodes.begin,
-    RankLost: losses.rank_lost,
-    ExecutorStarted: dispatch.executor_started,
-    ExecutorDied: deaths.executor_died,
+    rank_events.RankJoined: nodes.join,
+    rank_events.JobBegan: nodes.begin,
+    rank_events.RankLost: losses.rank_lost,
+    rank_events.ExecutorStarted: dispatch.executor_started,
+    rank_events.ExecutorDied: deaths.executor_died,
     TakenBack: _taken_back,
-    FrameRefused: refusals.frame_refused,
-    Fetched: copies.fetched,
-    Arriving: copies.arriving,
-    RoomWanted: spilling.wanted,
-    Spilled: spilling.spilled,
-    MemoryReported: memory_pressure.reported,
-    Recalled: tasks.recalled,
+    rank_events.FrameRefused: refusals.frame_refused,
+    rank_events.Fetched: copies.fetched,
+    rank_events.Arriving: copies.arriving,
+    rank_events.RoomWanted: spilling.wanted,
+    rank_events.Spilled: spilling.spilled,
+    rank_events.MemoryReported: memory_pressure.reported,
+    rank_events.Recalled: tasks.recalled,
 }
-"""What handles each event of a rank or of the head."""
+"""The handlers of events of ranks and of the head."""
 ALARMS: dict[type, Callable[[State, Any, int], None]] = {
     Queue: stealing.look_after_queue,
     Family: queues.look_after_family,
@@ -168,16 +108,16 @@ ALARMS: dict[type, Callable[[State, Any, int], None]] = {
     Function: lambda state, _, now: deadline.look_at_actors(state),
     Fetching: copies.unreached,
 }
-"""What looks at each subject of an alarm."""
-_OF_LIVING = Arriving | Fetched | MemoryReported | RankLost | RoomWanted | Spilled
-"""What a rank says of itself, and does not count when it is gone."""
+"""The handlers of alarms, by subject."""
+_OF_LIVING = rank_events.MemoryEvent | rank_events.RankLost
+"""Events of a rank that are dropped when the rank is lost."""
 
 
 class Scheduler:
     """The scheduler of one job.
 
-    The caller passes in what happened, with the time in microseconds, and after each batch asks once for a decision.
-    It must then perform all effects: first those for ranks, then the messages for clients, in their order.
+    The caller passes in events, with the time in microseconds, and asks for a decision after each batch. It must then
+    perform all effects: first those for ranks, then the messages for clients, in their order.
     """
 
     def __init__(self) -> None:
@@ -186,13 +126,13 @@ class Scheduler:
     def handle(
         self, client_number: int, events: Sequence[ClientEvent], now: int, ended_in_frame: int | None = None
     ) -> None:
-        """Take events of a client, in order. Events of a client that is known to be dead are dropped.
+        """Take events of a client, in order. Events of a dead client are dropped.
 
-        An executor that says what it may not is killed. `ended_in_frame` is how many calls end in these events by the
-        books of its agent; None: nobody has counted.
+        An executor that breaks the protocol is killed. `ended_in_frame`: the number of calls that end in these events,
+        as its agent counts; None: not counted.
 
         Raises:
-            RefusedError: the driver says what it may not: what it says from then on cannot be believed.
+            RefusedError: the driver breaks the protocol, so none of its later events can be trusted.
         """
         state = self.state
         state.stories.now = now
@@ -234,26 +174,26 @@ class Scheduler:
             assert executor is not None
             if executor.forked_for is not None:
                 backoff.note_begun(state, executor)
-            note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
+            history.note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
             if ended.duration_us > LONG_US:
                 deadline.look_for_long(state)
             settle(state, executor, now)
 
     def handle_rank(self, event: RankEvent | HeadEvent, now: int) -> None:
-        """Take an event of a rank, or that of the head that all ranks have joined.
+        """Take an event of a rank or of the head.
 
         Raises:
-            RefusedError: it cannot be, and nothing has come of it.
+            RefusedError: the event is impossible. It has changed nothing.
         """
         state = self.state
         if isinstance(event, _OF_LIVING) and event.rank in state.lost:
-            return  # it was on its way when the rank was given up
+            return
         refusals.check_rank(state, event)
         state.stories.now = now
         RANK_EVENTS[type(event)](state, event, now)
 
     def decide(self, now: int) -> Effects:
-        """Place what can be placed now, and return all effects since the last decision."""
+        """Place calls and groups, and return all effects since the last decision."""
         state = self.state
         state.stories.now = now
         for subject in state.alarms.due(now):
@@ -289,32 +229,32 @@ class Scheduler:
         while turns:
             queue = turns.pop()
             if state.freed and queue.ready and first_waiting(state, queue) is not None:
-                for later in (queue, *turns):  # something came free just now, and others go before these
+                for later in (queue, *turns):  # resources became free just now, and other queues go first
                     later.dirty = True
                     state.dirty.append(later)
                 return
-            if queue.ready and queue.ready[0].function.infeasible:  # then all its calls are
+            if queue.ready and queue.ready[0].function.infeasible:  # and so are all its calls
                 health.fail_all(state, queue)
             if queue.timed is None or not deadline.holds_back(state, queue, now):
                 has_grown = serve(state, queue, now)
-                if has_grown and state.accounts:  # now it is another one's turn
+                if has_grown and state.accounts:  # another queue goes next
                     turns.grown(queue)
                     continue
             turns.served(state, queue)
 
     def start_line(self) -> str:
-        """Return the resources of the job in one line."""
+        """Return the resources of the job, in one line."""
         return notes.start(self.state)
 
     def totals_line(self, took_us: int) -> str:
-        """Return the totals of the job, which took this time, in one line."""
+        """Return the totals of a job that took this time, in one line."""
         return notes.totals(self.state, took_us)
 
     def deadline(self) -> int | None:
-        """Return when `decide` must be called even without events, in microseconds: 0: at once; None: not at all."""
+        """Return when `decide` must be called even without events, in microseconds. 0: at once; None: never."""
         return 0 if self.state.dirty else self.state.alarms.next_us()
 
-    # Answers: what the caller needs for performing effects. They change nothing.
+    # Answers for the caller. They change nothing.
 
     def rank_of(self, executor: int) -> int:
         """Return the rank of an executor; -1: it has ended."""
@@ -334,10 +274,10 @@ class Scheduler:
         return self.state.functions[spec].spec.name
 
     def glance(self, now: int) -> dict[str, Any]:
-        """Return how the job is, for people: see `glance.py`."""
+        """Return a summary of the job: see `glance.py`."""
         return glance.glance(self.state, now)
 
     def has_free_cpu(self, rank: int) -> bool:
-        """Whether a processor of the rank's node is free: no call uses it, or none ever will."""
+        """Whether a CPU of the rank's node is free, or never used."""
         found = self.state.ranks.get(rank)
         return found is None or found.node.free.cpu >= UNIT or not found.node.hosts_executors

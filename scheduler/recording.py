@@ -1,9 +1,9 @@
-"""Recordings: the events of the scheduler of a job, kept so that its decisions can be repeated.
+"""Recordings: the events of a job's scheduler, so that its decisions can be repeated.
 
-A recording is a list of frames, each with its length before it: the events of clients and ranks, with the time at
-which each was handled, and after each decision a hash of its effects. The scheduler is a function of these, so the same
+A recording is a list of frames, each with its length before it: the events of clients and ranks, with the times at
+which they were handled, and a hash of the effects of each decision. The scheduler is a function of these, so the same
 events give the same decisions in a new scheduler, to the last byte, and every state on the way can be inspected. The
-last frame may be cut off. What is in calls and small values is in the recording too.
+last frame may be cut off. The recording contains all calls and small values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent
 
 MAGIC = b"mpi_runtime recording 1\n"
-"""How a recording begins; the number changes with the format."""
+"""The first bytes of a recording; the number changes with the format."""
 LENGTH_BYTES = 4
 DIGEST_BYTES = 16
 
@@ -33,7 +33,7 @@ class ClientSaid(Struct, array_like=True, tag=1):
     client: int
     events: list[ClientEvent]
     ended: int | None = None
-    """How many calls end in them, as its agent counts."""
+    """The number of calls that end in them, as its agent counts."""
 
 
 class RankSaid(Struct, array_like=True, tag=2):
@@ -48,7 +48,6 @@ class Decided(Struct, array_like=True, tag=3):
 
     now: int
     digest: bytes
-    """The hash of its effects."""
 
 
 Entry: TypeAlias = "ClientSaid | RankSaid | Decided"
@@ -73,6 +72,7 @@ class RecordedScheduler(Scheduler):
         write(MAGIC)
 
     def _record(self, entry: Entry) -> None:
+        self._is_settled = isinstance(entry, Decided)
         frame = _encoder.encode(entry)
         self._write(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)
 
@@ -81,45 +81,42 @@ class RecordedScheduler(Scheduler):
     ) -> None:
         """See `Scheduler`."""
         self._record(ClientSaid(now, client_number, list(events), ended_in_frame))
-        self._is_settled = False
         super().handle(client_number, events, now, ended_in_frame)
 
     def handle_rank(self, event: RankEvent | HeadEvent, now: int) -> None:
         """See `Scheduler`."""
         self._record(RankSaid(now, event))
-        self._is_settled = False
         super().handle_rank(event, now)
 
     def decide(self, now: int) -> Effects:
-        """See `Scheduler`. A decision for which there is no reason is not recorded: the head makes many."""
+        """See `Scheduler`. A decision without a cause is not recorded: the head makes many."""
         deadline = self.deadline()
         if self._is_settled and (deadline is None or now < deadline):
             return Effects()
-        self._is_settled = True
         effects = super().decide(now)
         self._record(Decided(now, digest_of(effects)))
         return effects
 
 
 class NotARecordingError(ValueError):
-    """The bytes are no recording, or of another version."""
+    """The bytes are not a recording of this version."""
 
 
 class Recording:
     """The entries of a recording, in order."""
 
     def __init__(self, data: bytes) -> None:
-        """Read this.
+        """Read a recording.
 
         Raises:
-            NotARecordingError: it does not begin as recordings do.
+            NotARecordingError: it does not begin like one.
         """
         if not data.startswith(MAGIC):
             kind = "a recording of another version" if data.startswith(MAGIC[:-3]) else "no recording of a job"
             raise NotARecordingError(f"this is {kind}: it begins with {data[: len(MAGIC)]!r}, not with {MAGIC!r}")
         self._data = data
         self.torn = 0
-        """How many bytes at the end are part of an entry that was cut off. Known when all entries have been read."""
+        """The bytes of a cut-off entry at the end. Known when all entries have been read."""
 
     def __iter__(self) -> Iterator[Entry]:
         decoder = msgspec.msgpack.Decoder(ClientSaid | RankSaid | Decided)
@@ -140,9 +137,9 @@ class Outcome(Struct):
     events: int = 0
     decisions: int = 0
     difference: str = ""
-    """The first difference; empty: there is none."""
+    """The first difference, if any."""
     error: Exception | None = None
-    """The error of the scheduler, at which the replay ends, as the job may have; None: there is none."""
+    """The error of the scheduler at which the replay ends, if any."""
 
     def __str__(self) -> str:
         so_far = f"{self.events} events, {self.decisions} decisions"
@@ -172,15 +169,15 @@ def replay(recording: Recording, scheduler: Scheduler) -> Outcome:
             effects = scheduler.decide(entry.now)
         except Exception as error:
             if isinstance(error, RefusedError) and isinstance(entry, RankSaid):
-                continue  # the head had dropped it
+                continue  # the head dropped it
             outcome.error = error
             return outcome
         outcome.decisions += 1
         if digest_of(effects) != entry.digest:
-            told = "\n  ".join(since) or "nothing"
+            events = "\n  ".join(since) or "none"
             outcome.difference = (
-                f"decision {outcome.decisions}, at {entry.now} us, has other effects than were recorded. "
-                f"Here they are:\n  {effects}\nand these events came before it:\n  {told}"
+                f"decision {outcome.decisions}, at {entry.now} us, has other effects than the recording:\n  {effects}\n"
+                f"The events before it:\n  {events}"
             )
             return outcome
         since.clear()

@@ -348,7 +348,7 @@ class Cluster:
         state = self.state
         free = all(node.free == node.total for node in state.nodes.values())
         tables = (state.objects, state.actors, state.names, state.groups, state.group_names)
-        return free and not any((*tables, state.extents, state.waiting, state.fetching, state.lineages.by_call))
+        return free and not any((*tables, state.extents, state.waiting, state.fetching, state.lineages))
 
     def __enter__(self) -> Cluster:
         self.nothing()

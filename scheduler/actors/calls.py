@@ -1,7 +1,6 @@
-"""Calls of actors. They start in the order of each caller, and are sent ahead as far as an actor has room.
+"""Calls of actors. They start in the order of each caller, and are sent ahead while an actor has room.
 
-A caller whose next call waits for an argument, or is not started any more (`deadline.py`), does not delay other
-callers.
+A call that waits for an argument, or is too late to start (`deadline.py`), does not delay other callers.
 """
 
 from __future__ import annotations
@@ -15,20 +14,8 @@ from mpi_runtime.scheduler.dispatch.dependencies import send_call, stage, wait_a
 from mpi_runtime.scheduler.dispatch.stealing import ask_back
 from mpi_runtime.scheduler.protocol.events import EndAnnounced
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX
-from mpi_runtime.scheduler.records.lifecycle import (
-    ALIVE,
-    DEAD,
-    ENDING,
-    FAIL,
-    LOSE,
-    READY,
-    RETRY,
-    STAGING,
-    TAKE_BACK,
-    WAITING,
-    advance,
-    so_far,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_far
 from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import endings, objects
@@ -41,9 +28,8 @@ def line_up(actor: Actor, task: Task, function: int) -> None:
     key = (task.client, task.function.spec.group, function)
     line = actor.callers.get(key)
     if line is None:
-        actor.callers[key] = deque([task])
-    else:
-        line.append(task)
+        line = actor.callers[key] = deque()
+    line.append(task)
 
 
 def line_of(actor: Actor, task: Task) -> tuple[int, str, int]:
@@ -62,7 +48,7 @@ def ready(state: State, task: Task) -> None:
     actor = task.actor
     if actor is None:
         endings.fail(state, task, "ActorDiedError", f"the actor of {task.function.spec.name} no longer exists")
-    elif actor.state in (ENDING, DEAD):
+    elif actor.state in (lifecycle.ENDING, lifecycle.DEAD):
         fail_call(state, actor, task)
     else:
         if actor.creation.function.spec.out_of_order:
@@ -78,7 +64,7 @@ def fail_call(state: State, actor: Actor, task: Task) -> None:
     if actor.error is not None:
         found = state.objects.get(actor.id)
         failure = objects.pass_on(found) if found is not None else None
-        endings.conclude(state, task, [actor.error], FAIL, failure)
+        endings.conclude(state, task, [actor.error], lifecycle.FAIL, failure)
     else:
         endings.fail(state, task, "ActorDiedError", died_message(state, actor, task))
 
@@ -92,14 +78,13 @@ def died_message(state: State, actor: Actor, task: Task) -> str:
 
 
 def pump(state: State, actor: Actor, now: int) -> None:
-    """Send the calls that may be sent: from each caller in turn its next calls, as long as their arguments are there.
+    """Send the next calls of each caller in turn, as far as there is room and their arguments exist.
 
-    A call that is compared with the end of the job's time is not sent ahead, because it would begin later than now.
-    Until it can begin, or while its arguments are fetched, no other call of its group is sent; otherwise some call
-    would always be before it.
+    A timed call is not sent ahead, because it would begin later than now. Until it can begin, or while its arguments
+    are fetched, no other call of its group is sent; otherwise there would always be a call before it.
     """
     executor = actor.executor
-    if actor.state != ALIVE or executor is None or checkpoints.holds_back(state, actor):
+    if actor.state != lifecycle.ALIVE or executor is None or checkpoints.holds_back(state, actor):
         return
     waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
     in_order = not out_of_order(actor)
@@ -135,14 +120,14 @@ def pump(state: State, actor: Actor, now: int) -> None:
                 if queue and queue[0].state == READY:
                     continue
             lines.remove(key)
-        for key in sent:  # next time others come first
+        for key in sent:  # next time other lines are first
             queue = actor.callers.pop(key)
             if queue:
                 actor.callers[key] = queue
 
 
 def send_first(state: State, executor: Executor, line: deque[Task], room: int) -> int:
-    """Send the first calls of a line, up to one that is not of the frequent kind: ready, without arguments, not timed.
+    """Send the first calls of a line that are of the frequent kind: ready, without arguments, not timed.
 
     Returns how many were sent.
     """
@@ -159,10 +144,10 @@ def send_first(state: State, executor: Executor, line: deque[Task], room: int) -
 
 
 def being_brought(actor: Actor, executor: Executor) -> set[str]:
-    """Groups whose next call is timed and waits for the transfer of its arguments. Only for membership."""
+    """Groups with a timed next call that waits for the transfer of its arguments. Only for membership."""
     return {
         task.function.spec.group
-        for task in executor.in_hand.values()
+        for task in executor.assigned.values()
         if task.state == STAGING and is_timed(actor, task.function)
     }
 
@@ -179,7 +164,7 @@ def turns(actor: Actor) -> dict[tuple[int, str], list[tuple[int, str, int]]]:
 
 
 def room_for(actor: Actor, executor: Executor, group: str) -> int:
-    """How many more calls of a concurrency group may be sent. A busy group does not delay others."""
+    """The number of calls of a concurrency group that may be sent. A busy group does not delay others."""
     limits = actor.creation.function.spec.concurrency
     return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_group(actor, executor, group)
 
@@ -193,22 +178,22 @@ def is_timed(actor: Actor, function: Function) -> bool:
 
 
 def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
-    """Whether a call of a concurrency group that is sent now waits for no call before it."""
+    """Whether a call of a concurrency group that is sent now begins at once."""
     limits = actor.creation.function.spec.concurrency
     return in_group(actor, executor, group) < limits.get(group, 1)
 
 
 def in_group(actor: Actor, executor: Executor, group: str) -> int:
-    """How many calls of a concurrency group the actor has in hand."""
+    """The number of assigned calls of a concurrency group."""
     if len(actor.creation.function.spec.concurrency) < 2:
-        return len(executor.in_hand)
-    return sum(task.function.spec.group == group for task in executor.in_hand.values())
+        return len(executor.assigned)
+    return sum(task.function.spec.group == group for task in executor.assigned.values())
 
 
 def send(state: State, executor: Executor, task: Task) -> bool:
-    """Send a method call to its actor. Returns whether it was sent: arguments on another host are fetched first.
+    """Send a method call to its actor, or first fetch its arguments. Returns whether it was sent.
 
-    Meanwhile the call stays at the head of its line, so that no other call overtakes it.
+    If not, it stays at the head of its line, so that no other call overtakes it.
     """
     executor.take(task, 0)
     if task.call.arguments and not stage(state, executor, task):
@@ -239,7 +224,7 @@ def fail_pending(state: State, actor: Actor) -> None:
     """Fail all calls that were not sent. Calls that still wait for arguments fail when they are ready."""
     for queue in list(actor.callers.values()):
         for task in list(queue):
-            if task.state in (READY, WAITING):
+            if task.state in (READY, lifecycle.WAITING):
                 fail_call(state, actor, task)
     actor.callers.clear()
 
@@ -251,38 +236,38 @@ def give_again(
     queue = actor.callers.setdefault(line_of(actor, task), deque())
     if task.state != STAGING or out_of_order(actor):
         before = sum(1 for _ in takewhile(lambda other: other.order < task.order, queue))
-        queue.insert(before, task)  # else it is there still: in its turn its arguments were to be brought
+        queue.insert(before, task)  # else it is still there
     if has_run:
-        advance(state.stories, task, LOSE, cause)
-        advance(state.stories, task, RETRY)
+        advance(state.stories, task, lifecycle.LOSE, cause)
+        advance(state.stories, task, lifecycle.RETRY)
         endings.spend_retry(state, task, had_ended)
         task.call.attempt += 1
     else:
-        advance(state.stories, task, TAKE_BACK, cause)
+        advance(state.stories, task, lifecycle.TAKE_BACK, cause)
     task.executor = None
     if wait_again(state, task) and out_of_order(actor):
         leave_queue(actor, task)  # it lines up when it has its arguments
 
 
 def end_announced(state: State, client: Client, event: EndAnnounced, now: int) -> None:
-    """Have all states saved that have changed. Actors that are asked for theirs begin no further call."""
+    """Ask for all changed states. These actors begin no further call."""
     for actor in checkpoints.announce_end(state, now):
         take_back(state, actor)
 
 
 def take_back(state: State, actor: Actor) -> None:
-    """The actor is to begin no further call: those that were sent ahead go back into their lines."""
+    """Put the calls that were sent ahead to an actor back into their lines."""
     executor = actor.executor
-    if actor.state != ALIVE or executor is None:
+    if actor.state != lifecycle.ALIVE or executor is None:
         return
-    for task in [task for task in executor.in_hand.values() if task.state == STAGING]:
+    for task in [task for task in executor.assigned.values() if task.state == STAGING]:
         executor.drop(task.id)
         give_again(state, actor, task, _ENDS)
-    ask_back(state, executor, len(executor.in_hand))
+    ask_back(state, executor, len(executor.assigned))
 
 
 def taken_back(state: State, executor: Executor, ids: list[bytes]) -> None:
-    """An actor has not begun these calls, and will not."""
+    """Put calls that an actor will not begin back into their lines."""
     executor.asked_back = False
     actor = executor.actor
     assert actor is not None

@@ -33,26 +33,21 @@ LIFE_BYTES = 16
 
 
 def creation_ready(state: State, task: Task) -> bool:
-    """The creation of an actor that saves its state has its arguments. Returns whether the journal is asked."""
+    """Find the key of an actor that saves its state. Returns whether the journal is asked."""
     actor = task.actor
     assert actor is not None
     if actor.key or actor.unsaved_why:
         return False
     task.key = actor.key = journaling.key_of(state, task)
     if not actor.key:
-        task.call.digest = b""  # so its executor saves nothing
+        task.call.digest = b""  # its executor saves nothing then
         give_up(state, actor, "its constructor was given references, or handles of actors")
         return False
-    if not state.recalls:
-        return False
-    spec = task.function.spec
-    state.effects.journal.append(Recall(task.id, actor.key, spec.code, spec.name, is_actor=True))
-    task.recalling = True
-    return True
+    return state.recalls and journaling.ask(state, task)
 
 
 def creation_recalled(task: Task, event: Recalled) -> None:
-    """The journal has answered: the creation continues, with a state or without."""
+    """Take the answer of the journal: a saved state, or none."""
     actor = task.actor
     assert actor is not None
     if event.values:
@@ -62,14 +57,12 @@ def creation_recalled(task: Task, event: Recalled) -> None:
 
 
 def created(state: State, actor: Actor) -> None:
-    """The actor is created: if it began with a state, the journal is asked for the calls that wait."""
+    """Note that an actor is created. If it began with a state, ask the journal for the waiting calls."""
     creation = actor.creation
     if actor.key and (creation.is_partial or creation.open_children):
         give_up(state, actor, "its constructor has called or created actors, or has left calls behind")
-    if actor.recalls:
-        for line in actor.callers.values():
-            for task in line:
-                ask(state, actor, task)
+    for task in [task for line in actor.callers.values() for task in line]:
+        ask(state, actor, task)
 
 
 def ask(state: State, actor: Actor, task: Task) -> None:
@@ -77,22 +70,11 @@ def ask(state: State, actor: Actor, task: Task) -> None:
     if not actor.recalls or actor.state != ALIVE or task.state != READY or task.key or not task.call.digest:
         return
     task.key = journaling.key_of(state, task)
-    if task.key:
-        spec = task.function.spec
-        state.effects.journal.append(Recall(task.id, task.key, spec.code, spec.name, actor.id))
-        task.recalling = True
-
-
-def values_of(task: Task, event: Recalled) -> list[Value]:
-    """The values of a call that the state contains. Empty if one is large: then the executor loads them."""
-    if any(value.file for value in event.values):
-        task.call.kept = tuple(event.values)
-        return []
-    return [Value(value.data, is_error=value.is_error) for value in event.values]
+    journaling.ask(state, task, actor.id)
 
 
 def method_ended(state: State, task: Task, event: Done | Returned) -> None:
-    """A call has ended that the next state will contain: record it, or save no state any more."""
+    """Record an ended call, which the next state will contain. If that is impossible, save no state any more."""
     actor = task.actor
     if actor is None or not actor.key or task.call.kept:
         return
@@ -116,35 +98,35 @@ def method_ended(state: State, task: Task, event: Done | Returned) -> None:
 
 
 def other_ended(state: State, task: Task) -> None:
-    """A call of an actor has ended that is not recorded. If it may have changed the state, none is saved any more."""
+    """Save no state any more if an ended call, which is not recorded, may have changed it."""
     actor = task.actor
     if actor is None or not actor.key or task.call.digest or task.function.spec.keeps_state:
         return
     name = task.function.spec.name
     give_up(
         state, actor,
-        f"no later run can know what {name} has done: it yields values, or runs any function. If it does not change "
-        "the state, say so with @method(journal=False)",
+        f"no later run can know the effect of {name}: it yields values, or runs any function. If it does not change "
+        "the state, declare it with @method(journal=False)",
     )  # fmt: skip
 
 
 def give_up(state: State, actor: Actor, why: str) -> None:
-    """Save no state of this actor any more, and tell the user why."""
+    """Save no state of this actor any more, and log why."""
     if actor.unsaved_why:
         return
     actor.unsaved_why = why
     name = actor.creation.function.spec.name
-    if (told := f"{name}: {why}") not in state.told:
-        state.told.add(told)
+    if (subject := f"{name}: {why}") not in state.logged:
+        state.logged.add(subject)
         text = (
             f"the state of {name} is not saved from now on: {why}. The next run begins with the last saved state, "
             "or from scratch, and runs the other calls again."
         )
-        notes.tell(state, notes.WARNING, JOURNAL, text)
+        notes.log(state, notes.WARNING, JOURNAL, text)
 
 
 def saved(state: State, client: Client, event: Saved, now: int) -> None:
-    """An actor has saved its state."""
+    """Record the saved state of an actor."""
     executor = client.as_executor()
     actor = executor.actor
     if actor is None or not actor.key or actor.unsaved_why or actor.executor is not executor:
@@ -160,7 +142,7 @@ def saved(state: State, client: Client, event: Saved, now: int) -> None:
 
 
 def lost(state: State, client: Client, event: StateLost, now: int) -> None:
-    """An actor could not load the state with which it was to begin, and has begun without."""
+    """Note that an actor could not load its saved state, and has begun without."""
     executor = client.as_executor()
     actor = executor.actor
     if actor is None or actor.state != CREATING:
@@ -171,11 +153,11 @@ def lost(state: State, client: Client, event: StateLost, now: int) -> None:
         f"the saved state of {actor.creation.function.spec.name} cannot be read: {event.problem}. It starts from "
         "scratch, and its calls are run again."
     )
-    notes.tell(state, notes.WARNING, JOURNAL, text, executor.rank)
+    notes.log(state, notes.WARNING, JOURNAL, text, executor.rank)
 
 
 def lives_again(actor: Actor) -> None:
-    """The actor will be created again, with its last state."""
+    """Begin a further life of an actor, with its last state."""
     if actor.key:
         actor.life += 1
         actor.recorded = 0
@@ -184,27 +166,26 @@ def lives_again(actor: Actor) -> None:
 
 
 def announce_end(state: State, now: int) -> list[Actor]:
-    """Have all states saved that have changed. Returns the actors that are asked for theirs.
+    """Ask for all changed states. Returns the actors that are asked.
 
-    Calls that were not sent yet are not, or there would be no end; the caller takes back those that were sent ahead.
+    Calls that were not sent are not sent any more. The caller takes back those that were sent ahead.
     """
     state.is_ending = True
     state.end_us = now if state.end_us is None else min(now, state.end_us)
     for queue in state.queues.values():
         if queue.timed is not None:
-            mark_dirty(state, queue)  # what cannot finish by then is not started any more
-    actors = []
-    for actor in state.actors.values():
-        if actor.executor is not None and _may_save(actor):
+            mark_dirty(state, queue)  # some of its calls cannot finish by then
+    actors = [actor for actor in state.actors.values() if actor.executor is not None and _may_save(actor)]
+    for actor in actors:
+        if actor.executor is not None:
             state.to_client(actor.executor.id, SaveRequested())
-            actors.append(actor)
     return actors
 
 
 def unsaved(state: State) -> int:
-    """How many actors have yet to save: their state has changed since it was saved, or a call in hand may change it."""
+    """The number of actors that have yet to save: their state has changed, or an assigned call may change it."""
     return sum(
-        actor.executor is not None and _may_save(actor) and (actor.is_changed or bool(actor.executor.in_hand))
+        actor.executor is not None and _may_save(actor) and (actor.is_changed or bool(actor.executor.assigned))
         for actor in state.actors.values()
     )
 
@@ -212,8 +193,8 @@ def unsaved(state: State) -> int:
 def holds_back(state: State, actor: Actor) -> bool:
     """Whether no calls are sent to an actor: it saves its state before the job ends, or the journal has yet to answer.
 
-    What it is asked now it answers before the next decision. Till then no call is to overtake another. Of a call that
-    was cancelled since nobody hears the answer.
+    The journal answers before the next decision. Until then no call may overtake another. Answers about calls that were
+    cancelled meanwhile do not count.
     """
     if not actor.key:
         return False

@@ -1,7 +1,7 @@
-"""Actors: created, restarted when their process dies, ended when their last handle goes.
+"""Actors are created, restarted when their process dies, and ended with their last handle.
 
-The handles of an actor are counted as references to an object whose id is the actor's; each call holds one, so an actor
-whose count is zero has no calls either.
+The handles of an actor are counted as references to an object with the id of the actor. Each call holds one, so an
+actor without handles has no calls either.
 """
 
 from __future__ import annotations
@@ -16,30 +16,8 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, StopExecutor
 from mpi_runtime.scheduler.protocol.events import ACTOR, KillRequested, Left, Titled, Value
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
-from mpi_runtime.scheduler.records.lifecycle import (
-    ALIVE,
-    CREATE,
-    CREATE_AGAIN,
-    CREATED,
-    CREATING,
-    DEAD,
-    DIE,
-    END,
-    ENDED,
-    ENDING,
-    FINISHED,
-    LOSE,
-    LOST,
-    READY,
-    REBUILD,
-    RESTART,
-    RESTARTING,
-    STOP,
-    TAKE_BACK,
-    WAITING,
-    advance,
-    first_line,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import DEAD, ENDED, advance, first_line
 from mpi_runtime.scheduler.records.records import Actor, Executor, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import endings, journaling, objects
@@ -75,8 +53,8 @@ def ended(state: State, task: Task) -> None:
         if actor.callers:
             state.called[actor] = None
         return
-    if actor.state == CREATING and actor.error is None and actor.executor is not None:
-        advance(state.stories, actor, CREATED)
+    if actor.state == lifecycle.CREATING and actor.error is None and actor.executor is not None:
+        advance(state.stories, actor, lifecycle.CREATED)
         reduce_grant(state, actor.executor, task.function.spec.held_cpu)
         state.called[actor] = None
         if actor.key:
@@ -98,7 +76,7 @@ def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
 
 
 def creation_failed(state: State, task: Task, error: Value | None, cause: str) -> None:
-    """End an actor that was not created: every call gets the error, or else the cause. Its process ends."""
+    """End an actor that was not created: every call gets the error, or else the cause."""
     actor = task.actor
     assert actor is not None
     actor.error = error
@@ -112,7 +90,7 @@ def unreferenced(state: State, actor: Actor) -> None:
         return
     creation = actor.creation
     if found.references:
-        if creation is found.task and creation.call.attempt and creation.state in (LOST, READY):
+        if creation is found.task and creation.call.attempt and creation.state in (lifecycle.LOST, lifecycle.READY):
             end(state, actor, "was not created again: its last handle was gone", force=False)
         return
     del state.objects[actor.id]
@@ -128,28 +106,27 @@ def orphaned(state: State, id: bytes) -> None:
     found = state.objects.get(id)
     if found is None or found.actor is None or found.references != 1:
         return
-    if found.actor.creation.state in (WAITING, READY, LOST):  # this holds the one reference
+    if found.actor.creation.state not in (*lifecycle.ASSIGNED, *ENDED):  # its creation holds the one reference
         end(state, found.actor, "was not created: the last process that had a handle died", force=False)
 
 
 def end(state: State, actor: Actor, cause: str, force: bool) -> None:
-    """Stop an actor for good: its process when it has one, its creation when not; pending calls get the reason."""
-    if actor.state in (ENDING, DEAD):
-        if force and actor.executor is not None and actor.state == ENDING:
+    """Stop an actor for good: its process, or its creation. Pending calls get the cause."""
+    if actor.state in (lifecycle.ENDING, DEAD):
+        if force and actor.executor is not None and actor.state == lifecycle.ENDING:
             state.to_rank(actor.executor.rank.number, StopExecutor(actor.executor.id, force=True))
         return
     actor.cause = actor.cause or cause
-    advance(state.stories, actor, END, actor.cause)
+    advance(state.stories, actor, lifecycle.END, actor.cause)
     actor_names.ended(state, actor)
     executor = actor.executor
     fail_pending(state, actor)
     if executor is not None:
-        advance(state.stories, executor, STOP, cause)
-        state.to_rank(executor.rank.number, StopExecutor(executor.id, force))
+        state.stop(executor, cause, force)
         return
     die(state, actor)
     creation = actor.creation
-    was_queued = creation.state == READY
+    was_queued = creation.state == lifecycle.READY
     if creation.state not in ENDED:
         endings.fail(state, creation, "ActorDiedError", f"{actor} {cause}")
     if was_queued:
@@ -157,7 +134,7 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
 
 
 def titled(state: State, client: Client, event: Titled, now: int) -> None:
-    """Note the title of an actor: it stands before its output."""
+    """Note the title of an actor, for its output."""
     executor = client.as_executor()
     if executor.actor is not None:
         executor.actor.title = executor.process.name = event.title
@@ -176,14 +153,13 @@ def kill(state: State, client: Client, event: KillRequested, now: int) -> None:
     if actor is None:
         return
     journaling.touches_actor(client.executor)
-    if event.no_restart or not may_restart(actor) or actor.state in (ENDING, DEAD):
+    if event.no_restart or not may_restart(actor) or actor.state in (lifecycle.ENDING, DEAD):
         end(state, actor, "was killed by kill()", force=True)
         return
     executor = actor.executor
     if executor is not None:
-        advance(state.stories, actor, RESTART, "it was killed by kill()")
-        advance(state.stories, executor, STOP, "its actor was killed by kill()")
-        state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+        advance(state.stories, actor, lifecycle.RESTART, "it was killed by kill()")
+        state.stop(executor, "its actor was killed by kill()", force=True)
 
 
 def may_restart(actor: Actor) -> bool:
@@ -193,58 +169,59 @@ def may_restart(actor: Actor) -> bool:
 
 
 def is_forgotten(state: State, actor: Actor) -> bool:
-    """Whether nobody has a handle any more: what is counted is its creation, if that has not ended."""
+    """Whether no handle is left. Its creation counts as one until it has ended."""
     return state.objects[actor.id].references == (actor.creation.state not in ENDED)
 
 
 def die(state: State, actor: Actor) -> None:
     """Note that an actor will not run again."""
-    advance(state.stories, actor, DIE, actor.cause)
+    advance(state.stories, actor, lifecycle.DIE, actor.cause)
     actor_names.ended(state, actor)
     kept, actor.kept = actor.kept, []
     for id in kept:
         objects.release(state, id)
-    found = state.objects.get(actor.id)
-    if found is None:
+    if actor.id not in state.objects:
         del state.actors[actor.id]
 
 
 def executor_died(
-    state: State, actor: Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int
+    state: State, actor: Actor, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int
 ) -> None:
-    """Handle the death of the process of an actor, with its calls in hand."""
+    """Handle the death of the process of an actor."""
     creation = actor.creation
-    unsent = not_sent(state, executor, in_hand)
-    sent = [task.id for task in in_hand if task.id not in unsent]
+    unsent = not_sent(state, executor, assigned)
+    sent = [task.id for task in assigned if task.id not in unsent]
     started = set(sent[: sent.index(event.running) + 1]) if event.running in sent else set()
     if event.is_unwatched:
         started.update(sent)
-    is_free = creation in in_hand and endings.is_of_node(executor.fault)
-    if creation.function.spec.concurrency and creation not in in_hand:
+    is_free = creation in assigned and endings.is_of_node(executor.fault)
+    if creation.function.spec.concurrency and creation not in assigned:
         started.update(sent)  # calls start in any order
-    if actor.state in (CREATING, RESTARTING) and creation in in_hand and creation.id not in started:
-        advance(state.stories, actor, CREATE)
-        advance(state.stories, creation, TAKE_BACK, f"{executor} {event.cause}")
+    if (
+        actor.state in (lifecycle.CREATING, lifecycle.RESTARTING)
+        and creation in assigned
+        and creation.id not in started
+    ):
+        advance(state.stories, actor, lifecycle.CREATE)
+        advance(state.stories, creation, lifecycle.TAKE_BACK, f"{executor} {event.cause}")
         actor.executor = creation.executor = None
         requeue(state, [creation])
-    elif actor.state in (CREATING, ALIVE, RESTARTING) and (
-        is_free or (may_restart(actor) and not is_forgotten(state, actor))
-    ):
+    elif actor.state in lifecycle.LIVING and (is_free or (may_restart(actor) and not is_forgotten(state, actor))):
         actor.restarts += not is_free
-        if is_free or actor.state == RESTARTING:
-            creation.crashes = 0  # it is the node, or was kill()
+        if is_free or actor.state == lifecycle.RESTARTING:
+            creation.crashes = 0  # the cause is the node, or kill()
         else:
             backoff.note_crash(creation, executor, now)
-        restart(state, actor, executor, in_hand, started, event)
+        restart(state, actor, executor, assigned, started, event)
         create_again(state, actor, f"{executor} {event.cause}", now)
     else:
-        died_for_good(state, actor, executor, in_hand, event.cause)
+        died_for_good(state, actor, executor, assigned, event.cause)
 
 
-def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
-    """The actor's process was its last: all calls get the reason.
+def died_for_good(state: State, actor: Actor, executor: Executor, assigned: list[Task], cause: str) -> None:
+    """Handle the death of the last process of an actor: all calls get the cause.
 
-    Not logged if no handle is left, unless the actor was never created: somebody asked for it.
+    Not logged if no handle is left, unless the actor was never created: the program asked for it.
     """
     again = f", after it had been started again {actor.restarts} time(s)" if actor.restarts else ""
     creation = actor.creation
@@ -252,8 +229,8 @@ def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[
         actor.cause = f"died{again}: {cause}"
         if (not creation.call.attempt and creation.state not in ENDED) or not is_forgotten(state, actor):
             text = f"{actor} {first_line(cause)}{again}. It is not started again."
-            notes.tell_often(state, notes.WARNING, CRASH, creation.function.spec.name, text, executor.rank)
-    for task in in_hand:
+            notes.log_often(state, notes.WARNING, CRASH, creation.function.spec.name, text, executor.rank)
+    for task in assigned:
         if task.overdue:
             endings.overdue(state, task)
         elif task is not creation:
@@ -266,24 +243,24 @@ def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[
 
 
 def restart(
-    state: State, actor: Actor, executor: Executor, in_hand: list[Task], started: set[bytes], event: ExecutorDied
+    state: State, actor: Actor, executor: Executor, assigned: list[Task], started: set[bytes], event: ExecutorDied
 ) -> None:
     """Create an actor again after the death of its process.
 
-    Of the calls in hand those that had not started go back to the front of their callers' queues, and so do those that
-    have retries left, or had ended without telling. The others get an error: they may have run.
+    Assigned calls that had not started return to the front of their lines, and so do calls with retries left, and calls
+    that had ended without a report. The others get an error: they may have run.
     """
     name, most = actor.creation.function.spec.name, actor.creation.function.spec.max_restarts
     times = f"{actor.restarts}" + (f" of {most}" if most > 0 else "")
     text = f"{actor} {first_line(event.cause)}. It is started again (restart {times})."
-    notes.tell_often(state, notes.WARNING, RESTARTED, name, text, executor.rank)
+    notes.log_often(state, notes.WARNING, RESTARTED, name, text, executor.rank)
     unavailable = f"{actor} died: {event.cause}. It is being started again."
     one_by_one = not executor.refusal and not actor.creation.function.spec.concurrency
     cause = f"{executor} {event.cause}"
-    advance(state.stories, actor, RESTART, cause)
+    advance(state.stories, actor, lifecycle.RESTART, cause)
     actor.executor = None
     state.restarted += 1
-    for task in reversed(in_hand):
+    for task in reversed(assigned):
         if task is actor.creation:
             continue
         has_run = task.id in started
@@ -303,16 +280,16 @@ def create_again(state: State, actor: Actor, cause: str, now: int) -> None:
     """Queue the creation of an actor for a further attempt."""
     creation = actor.creation
     checkpoints.lives_again(actor)
-    advance(state.stories, actor, CREATE)
-    if creation.state == FINISHED:
-        advance(state.stories, creation, CREATE_AGAIN, cause)
+    advance(state.stories, actor, lifecycle.CREATE)
+    if creation.state == lifecycle.FINISHED:
+        advance(state.stories, creation, lifecycle.CREATE_AGAIN, cause)
         state.finished -= 1
         handles = state.objects[actor.id]
-        advance(state.stories, handles, REBUILD)
+        advance(state.stories, handles, lifecycle.REBUILD)
         handles.task = creation
         handles.references += 1
         for id in actor.kept:
             objects.hold(state, id)
     else:
-        advance(state.stories, creation, LOSE, cause)
+        advance(state.stories, creation, lifecycle.LOSE, cause)
     backoff.run_again(state, creation, now)

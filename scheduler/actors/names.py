@@ -1,7 +1,7 @@
 """Names of actors, from the submission of a creation until the actor is ended.
 
-The creation is part of the request for the name. So if two clients request a name at the same time, exactly one creates
-its actor. The other gets that actor, and its calls come after the creation.
+The request for a name contains the creation. So if two clients request a name at the same time, exactly one creates the
+actor. The other gets that actor, and its calls arrive after the creation.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def give(state: State, event: NamedActorRequested) -> None:
 
 
 def answer(state: State, client: Client, event: NamedActorRequested) -> None:
-    """Tell a client which actor has the requested name. An actor that could not be created has none: its calls fail."""
+    """Send a client the actor with the requested name. One that could not be created has no name: its calls fail."""
     found = state.names.get((event.namespace, event.name))
-    who = (found.actor, found.handle) if found is not None else (event.creation.id, event.handle)
-    state.to_client(client.id, Answer(event.request, msgspec.msgpack.encode(who)))
+    answer = (found.actor, found.handle) if found is not None else (event.creation.id, event.handle)
+    state.to_client(client.id, Answer(event.request, msgspec.msgpack.encode(answer)))
 
 
 def ended(state: State, actor: Actor) -> None:

@@ -1,4 +1,4 @@
-"""Answers questions about the state: nodes, free resources, and why a call does not run yet."""
+"""Answers to questions about the state: nodes, free resources, and why a call does not run yet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def asked(state: State, client: Client, query: Query, now: int) -> None:
 
 
 def answer(state: State, query: Query, now: int) -> Answer:
-    """The answer to a query, as msgpack; or the problem with the query."""
+    """The answer to a query, as msgpack, or the problem with the query."""
     function = QUERIES.get(query.what)
     value: Any
     if query.what == UNREADABLE:
@@ -68,21 +68,21 @@ def _resources(pools: list[Pool]) -> dict[str, float]:
 
 
 def cluster_resources(state: State, _: bytes) -> dict[str, float]:
-    """What all nodes own together."""
+    """The resources of all nodes together."""
     resources = _resources([node.total for node in state.nodes.values()])
     resources["object_store_memory"] = float(sum(node.arena for node in state.nodes.values()))
     return resources
 
 
 def available_resources(state: State, _: bytes) -> dict[str, float]:
-    """What is free on all nodes together. A name vanishes when nothing of it is free."""
+    """The free resources of all nodes together, without those of which nothing is free."""
     resources = _resources([node.free for node in state.nodes.values()])
     free = sum(node.arena for node in state.nodes.values()) - _stored_bytes(state)
     return {**resources, "object_store_memory": float(free)} if free > 0 else resources
 
 
 def _stored_bytes(state: State) -> int:
-    """What all copies of large values take, without what the arena itself adds."""
+    """The size of all copies of large values, without the overhead of the arena."""
     ids = dict.fromkeys(state.extents.values())
     found = [known for id in ids if (known := state.objects.get(id)) is not None]
     return sum(place.size for known in found if known.copies is not None for place in known.copies.values())
@@ -103,18 +103,18 @@ def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
             "cpus": node.cpus,
             "gpus": gpu_pool.table(node),
             "gpu_problems": node.gpu_problems,
-            "executors": sum(len(rank.executors) for rank in node.ranks),
+            "executors": len(node.executors()),
         }
         for node in listing.chosen(state.nodes, listing.number(id))
     ]
 
 
 def node_of_rank(state: State, id: bytes) -> str:
-    """The id of the node on which the rank with this number is."""
-    rank = state.ranks.get(int.from_bytes(id, "big"))
-    if rank is None:
-        raise RefusedError(f"there is no rank {int.from_bytes(id, 'big')}")
-    return rank.node.id
+    """The id of the node of the rank with this number."""
+    number = int.from_bytes(id, "big")
+    if number not in state.ranks:
+        raise RefusedError(f"there is no rank {number}")
+    return state.ranks[number].node.id
 
 
 def named_actor(state: State, key: bytes) -> list[bytes] | None:
@@ -130,7 +130,7 @@ def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
 
 
 def progress(state: State, _: bytes) -> tuple[int, int]:
-    """What the journal has: how many actors have changed since their state was saved, and how much was recorded."""
+    """The number of actors that have yet to save their state, and of records in the journal."""
     return checkpoints.unsaved(state), state.totals.recorded
 
 
@@ -199,7 +199,7 @@ def statistics(state: State, _: bytes) -> dict[str, int]:
 
 
 def explain(state: State, id: bytes, now: int) -> dict[str, str]:
-    """Why the call that makes this object has not ended, and what has happened to both that does not happen to all."""
+    """Why the call that makes this object has not ended, and the story of both."""
     story = state.stories.of(id)
     return {**_explain(state, id, now), **({"story": story} if story else {})}
 
@@ -222,7 +222,7 @@ def _explain(state: State, id: bytes, now: int) -> dict[str, str]:
 
 
 def _where_it_is(state: State, found: Object) -> str:
-    """Where a value lies, and why arrays of it cannot be written into."""
+    """The places of a value, and why its arrays are read-only."""
     if found.is_error or found.state in (lifecycle.ERROR, lifecycle.RUNTIME_ERROR):
         return "The value is there: an error, which get() raises."
     if found.state == lifecycle.INLINE:
@@ -230,7 +230,7 @@ def _where_it_is(state: State, found: Object) -> str:
     if found.state in lifecycle.UNSEALED:
         return "It has no value yet, and no call of this job is known to make it."
     if found.state == lifecycle.GONE:
-        return "Whoever has its value could not be reached when it was last asked for."
+        return "The process with its value could not be reached at the last attempt."
     copies = found.copies or {}
     hosts = [state.nodes[number].hostname for number in copies][:EXPLAINED_MAX]
     places = [f"in the shared memory of {', '.join(hosts)}"] if hosts else []
@@ -244,13 +244,12 @@ def _why(state: State, task: Task, now: int) -> str:
     executor = task.executor
     if task.state == lifecycle.WAITING:
         missing = [id.hex() for id in task.call.arguments if state.objects[id].state in lifecycle.UNSEALED]
-        more = f" and {len(missing) - EXPLAINED_MAX} more" if len(missing) > EXPLAINED_MAX else ""
         group = state.waiting_groups.get(task.function.where.group) if task.function.where is not None else None
         if group is not None:
             return f"It waits for placement group {group.id.hex()}: {_why_group(state, group)}"
         if task.recalling and not missing:
             return "The journal is asked whether an earlier run has made its values."
-        return f"It waits for {len(missing)} argument(s): {', '.join(missing[:EXPLAINED_MAX])}{more}."
+        return f"It waits for {len(missing)} argument(s): {notes.listed(missing, EXPLAINED_MAX)}."
     if executor is not None:
         rank = executor.rank
         where = f"executor {executor.id} (pid {executor.pid}) on rank {rank.number} of {rank.node.hostname}"
@@ -284,18 +283,17 @@ def _why(state: State, task: Task, now: int) -> str:
 
 
 def _coming(state: State, task: Task, number: int) -> str:
-    """The copies that a call waits for: how large they are, and from where they come."""
+    """The sizes and sources of the copies that a call waits for."""
     coming = [(id, state.fetching.get(id, {}).get(number)) for id in dict.fromkeys(task.call.arguments)]
-    told = []
+    words = []
     for id, fetching in coming:
         if fetching is None:
             continue
         size = notes.gib(next((place.size for place in state.objects[id].places()), 0))
         source = state.nodes.get(fetching.source_node)
         where = f"from {source.hostname}" if source is not None else "from disk"
-        told.append(f"{size} {where if fetching.source is not None else 'that wait for a source'}")
-    more = f" and {len(told) - EXPLAINED_MAX} more" if len(told) > EXPLAINED_MAX else ""
-    return f"{', '.join(told[:EXPLAINED_MAX])}{more}" if told else "they are about to be asked for"
+        words.append(f"{size} {where if fetching.source is not None else 'that wait for a source'}")
+    return notes.listed(words, EXPLAINED_MAX) or "they are about to be fetched"
 
 
 def _place(where: Where | None) -> str:
@@ -309,7 +307,7 @@ def _place(where: Where | None) -> str:
 
 
 def _free(state: State, where: Where | None = None) -> str:
-    """What is free of the nodes or bundles that count."""
+    """The free resources of the nodes or bundles that count."""
     found = list(constraints.sources(state, where)) if where is not None else list(state.nodes.values())
     free = [
         f"{_source_name(source)}: {amount(source.free.cpu)} CPU, {_free_gpus(source)}"
@@ -321,7 +319,7 @@ def _free(state: State, where: Where | None = None) -> str:
 
 
 def _free_gpus(source: Source) -> str:
-    out = len(source.total.inventory.out) if source.total.inventory is not None else 0
+    out = len(node_of(source).inventory.out)
     units = gpu_pool.in_use(source.free, source.free.gpu_units)
     return f"{amount(units)} GPU free" + f" ({out} quarantined)" * bool(out)
 
@@ -332,23 +330,11 @@ def _source_name(source: Source) -> str:
 
 
 QUERIES: dict[str, Callable[[State, bytes], Any]] = {
-    "cluster_resources": cluster_resources,
-    "available_resources": available_resources,
-    "nodes": nodes,
-    "node_of_rank": node_of_rank,
-    "named_actor": named_actor,
-    "named_actors": named_actors,
-    "progress": progress,
-    "group": group,
-    "named_group": named_group,
-    "group_table": group_table,
-    "statistics": statistics,
-    "tasks": listing.tasks,
-    "actors": listing.actors,
-    "objects": listing.objects,
-    "workers": listing.workers,
-    "late": listing.late,
-    "history": history.history,
-    "report": history.report,
-    "store": store_summary.store,
-}
+    query.__name__: query
+    for query in (
+        cluster_resources, available_resources, nodes, node_of_rank, named_actor, named_actors, progress, group,
+        named_group, group_table, statistics, listing.tasks, listing.actors, listing.objects, listing.workers,
+        listing.late, history.history, history.report, store_summary.store,
+    )
+}  # fmt: skip
+"""The questions, by the names of the functions that answer them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from mpi_runtime.scheduler.answers.explain import available_resources, cluster_resources, statistics
@@ -12,29 +13,21 @@ from mpi_runtime.scheduler.records.records import Executor, Node
 from mpi_runtime.scheduler.records.state import State
 
 RUNNING_MAX = 200
-"""Of how many calls more is said than their names: those that run longest."""
+"""The most calls that are described: those that run longest."""
 NODES_MAX = 64
 FUNCTIONS_MAX = 50
 
 
 def glance(state: State, now: int) -> dict[str, Any]:
-    """What there is, what runs, and how busy it is. The size is bounded, whatever the size of the job."""
+    """Resources, running calls, and the load of nodes. The size is bounded."""
     busy = busy_executors(state)
-    names: dict[str, int] = {}
-    for executor in busy:
-        task = executor.running()
-        assert task is not None
-        names[task.function.spec.name] = names.get(task.function.spec.name, 0) + 1
+    names = Counter(task.function.spec.name for executor in busy if (task := executor.running()) is not None)
     oldest = sorted(busy, key=lambda executor: (executor.progress_us, executor.id))
     counts = statistics(state, b"")
     open_calls = counts["submitted"] - counts["finished"] - counts["failed"]
     return {
         "job_us": now + state.wall_us,
-        "counts": {
-            **counts,
-            "running": len(busy),
-            "waiting": max(0, open_calls - len(busy)),
-        },
+        "counts": {**counts, "running": len(busy), "waiting": max(0, open_calls - len(busy))},
         "total": cluster_resources(state, b""),
         "free": available_resources(state, b""),
         "functions": sorted(names.items(), key=lambda one: (-one[1], one[0]))[:FUNCTIONS_MAX],
@@ -59,7 +52,7 @@ def _call(executor: Executor, now: int) -> tuple[Any, ...]:
 
 
 def _node(node: Node) -> tuple[str, float, float, int]:
-    """Its name, its CPUs, how many of them are granted, and its processes."""
+    """Its name, its CPUs, the granted CPUs, and the number of its processes."""
     cpu = node.total.cpu
     used = max(0, cpu - node.free.cpu)
-    return node.hostname, cpu / UNIT, used / UNIT, sum(len(rank.executors) for rank in node.ranks)
+    return node.hostname, cpu / UNIT, used / UNIT, len(node.executors())

@@ -9,11 +9,11 @@ from mpi_runtime.scheduler.records.state import Object, State
 from mpi_runtime.scheduler.values import objects
 
 LISTED_MAX = 20
-"""How many of the largest values of each node are listed."""
+"""The most values of each node that are listed: the largest."""
 
 
 def store(state: State, _: bytes) -> list[dict[str, Any]]:
-    """One entry for each node: what its arena and its files have."""
+    """One entry for each node: the content of its arena and its files."""
     return [_of_node(state, node) for node in state.nodes.values()]
 
 
@@ -48,11 +48,11 @@ def _size(found: Object) -> int:
 
 
 def _described(state: State, found: Object, node: Node) -> dict[str, Any]:
-    """One value, and who keeps it."""
+    """One value and its holders."""
     return {
         "object_id": found.id.hex(),
         "size": _size(found),
-        "in_memory": node.number in (found.copies or {}),
+        "in_memory": found.is_on(node.number),
         "on_disk": found.disk is not None and found.disk.rank in {rank.number for rank in node.ranks},
         "made_by": found.made_by,
         "held_by": objects.holders(state, found),

@@ -1,4 +1,4 @@
-"""Copies of arguments: those that have arrived, failed to arrive, or are no longer needed."""
+"""Copies that arrive, fail to arrive, or are no longer needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fetched(state: State, event: Fetched, now: int) -> None:
     """Handle a fetched copy, or a failed fetch."""
     fetching = find(state, event)
     if event.offset >= 0:
-        if fetching is None:  # it is brought from elsewhere by now, or made again, or nobody wants it any more
+        if fetching is None:  # it is fetched from elsewhere by now, or made again, or not needed any more
             objects.free_extent(state, Stored(event.rank, event.offset, 1))
         else:
             arrived(state, fetching, event, now)
@@ -34,7 +34,7 @@ def fetched(state: State, event: Fetched, now: int) -> None:
 
 
 def find(state: State, event: Fetched | Arriving) -> Fetching | None:
-    """The fetch that a rank speaks of, if it is under way still."""
+    """The fetch of a rank's event, if it is still under way."""
     fetching = state.fetching.get(event.id, {}).get(state.ranks[event.rank].node.number)
     if fetching is None or fetching.source is None or fetching.rank != event.rank:
         return None
@@ -42,7 +42,7 @@ def find(state: State, event: Fetched | Arriving) -> Fetching | None:
 
 
 def arriving(state: State, event: Arriving, now: int) -> None:
-    """The parts of a copy that have arrived can be had."""
+    """Pass on the parts of a copy that have arrived."""
     fetching = find(state, event)
     if fetching is not None and isinstance(fetching.source, Stored):
         fetching.offset = event.offset
@@ -50,11 +50,11 @@ def arriving(state: State, event: Arriving, now: int) -> None:
 
 
 def arrived(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
-    """A copy is there, whole."""
+    """Handle a whole copy."""
     found, number = state.objects[event.id], fetching.node
     assert found.copies is not None
     if event.order not in (-1, fetching.order):
-        state.to_rank(event.rank, StopFetch(event.id))  # it was told to bring it from elsewhere meanwhile
+        state.to_rank(event.rank, StopFetch(event.id))  # there is a later order
     spreading.remove(state, fetching)
     found.copies[number] = Stored(event.rank, event.offset, fetching.size)
     state.extents[event.rank, event.offset] = found.id
@@ -67,7 +67,7 @@ def arrived(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
 
 
 def look_elsewhere(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
-    """A copy cannot be had from there: take another source, or wait until it is clear whether that one is dead."""
+    """Take another source after a failed fetch, or wait until it is clear whether the source is dead."""
     found, source = state.objects[event.id], fetching.source
     assert found.copies is not None
     assert source is not None
@@ -82,14 +82,14 @@ def look_elsewhere(state: State, fetching: Fetching, event: Fetched, now: int) -
 
 
 def unreached(state: State, fetching: Fetching, now: int) -> None:
-    """An alarm: a fetch has failed a while ago, and the rank that has the copy lives."""
+    """Handle an alarm: a fetch has failed, and the rank with the copy lives."""
     is_there = state.fetching.get(fetching.id, {}).get(fetching.node) is fetching
     if is_there and fetching.reason:
         fail(state, fetching, fetching.reason, is_lost=True, now=now)
 
 
 def fail(state: State, fetching: Fetching, reason: str, is_lost: bool, now: int) -> None:
-    """A copy cannot be had: who waits for it gets an error, and who waits for what it was to be read from disk for."""
+    """Fail a fetch, with an error for its waiters. If it reads from disk, fail those that wait for that too."""
     found, number, reads = state.objects[fetching.id], fetching.node, isinstance(fetching.source, OnDisk)
     fetches = state.fetching[found.id]
     if is_lost:
@@ -115,7 +115,7 @@ def fail(state: State, fetching: Fetching, reason: str, is_lost: bool, now: int)
 
 
 def tell(state: State, found: Object, number: int, waiting: list[Waiter], error: ReadyFailed | None, now: int) -> None:
-    """Tell clients. Send calls whose arguments are all on their host; those that cannot have one get the error."""
+    """Inform waiting clients. Send calls that have all arguments on their host; with an error, fail them."""
     for waiter in waiting:
         if not isinstance(waiter, int):
             continue
@@ -129,9 +129,9 @@ def tell(state: State, found: Object, number: int, waiting: list[Waiter], error:
 
 
 def tell_call(state: State, task: Task, executor: Executor, error: ReadyFailed | None, now: int) -> None:
-    """An argument of a call is on the host of its executor, or cannot be had there."""
+    """Handle an argument of a call that has arrived on the host of its executor, or cannot arrive."""
     if task.executor is not executor or task.state != STAGING or are_lost(state, task):
-        return  # it was given up, goes elsewhere, or waits for another executor
+        return  # it was given up, or needs another executor
     if error is not None:
         executor.drop(task.id)
         tasks.fail(state, task, error.code, error.message)
@@ -148,7 +148,7 @@ def tell_call(state: State, task: Task, executor: Executor, error: ReadyFailed |
 
 
 def unwanted(state: State, task: Task, executor: Executor) -> None:
-    """A call that waits for copies is cancelled: what nobody else wants is not brought."""
+    """Stop fetches that only this call needs: it is cancelled."""
     number = executor.rank.node.number
     for id in dict.fromkeys(task.call.arguments):
         fetching = state.fetching.get(id, {}).get(number)
@@ -160,6 +160,6 @@ def unwanted(state: State, task: Task, executor: Executor) -> None:
 
 
 def release(state: State, found: Object, count: int) -> None:
-    """So many fetches hold an object no more."""
+    """Release an object for this many fetches."""
     for _ in range(count):
         objects.release(state, found.id)

@@ -11,43 +11,28 @@ from mpi_runtime.scheduler.dispatch.accounts import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import history
 from mpi_runtime.scheduler.places import constraints, gpu_pool
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
+from mpi_runtime.scheduler.protocol.events import METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import TYPE, amount, fits, request_of
-from mpi_runtime.scheduler.records.lifecycle import (
-    ARGUMENTS_READY,
-    ERROR,
-    FAIL,
-    FINISH,
-    LOSE,
-    READY,
-    RECALL,
-    RUNTIME_ERROR,
-    SENT,
-    UNSEALED,
-    VALUE,
-    WAITING,
-    advance,
-    so_far,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, WAITING, advance, so_far
 from mpi_runtime.scheduler.records.records import Executor, Function, Node, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import endings, items, journaling, objects
 
 
 def register(state: State, client: Client, spec: Spec, now: int) -> None:
-    """Register a spec of a client. Whether any node can run its calls is decided here, once."""
+    """Register a spec of a client. Decides, once, whether any node can run its calls."""
     if spec.id in state.functions:
         return
     function = Function(spec, request_of(spec), [], account=account_of(state, spec))
     if spec.where is not None:
         function.where = constraints.resolve(state, spec.where, function.request)
-    # A method of which nothing is known yet may turn out to take long, when many of its calls had been sent ahead.
-    if spec.kind == METHOD:
+    if spec.kind == METHOD:  # it may turn out to take long after many of its calls were sent ahead
         function.is_timed = state.end_us is not None
     else:
         function.is_timed = spec.time_limit_us > 0
-    function.infeasible = "" if spec.kind == METHOD else why_infeasible(state, function)
+        function.infeasible = why_infeasible(state, function)
     state.functions[spec.id] = function
 
 
@@ -134,10 +119,12 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
 
 
 def begin(state: State, task: Task, lost: bytes | None) -> None:
-    """Have a call wait for missing arguments, or fail. `lost`: an object that it needs and that no longer exists."""
+    """Have a call wait for missing arguments, or fail. `lost`: an argument that no longer exists."""
     function = task.function
     if lost is not None:
-        fail(state, task, "ObjectLostError", gone(state, function, lost))
+        story = so_far(state.stories.of(lost))
+        message = f"an argument of {function.spec.name}, object {lost.hex()}, is gone.{story}"
+        fail(state, task, "ObjectLostError", message)
     elif function.infeasible:
         fail(state, task, "InfeasibleResourceError", function.infeasible)
     elif function.where is not None and (removed := constraints.why_removed(state, function)):
@@ -147,11 +134,6 @@ def begin(state: State, task: Task, lost: bytes | None) -> None:
             constraints.await_group(state, task)
         if not task.missing:
             arguments_ready(state, task)
-
-
-def gone(state: State, function: Function, id: bytes) -> str:
-    """The message for a call with an argument that does not exist."""
-    return f"an argument of {function.spec.name}, object {id.hex()}, is gone.{so_far(state.stories.of(id))}"
 
 
 def hold_arguments(state: State, task: Task) -> bytes | None:
@@ -167,10 +149,9 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
             lost = id
             continue
         found.references += 1
-        if found.state in UNSEALED:
+        if found.state in lifecycle.UNSEALED:
             objects.await_value(found, task)
-    # What is gone is not held, and must not be released if the same id should come to be used.
-    if call.holds:
+    if call.holds:  # an object that is gone is not held, and a later one with its id must not be released
         call.holds = tuple([id for id in call.holds if objects.hold(state, id)])
     if call.actor and not objects.hold(state, call.actor):
         call.actor = b""
@@ -178,16 +159,13 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
 
 
 def fail(state: State, task: Task, code: str, message: str) -> None:
-    """Fail a call that cannot be run, with an error of the runtime."""
+    """Fail a call that cannot run, with an error of the runtime."""
     endings.fail(state, task, code, message)
     not_run(state, task, None, f"could not be created: {message}")
 
 
 def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
-    """Handle a failed call.
-
-    If it was to create an actor, there will be none; if it is an actor's, later ones continue.
-    """
+    """Handle a failed call: the actor that it creates ends; later calls of the actor that it calls continue."""
     if task.function.is_actor:
         actor_lives.creation_failed(state, task, error, cause)
     elif task.actor is not None:
@@ -197,64 +175,50 @@ def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
 def arguments_ready(state: State, task: Task) -> None:
     """Handle a call with all arguments: queue it, unless an argument is an error, which becomes the call's result."""
     if task.state != WAITING or task.missing or task.recalling:
-        return  # it has failed meanwhile, or has lost an argument
+        return  # it has failed, or has lost an argument
     for id in task.call.arguments:
         found = state.objects[id]
         if found.is_error:
-            break  # a large error: the executor reads and raises it; later errors do not matter
-        if found.state == RUNTIME_ERROR:
+            break  # a large error: the executor raises it; later errors do not matter
+        if found.state == lifecycle.RUNTIME_ERROR:
             objects.pass_on(found)
             fail(state, task, found.code, found.data.decode())
             return
-        if found.state == ERROR:
+        if found.state == lifecycle.ERROR:
             error = Value(found.data, holds=found.holds or [], is_error=True)
-            endings.conclude(state, task, [error], FAIL, objects.pass_on(found))
+            endings.conclude(state, task, [error], lifecycle.FAIL, objects.pass_on(found))
             not_run(state, task, error, "could not be created")
             return
-    if task.call.digest and not task.key and asks(state, task):
-        return
-    advance(state.stories, task, ARGUMENTS_READY)
-    ready(state, task)
-
-
-def asks(state: State, task: Task) -> bool:
-    """Whether the journal is asked for a call that has its arguments. For calls of actors it is later."""
     kind = task.function.spec.kind
-    if kind == TASK:
-        return journaling.asks(state, task)
-    return kind == ACTOR and checkpoints.creation_ready(state, task)
-
-
-def recalled(state: State, event: Recalled, now: int) -> None:
-    """Handle the answer of the journal: the call has ended, or goes on."""
-    task = journaling.answered(state, event)
-    if task is None:
+    asks = journaling.asks if kind == TASK else checkpoints.creation_ready  # for methods it is asked later
+    if task.call.digest and not task.key and kind != METHOD and asks(state, task):
         return
-    if task.function.is_method:
-        assert task.actor is not None
-        values = checkpoints.values_of(task, event)
-        state.called[task.actor] = None
-        if values:
-            actor_calls.leave_queue(task.actor, task)
-            endings.conclude(state, task, values, RECALL)
-        return
-    if task.function.is_actor:
-        checkpoints.creation_recalled(task, event)
-        values = []
-    else:
-        values = journaling.recalled(task, event)
-    if values:
-        endings.conclude(state, task, values, RECALL)
-    else:
-        arguments_ready(state, task)
-
-
-def ready(state: State, task: Task) -> None:
-    """Queue a call that can run, or line it up for its actor."""
-    if task.function.spec.kind == METHOD:
+    advance(state.stories, task, lifecycle.ARGUMENTS_READY)
+    if kind == METHOD:
         actor_calls.ready(state, task)
     else:
         enqueue(state, task)
+
+
+def recalled(state: State, event: Recalled, now: int) -> None:
+    """Handle the answer of the journal: the call has ended, or continues."""
+    task = journaling.answered(state, event)
+    if task is None:
+        return
+    function, values = task.function, list[Value]()
+    if function.is_actor:
+        checkpoints.creation_recalled(task, event)
+    elif function.is_method or len(event.values) == max(1, function.spec.num_returns):
+        values = journaling.recalled(task, event)
+    if function.is_method:
+        assert task.actor is not None
+        state.called[task.actor] = None
+        if values:
+            actor_calls.leave_queue(task.actor, task)
+    if values:
+        endings.conclude(state, task, values, lifecycle.RECALL)
+    elif not function.is_method:
+        arguments_ready(state, task)
 
 
 def done(state: State, executor: Executor | None, event: Done) -> None:
@@ -264,7 +228,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
     task = executor.drop(event.id)
     if task is None:
         check_unknown_end(executor)
-        return  # it was given up meanwhile
+        return
     function = task.function
     if task.state != SENT or function.spec.num_returns > 1:
         executor.put_back(task)
@@ -278,7 +242,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
     found = state.objects[event.id]
     found.task = None
     if found.references == 1:
-        objects.release(state, event.id)  # nobody wants the value
+        objects.release(state, event.id)
     else:
         found.references -= 1
         found.data = event.data
@@ -305,12 +269,10 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     if executor is None:
         raise RefusedError("the driver ends a call")
     check_values(state, event.values)
-    task = executor.in_hand.get(event.id)
+    task = executor.assigned.get(event.id)
     if task is None:
         check_unknown_end(executor)
-        for value in event.values:
-            if value.stored is not None:
-                objects.free_extent(state, value.stored)
+        objects.discard(state, *event.values)
         return
     function = task.function
     is_whole = len(event.values) in (1, function.spec.num_returns)
@@ -322,25 +284,16 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     outcome = history.RAISED if event.raised else history.RETURNED
     history.record(state, executor, task, event.start_us, event.duration_us, outcome)
     if event.raised and task.overdue and not task.is_cancelled:
-        for value in event.values:
-            if value.stored is not None:
-                objects.free_extent(state, value.stored)
+        objects.discard(state, *event.values)
         end_overdue(state, task)
         return
     again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
     # A large error among the arguments is raised by the executor, and would be again.
     if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
-        for value in event.values:
-            if value.stored is not None:
-                objects.free_extent(state, value.stored)
-        if task.actor is not None:
-            actor_calls.give_again(state, task.actor, task, "it raised what it may be run again for", has_run=True)
-            state.called[task.actor] = None
-            return
-        advance(state.stories, task, LOSE, "it raised what it may be run again for")
-        retry(state, task, now=0, has_crashed=False)
+        objects.discard(state, *event.values)
+        run_again(state, task, "it raised an error for which it is retried")
         return
-    is_news = event.said and not task.is_cancelled  # after a cancel nobody waits for its error
+    is_news = event.said and not task.is_cancelled  # after a cancel no client waits for its error
     failure = Failure(function.spec.name, event.said, executor.rank) if is_news else None
     if event.raised and function.is_actor:
         if failure is not None:  # waiting calls get the error now
@@ -354,7 +307,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
 
 
 def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
-    """A call has ended that the journal may have."""
+    """Record an ended call in the journal, if that is possible."""
     if task.function.spec.kind == TASK:
         journaling.ended(state, task, event)
     elif task.function.is_method:
@@ -362,8 +315,7 @@ def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
 
 
 def end_overdue(state: State, task: Task) -> None:
-    """A call has ended that was interrupted because it ran longer than its time limit."""
-    cause = task.overdue
+    """Retry a call that was interrupted because of its time limit, or fail it."""
     if task.actor is not None and task.actor.key:
         why = f"a call of {task.function.spec.name} was interrupted, having run too long"
         checkpoints.give_up(state, task.actor, why)
@@ -371,11 +323,17 @@ def end_overdue(state: State, task: Task) -> None:
         endings.overdue(state, task)
         if task.actor is not None:
             actor_lives.ended(state, task)
-    elif task.actor is not None:
+    else:
+        run_again(state, task, task.overdue)
+
+
+def run_again(state: State, task: Task, cause: str) -> None:
+    """Retry a call that has ended in its executor."""
+    if task.actor is not None:
         actor_calls.give_again(state, task.actor, task, cause, has_run=True)
         state.called[task.actor] = None
     else:
-        advance(state.stories, task, LOSE, cause)
+        advance(state.stories, task, lifecycle.LOSE, cause)
         retry(state, task, now=0, has_crashed=False)
 
 

@@ -1,6 +1,4 @@
-"""Assertions on the whole state, for tests and the simulator; and the error of a broken one.
-
-They walk over everything, so no job runs them.
+"""Assertions on the whole state, for tests and the simulator. They walk over everything, so no job runs them.
 
 - `executors.py`: executors, grants, queues, nodes, groups, actors
 - `objects.py`: calls and objects: references, copies, fetches, lineage

@@ -1,94 +1,72 @@
-"""Assertions that hold between decisions: the comments on fields of the state, as code.
-
-Costs a walk over everything, so tests and small simulations call it after each decision; nothing in a job does.
-"""
+"""Assertions that hold between decisions: the comments on fields of the state, as code."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 from mpi_runtime.scheduler.actors.calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
 from mpi_runtime.scheduler.actors.checkpoints import holds_back
-from mpi_runtime.scheduler.checks import holds
-from mpi_runtime.scheduler.checks.objects import (
-    check_extents,
-    check_fetches,
-    check_lineages,
-    check_object,
-    check_references,
-    check_spilling,
-    check_task,
-    tasks_under_way,
-)
+from mpi_runtime.scheduler.checks import holds, objects
 from mpi_runtime.scheduler.nodes.groups import find_spots
 from mpi_runtime.scheduler.places import gpu_pool
-from mpi_runtime.scheduler.places.constraints import allows, has_room, sources
+from mpi_runtime.scheduler.places.constraints import allows, sources
 from mpi_runtime.scheduler.protocol.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of, request_of
-from mpi_runtime.scheduler.records.lifecycle import (
-    ALIVE,
-    BLOCKED,
-    CREATING,
-    DEAD,
-    ENDED,
-    ENDING,
-    LOST,
-    PENDING,
-    READY,
-    RESTARTING,
-    SENT,
-    STAGING,
-    STOPPING,
-    WAITING,
-)
-from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import READY, STOPPING
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, granted, node_of
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 
 
 def check(state: State) -> None:
-    """Check the whole state, as it is right after a decision.
+    """Check the whole state, right after a decision.
 
     Raises:
-        BrokenInvariantError: something does not hold, and what.
+        BrokenInvariantError: an assertion does not hold.
     """
     forgotten = state.woken or state.unreferenced_actors or state.called
-    holds(not forgotten, "something that was to be looked at was forgotten")
+    holds(not forgotten, "a call or an actor was forgotten")
     holds(not state.dirty, "a queue is dirty after a decision")
-    holds(not (state.freed and (state.waiting or state.waiting_groups)), "something came free and nobody was served")
-    live = tasks_under_way(state)
+    holds(not (state.freed and (state.waiting or state.waiting_groups)), "resources became free, without a decision")
+    live = objects.tasks_under_way(state)
     queued = Counter(task.id for queue in state.queues.values() for task in ready_in(queue))
-    for node in state.nodes.values():
-        check_node(state, node)
-    for executor in state.executors.values():
-        check_executor(state, executor)
-    for queue in state.queues.values():
-        check_queue(state, queue)
-    for family in state.families.values():
-        check_family(state, family)
-    for found in state.objects.values():
-        check_object(state, found)
+    checks: tuple[tuple[dict[Any, Any], Callable[[State, Any], None]], ...] = (
+        (state.nodes, check_node),
+        (state.executors, check_executor),
+        (state.queues, check_queue),
+        (state.families, check_family),
+        (state.objects, objects.check_object),
+    )
+    for table, look in checks:
+        for entry in table.values():
+            look(state, entry)
     for task in live.values():
-        check_task(state, task)
-        holds(task.state != LOST or task in state.alarms, f"call {task.id.hex()} is lost, and nobody runs it again")
+        objects.check_task(state, task)
+        holds(
+            task.state != lifecycle.LOST or task in state.alarms,
+            f"call {task.id.hex()} is lost, and nobody runs it again",
+        )
         in_queues = int(task.state == READY and not task.function.is_method)
         holds(queued[task.id] == in_queues, f"call {task.id.hex()} is queued {queued[task.id]} times")
     holds(queued.keys() <= live.keys(), "a call that has ended is queued")
-    check_references(state, live)
-    check_extents(state)
+    objects.check_references(state, live)
+    objects.check_extents(state)
     check_names(state)
     check_groups(state)
     check_actors(state, live)
-    check_fetches(state)
-    check_spilling(state)
-    check_lineages(state)
+    objects.check_fetches(state)
+    objects.check_spilling(state)
+    objects.check_lineages(state)
     check_ranks(state)
     check_accounts(state)
 
 
 def check_ranks(state: State) -> None:
-    """Ranks, their nodes and their executors know each other; of those that are gone nothing is left."""
+    """Ranks, their nodes and their executors know each other; nothing is left of lost ranks."""
     known = [rank for node in state.nodes.values() for rank in node.ranks]
     holds(sorted(rank.number for rank in known) == sorted(state.ranks), "ranks and those of nodes differ")
     holds(not state.lost.keys() & state.ranks.keys(), "a rank is gone and there")
@@ -104,7 +82,7 @@ def check_ranks(state: State) -> None:
 
 
 def check_accounts(state: State) -> None:
-    """Accounts count what their executors have, and none has more calls than it may."""
+    """Accounts count the grants of their executors."""
     for account in state.accounts.values():
         own = [executor for executor in state.executors.values() if executor.account is account]
         holds(all(executor.grant is not None for executor in own), f"account {account.name} pays for nothing")
@@ -116,11 +94,14 @@ def check_accounts(state: State) -> None:
 
 
 def check_names(state: State) -> None:
-    """Each name is that of one actor which takes calls."""
+    """Each name belongs to one actor, which takes calls."""
     for key, name in state.names.items():
         actor = state.actors[name.actor]
         holds(actor.name == key, f"the name {key} is that of an actor which has another")
-        holds(actor.state in (CREATING, ALIVE, RESTARTING), f"the name {key} is that of an actor which has ended")
+        holds(
+            actor.state in lifecycle.LIVING,
+            f"the name {key} is that of an actor which has ended",
+        )
     for actor in state.actors.values():
         if actor.name is not None:
             known = state.names.get(actor.name)
@@ -128,7 +109,7 @@ def check_names(state: State) -> None:
 
 
 def check_node(state: State, node: Node) -> None:
-    """Its grants and bundles add up; what is said about it in other places is true."""
+    """Its grants and bundles add up, and other tables agree with it."""
     name = f"node {node.number}"
     bundles = [(bundle.grant, 0) for bundle in node.bundles]
     check_source(node, name, bundles + grants_of(node, node))
@@ -151,7 +132,7 @@ def check_node(state: State, node: Node) -> None:
 
 
 def check_bundle(state: State, bundle: Bundle) -> None:
-    """A bundle is that of a group, or waits for its last executor to die; its grants add up."""
+    """A bundle belongs to a group, or waits for the end of its last executor; its grants add up."""
     name = f"bundle {bundle.index} of group {bundle.group.hex()}"
     grants = grants_of(bundle, bundle.node)
     check_source(bundle, name, grants)
@@ -169,10 +150,9 @@ def check_bundle(state: State, bundle: Bundle) -> None:
 
 
 def grants_of(source: Source, node: Node) -> list[tuple[Grant, int]]:
-    """The grants that executors have of a source, and how much CPU is lent. What actors hold is right, too."""
-    executors = [one for rank in node.ranks for one in rank.executors.values() if one.source is source]
-    actors = [one for one in executors if one.grant is not None and one.is_reduced]
-    actor_cpu = sum(one.grant.cpu for one in actors if one.grant is not None)
+    """The grants of a source, each with the lent CPU. The CPU that actors hold is right, too."""
+    executors = granted(source)
+    actor_cpu = sum(one.grant.cpu for one in executors if one.grant is not None and one.is_reduced)
     holds(source.actor_cpu == actor_cpu, f"actors hold {actor_cpu} CPU units of {node.number}, not {source.actor_cpu}")
     return [(one.grant, one.lendable_cpu() * one.blocked) for one in executors if one.grant is not None]
 
@@ -207,13 +187,13 @@ def check_source(source: Source, name: str, grants: list[tuple[Grant, int]]) -> 
 
 
 def check_groups(state: State) -> None:
-    """A group waits, or all its bundles are on nodes as its strategy says; nothing is left of others."""
+    """A group waits, or all its bundles are on nodes by its strategy; nothing is left of removed groups."""
     for id, group in state.groups.items():
         name = f"group {id.hex()}"
         found = state.objects.get(id)
         holds(found is not None and found.task is None, f"{name} has no object")
         assert found is not None
-        is_placed = found.state != PENDING
+        is_placed = found.state != lifecycle.PENDING
         holds(group.is_placed == (id not in state.waiting_groups), f"{name} is placed, but waits or the reverse")
         was_placed = is_placed and bool(state.lost)
         holds(group.is_placed or was_placed or not group.bundles, f"{name}: some bundles are placed")
@@ -235,7 +215,7 @@ def check_groups(state: State) -> None:
 
 
 def check_executor(state: State, executor: Executor) -> None:
-    """In exactly one place: idle, with a queue, an actor, or stopping; what it has in hand points to it."""
+    """It is in exactly one place: idle, with a queue, an actor, or stopping; its calls refer to it."""
     name = f"executor {executor.id}"
     node = executor.rank.node
     holds(executor.rank.executors.get(executor.id) is executor, f"{name} is unknown to its rank")
@@ -243,49 +223,52 @@ def check_executor(state: State, executor: Executor) -> None:
     idle = executor.id in node.idle.get(executor.key, {})
     places = [idle, executor.queue is not None, executor.actor is not None]
     if executor.state == STOPPING and executor.actor is None:
-        holds(not any(places) and not executor.in_hand, f"{name} stops, but is used")
+        holds(not any(places) and not executor.assigned, f"{name} stops, but is used")
     else:
         holds(sum(places) == 1, f"{name} is in {sum(places)} places")
     is_killed = isinstance(executor.source, Bundle) and executor.source.removed
-    has_use = executor.actor is not None or bool(executor.in_hand) or is_killed
+    has_use = executor.actor is not None or bool(executor.assigned) or is_killed
     keeps_devices = executor.state == STOPPING and bool(executor.key.gpu_ids)  # others wait for them
     has_grant = executor.grant is not None
     holds(has_grant == has_use or keeps_devices, f"{name} has a grant and nothing to do, or the reverse")
     holds(executor.grant is not None or executor.source is node, f"{name} has no grant, but a source")
     holds(node_of(executor.source) is node, f"{name} has a grant of another node")
     holds(executor.queue is None or allows(executor.queue.where, executor.source), f"{name} is not where it may be")
-    for id, task in executor.in_hand.items():
+    for id, task in executor.assigned.items():
         holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} in hand is not its own")
-        holds(task.state in (STAGING, SENT, BLOCKED), f"{name}: call {id.hex()} in hand is in state {task.state}")
+        holds(
+            task.state in lifecycle.ASSIGNED,
+            f"{name}: call {id.hex()} in hand is in state {task.state}",
+        )
     if executor.actor is None:
-        load_us = sum(task.estimate_us for task in executor.in_hand.values())
+        load_us = sum(task.estimate_us for task in executor.assigned.values())
         holds(executor.load_us == load_us, f"{name}: load {executor.load_us}, in hand {load_us}")
         running = executor.running()
-        for task in executor.in_hand.values():
+        for task in executor.assigned.values():
             is_blocked = executor.blocked and task is running
-            holds((task.state == BLOCKED) == is_blocked, f"{name}: the wrong call is blocked")
+            holds((task.state == lifecycle.BLOCKED) == is_blocked, f"{name}: the wrong call is blocked")
     queue = executor.queue
     if queue is None:
         return
     usable = not executor.blocked and not executor.stuck
     holds((executor.id in queue.executors) == usable, f"{name}: usable {usable}, but its queue thinks otherwise")
-    loaded = len(executor.in_hand) > 1 and not executor.blocked
+    loaded = len(executor.assigned) > 1 and not executor.blocked
     holds((executor.id in queue.loaded) == loaded, f"{name}: loaded {loaded}, but its queue thinks otherwise")
     holds(usable or executor.id not in queue.hungry, f"{name} is not usable, but its queue thinks it has room")
 
 
 def ready_in(queue: Queue) -> list[Task]:
     """Its calls, without those that have ended."""
-    return [task for task in queue.ready if task.state not in ENDED]
+    return [task for task in queue.ready if task.state not in lifecycle.ENDED]
 
 
 def check_queue(state: State, queue: Queue) -> None:
-    """Calls are ready and queued where they belong; nothing waits that could be served."""
+    """Its calls are ready and in the right queue; none waits that could be served."""
     holds(not queue.dirty, "a queue is dirty after a decision")
     holds(not queue.ready or queue.ready[0].state == READY, "a queue begins with a call that has ended")
     ended = sum(task.state != READY for task in queue.ready)
     holds(ended == queue.withdrawn, f"{ended} calls in a queue have ended, and it counts {queue.withdrawn}")
-    known = all(task.state in (READY, *ENDED) for task in queue.ready)
+    known = all(task.state in (READY, *lifecycle.ENDED) for task in queue.ready)
     holds(known, "a queue has calls that are neither ready nor ended")
     for task in ready_in(queue):
         holds(task.queue is queue, f"call {task.id.hex()} is queued, and thinks that it is elsewhere")
@@ -298,12 +281,8 @@ def check_queue(state: State, queue: Queue) -> None:
     )
     waits_at = queue.ready[0].order if queue.ready and not queue.is_late else -1
     holds(queue.waits_at == waits_at, "a queue waits at the place of another call than its first")
-    for executor in queue.executors.values():
+    for executor in (*queue.executors.values(), *queue.hungry.values(), *queue.loaded.values()):
         holds(executor.queue is queue, f"executor {executor.id} serves another queue")
-    for executor in queue.hungry.values():
-        holds(executor.queue is queue, f"executor {executor.id} is not hungry here")
-    for executor in queue.loaded.values():
-        holds(executor.queue is queue, f"executor {executor.id} is not loaded here")
     if queue.loaded:
         holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
     if queue.timed is not None:
@@ -320,42 +299,38 @@ def check_queue(state: State, queue: Queue) -> None:
 
 
 def check_family(state: State, family: Family) -> None:
-    """A family knows its queues that wait, in order; it claims nothing if there are none."""
+    """A family knows its waiting queues, in order."""
     mine = [queue for queue in state.queues.values() if queue.family is family and queue.waits_at >= 0]
-    known = all(left is right for left, right in zip(family.by_order, sorted(mine, key=_waits_at), strict=False))
-    holds(known and len(family.by_order) == len(mine), "a family has other queues that wait, or in another order")
+    by_order = sorted(mine, key=lambda queue: queue.waits_at)
+    holds(family.by_order == by_order, "a family has other queues that wait, or in another order")
     by_length = sorted(mine, key=lambda queue: (queue.takes_us, queue.waits_at)) if family.has_limits else []
-    is_sorted = all(left is right for left, right in zip(family.by_length, by_length, strict=False))
-    holds(is_sorted and len(family.by_length) == len(by_length), "a family has its queues in another order of length")
+    holds(family.by_length == by_length, "a family has its queues in another order of length")
     holds((family in state.waiting) == bool(mine), "a family waits without queues that do, or the reverse")
     holds(all(one.reserved_for is family for one in family.reserved), "a reservation is not known to the node")
     holds(bool(mine) or not family.reserved, "something is kept for calls that are not started any more")
 
 
-def _waits_at(queue: Queue) -> int:
-    return queue.waits_at
-
-
 def has_any_room(state: State, queue: Queue) -> bool:
     """Whether a call of the queue could be placed."""
-    return queue.may_begin() and any(has_room(source, queue) for source in sources(state, queue.where))
+    places = sources(state, queue.where)
+    return queue.may_begin() and any(source.may_take(queue.request, queue) for source in places)
 
 
 def check_actors(state: State, live: dict[bytes, Task]) -> None:
-    """An actor is known as long as it runs or somebody has a handle; its calls wait in order."""
+    """An actor is known as long as it runs or has handles; its calls wait in order."""
     for id, actor in state.actors.items():
         name = f"actor {id.hex()}"
         handle = state.objects.get(id)
-        holds(handle is not None or actor.state != DEAD, f"{name} is dead, without handles, and remembered")
+        holds(handle is not None or actor.state != lifecycle.DEAD, f"{name} is dead, without handles, and remembered")
         holds(handle is None or handle.actor is actor, f"{name} has a handle of another")
-        holds(not actor.kept or actor.state != DEAD, f"{name} is dead and keeps arguments")
-        if actor.state == ALIVE:
+        holds(not actor.kept or actor.state != lifecycle.DEAD, f"{name} is dead and keeps arguments")
+        if actor.state == lifecycle.ALIVE:
             executor = actor.executor
             holds(executor is not None and executor.id in state.executors, f"{name} lives nowhere")
             holds(executor is not None and executor.is_reduced, f"{name} was not made smaller after its creation")
-        if actor.state in (RESTARTING, ENDING) and actor.executor is not None:
+        if actor.state in (lifecycle.RESTARTING, lifecycle.ENDING) and actor.executor is not None:
             holds(actor.executor.state == STOPPING, f"{name} is to end or to restart, and its process is not")
-        if actor.state == CREATING:
+        if actor.state == lifecycle.CREATING:
             holds(actor.creation.id in live, f"{name} is being created by nobody")
         for (client, group, function), queue in actor.callers.items():
             holds(queue, f"{name} has an empty queue of calls")
@@ -363,11 +338,19 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 holds(task.client == client and task.actor is actor, f"{name} has a call of another")
                 holds(task.function.spec.group == group, f"{name} has a call of another group")
                 holds(function in (0, task.function.spec.id), f"{name} has a call of another function")
-                holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
+                holds(
+                    task.state in (lifecycle.WAITING, READY, lifecycle.STAGING),
+                    f"{name}: a call in state {task.state} is queued",
+                )
             orders = [task.order for task in queue]
             holds(out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order")
         is_asked = any(task.recalling for queue in actor.callers.values() for task in queue)
-        if actor.state == ALIVE and actor.executor is not None and not is_asked and not holds_back(state, actor):
+        if (
+            actor.state == lifecycle.ALIVE
+            and actor.executor is not None
+            and not is_asked
+            and not holds_back(state, actor)
+        ):
             waited_for = being_brought(actor, actor.executor) | {
                 group
                 for (_, group, _), queue in actor.callers.items()
@@ -376,5 +359,5 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             for (_, group, _), queue in actor.callers.items():
                 may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0
                 first = queue[0].function
-                is_late = is_timed(actor, first) and first.spec.name in state.told
+                is_late = is_timed(actor, first) and first.spec.name in state.logged
                 holds(not may_send or is_late or group in waited_for, f"{name}: a call that could be sent is not")

@@ -7,20 +7,8 @@ from collections import Counter
 from mpi_runtime.scheduler.checks import holds
 from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX
-from mpi_runtime.scheduler.records.lifecycle import (
-    BLOCKED,
-    ENDED,
-    ERROR,
-    GONE,
-    INLINE,
-    RUNTIME_ERROR,
-    SENT,
-    STAGING,
-    STOPPING,
-    STORED,
-    UNSEALED,
-    WAITING,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import Task
 from mpi_runtime.scheduler.records.state import Fetching, Object, State
 from mpi_runtime.scheduler.values import spreading
@@ -37,7 +25,7 @@ def tasks_under_way(state: State) -> dict[bytes, Task]:
 
 
 def check_object(state: State, found: Object) -> None:
-    """A pending object has a call that makes it; a sealed one has what its state says, and nobody waits for it."""
+    """A pending object has a call that makes it; a sealed one agrees with its state and has no waiters."""
     name = f"object {found.id.hex()}"
     holds(found.references > 0, f"{name} has no references")
     if found.state in UNSEALED:
@@ -47,41 +35,42 @@ def check_object(state: State, found: Object) -> None:
     holds(found.task is None, f"{name} has a value, and still a call")
     holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
     has_copies = found.copies is not None
-    holds(has_copies == (found.state in (STORED, GONE)), f"{name} is stored nowhere, or somewhere for nothing")
+    holds(
+        has_copies == (found.state in (lifecycle.STORED, lifecycle.GONE)),
+        f"{name} is stored nowhere, or somewhere for nothing",
+    )
     holds(not has_copies or found.places(), f"{name} has lost every copy, and nobody has noticed")
-    if found.state == RUNTIME_ERROR:
+    if found.state == lifecycle.RUNTIME_ERROR:
         holds(found.code, f"{name} failed without a code")
-    elif found.state in (INLINE, ERROR):
+    elif found.state in (lifecycle.INLINE, lifecycle.ERROR):
         holds(not found.code, f"{name} has a value and a code")
 
 
 def check_task(state: State, task: Task) -> None:
-    """A call is where its state says, and waits for as many arguments as it thinks."""
+    """A call agrees with its state, and counts its missing arguments."""
     name = f"call {task.id.hex()}"
-    holds((task.executor is not None) == (task.state in (STAGING, SENT, BLOCKED)), f"{name}: state and executor differ")
+    holds((task.executor is not None) == (task.state in lifecycle.ASSIGNED), f"{name}: state and executor differ")
     if task.executor is not None:
-        holds(task.executor.in_hand.get(task.id) is task, f"{name} is not in the hand of its executor")
-    if task.state == WAITING:
+        holds(task.executor.assigned.get(task.id) is task, f"{name} is not assigned to its executor")
+    if task.state == lifecycle.WAITING:
         missing = [id for id in task.call.arguments if state.objects[id].state in UNSEALED]
         group = task.function.where.group if task.function.where is not None else b""
         if group in state.groups and state.objects[group].state in UNSEALED:
             missing.append(group)
         waits = len(missing) > 0 or task.recalling
-        holds(
-            task.missing == len(missing) and waits,
-            f"{name} waits for {task.missing} arguments of {len(missing)} pending",
-        )
+        is_right = task.missing == len(missing) and waits
+        holds(is_right, f"{name} waits for {task.missing} arguments of {len(missing)} pending")
         for id in missing:
             waiters = state.objects[id].waiters or []
             holds(any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know")
-    if task.state == STAGING:
+    if task.state == lifecycle.STAGING:
         assert task.executor is not None
         number = task.executor.rank.node.number
         missing = [id for id in task.call.arguments if _is_elsewhere(state.objects[id], number)]
         fetched = [id for id in missing if _is_fetched(state, id, task, number)]
-        # What had come and was dropped for want of room is fetched again when the last of the others has come.
+        # Copies that were dropped for want of room are fetched again when the others have arrived.
         is_right = bool(fetched) if number in state.spilling.rooms else fetched == missing
-        ends = task.executor.state == STOPPING  # an argument of its actor is lost: it gets another executor
+        ends = task.executor.state == lifecycle.STOPPING  # an argument of its actor is lost: it gets another executor
         holds(is_right or ends, f"{name} waits for a copy that nobody fetches")
 
 
@@ -115,7 +104,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
         counts.update(room.writing.keys())
     for executor in state.executors.values():
         counts.update(executor.kept)
-    for kept in state.lineages.by_call.values():
+    for kept in state.lineages.values():
         counts.update(kept.held)
     for actor in state.actors.values():
         counts.update(actor.kept)
@@ -128,7 +117,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
 
 
 def check_extents(state: State) -> None:
-    """Extents and the copies of objects are the same; nothing of them is about to be freed."""
+    """Extents and copies of objects are the same; none is about to be freed."""
     places = {(copy.rank, copy.offset) for found in state.objects.values() for copy in (found.copies or {}).values()}
     holds(places == state.extents.keys(), "extents and copies differ")
     for (rank, offset), id in state.extents.items():
@@ -141,7 +130,7 @@ def check_extents(state: State) -> None:
 
 
 def check_fetches(state: State) -> None:
-    """What is fetched exists, is stored, and is not there yet. Every copy has a source, or all sources are taken."""
+    """Fetched objects are stored, and not there yet. Every fetch has a source, or all sources are taken."""
     sending: Counter[int] = Counter()
     for id, fetches in state.fetching.items():
         name, found = f"object {id.hex()}", state.objects.get(id)
@@ -159,14 +148,11 @@ def check_fetches(state: State) -> None:
             elif one.source is not None:
                 holds(one.source == found.disk, f"{name} is read from where it is not")
         check_waiting(state, found, fetches)
-    holds(
-        sending == state.copying.sending,
-        f"copies are on their way from {dict(sending)}, and {state.copying.sending} are counted",
-    )
+    holds(sending == state.sending, f"copies are on their way from {dict(sending)}, and {state.sending} are counted")
 
 
 def check_source(state: State, found: Object, fetching: Fetching) -> None:
-    """A copy comes from where it is, or is to be, and not by way of itself."""
+    """The source of a fetch is a copy, or an arriving one, and not behind the fetch itself."""
     assert found.copies is not None
     node, seen = fetching.source_node, {fetching.node}
     passing = state.fetching[found.id].get(node)
@@ -182,7 +168,7 @@ def check_source(state: State, found: Object, fetching: Fetching) -> None:
 
 
 def check_waiting(state: State, found: Object, fetches: dict[int, Fetching]) -> None:
-    """Who waits for a source could get none."""
+    """No source is open for a fetch without one."""
     waiting = [one for one in fetches.values() if one.source is None]
     if waiting:
         left = spreading.open_sources(state, found, fetches)
@@ -196,7 +182,7 @@ def check_waiting(state: State, found: Object, fetches: dict[int, Fetching]) -> 
 
 
 def check_spilling(state: State) -> None:
-    """What is on disk is known to be there, and what is being written lies where it is read from."""
+    """Values on disk and in files agree; values that are being written are still in their places."""
     places = {(found.disk.rank, found.disk.offset): found.id for found in state.objects.values() if found.disk}
     holds(places == state.spilling.on_disk, "files and objects differ")
     holds(all(rank in state.ranks for rank, _ in places), "an object is in the file of a rank that is gone")
@@ -211,16 +197,19 @@ def check_spilling(state: State) -> None:
 
 
 def check_lineages(state: State) -> None:
-    """What is kept of calls is needed, counted, and held."""
+    """Lineage is needed, counted, and held."""
     uses: Counter[bytes] = Counter()
     for found in state.objects.values():
         if found.lineage is not None and not found.lineage.is_dropped:
             uses[found.lineage.task.id] += 1
-    for kept in state.lineages.by_call.values():
+    for kept in state.lineages.values():
         uses.update(one.task.id for one in kept.inputs.values() if not one.is_dropped)
-    for id, kept in state.lineages.by_call.items():
+    for id, kept in state.lineages.items():
         holds(kept.uses == uses[id] > 0, f"lineage of {id.hex()} counts {kept.uses} uses of {uses[id]}")
-        holds(kept.task.executor is None or kept.task.state not in ENDED, f"lineage of {id.hex()} keeps an executor")
-    holds(uses.keys() <= state.lineages.by_call.keys(), "a lineage is needed and not kept")
-    total = sum(kept.size for kept in state.lineages.by_call.values())
-    holds(state.lineages.size == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineages.size}")
+        holds(
+            kept.task.executor is None or kept.task.state not in lifecycle.ENDED,
+            f"lineage of {id.hex()} keeps an executor",
+        )
+    holds(uses.keys() <= state.lineages.keys(), "a lineage is needed and not kept")
+    total = sum(kept.size for kept in state.lineages.values())
+    holds(state.lineage_bytes == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineage_bytes}")

@@ -1,7 +1,7 @@
 """Fair shares between accounts: the order in which their calls start, and how many run.
 
-The account with the smallest dominant share for its weight goes first. The dominant share is the larger of its share of
-all CPUs and its share of all GPUs (dominant resource fairness: Ghodsi and others, NSDI 2011). No running call is
+The account with the smallest dominant share for its weight goes first. The dominant share is the larger one of its
+shares of all CPUs and of all GPUs (dominant resource fairness: Ghodsi and others, NSDI 2011). No running call is
 stopped: shares balance as calls end. Calls without an account go first.
 """
 
@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.records.state import State
 
 
 def account_of(state: State, spec: Spec) -> Account | None:
-    """The account of a spec's calls; None: it has none. The weight and the limit that were stated last hold."""
+    """The account of a spec's calls. The weight and the limit that were stated last hold."""
     wanted = spec.account
     if wanted is None:
         return None
@@ -26,7 +26,7 @@ def account_of(state: State, spec: Spec) -> Account | None:
 
 
 def measure(state: State) -> None:
-    """Nodes have joined or were lost: tell all accounts the sums of CPUs and GPUs."""
+    """Update the sums of CPUs and GPUs of all accounts, since nodes have joined or were lost."""
     if state.accounts:
         cpu = sum(node.total.cpu for node in state.nodes.values())
         gpu = sum(sum(node.total.gpu_units) for node in state.nodes.values())
@@ -35,7 +35,7 @@ def measure(state: State) -> None:
 
 
 def why_not(account: Account | None) -> str:
-    """Why the limit of an account keeps its calls from starting; empty: it does not."""
+    """Why the limit of an account holds back its calls; empty: it does not."""
     if account is None or not account.is_full():
         return ""
     return f"{account.running} call(s) of account {account.name!r} run, and no more may run at a time. "

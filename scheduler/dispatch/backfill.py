@@ -1,15 +1,15 @@
 """Backfilling: calls that end early enough may run on a source that is reserved for another claimant.
 
-The rule is that of EASY backfilling (Lifka 1995; Mu'alem and Feitelson 2001). A call may start if it ends before the
-claimant could start. Both times are estimates, by the `time_limit` of a call or the measured mean of its function. A
-running call without an estimate may end at once, so nothing is backfilled before it.
+The rule is EASY backfilling (Lifka 1995; Mu'alem and Feitelson 2001): a call may start if it ends before the claimant
+could start. Both times are estimates, by the `time_limit` of a call or the measured mean of its function. A running
+call without an estimate may end at once, so nothing is backfilled before it.
 """
 
 from __future__ import annotations
 
 from mpi_runtime.scheduler.places.constraints import reachable
 from mpi_runtime.scheduler.protocol.resources import Request, copy_of, fits, give_back
-from mpi_runtime.scheduler.records.records import Executor, Queue, node_of
+from mpi_runtime.scheduler.records.records import Executor, Queue, granted
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 
@@ -21,16 +21,17 @@ def note_length(queue: Queue) -> None:
 
 
 def begins_in_us(source: Source, request: Request, now: int) -> int:
-    """In what time a source can serve a request, estimated from the calls that run there; NOTHING: never."""
+    """The time until a source can serve a request, estimated from its running calls; NOTHING: never."""
     return comes_free_in_us(source, request, now) if fits(request, reachable(source)) else NOTHING
 
 
 def comes_free_in_us(source: Source, request: Request, now: int) -> int:
-    """As `begins_in_us`, of a source that is known to serve the request at some time."""
+    """As `begins_in_us`, for a source that can serve the request at some time."""
     if fits(request, source.free):
         return 0
     begin_us, free = now, copy_of(source.free)
-    for end_us, _, executor in sorted((ends_us(one, now), one.id, one) for one in holders(source)):
+    holders = [one for one in granted(source) if not one.is_reduced]  # what created actors hold does not come back
+    for end_us, _, executor in sorted((ends_us(one, now), one.id, one) for one in holders):
         assert executor.grant is not None
         give_back(executor.grant, free)
         begin_us = end_us
@@ -39,21 +40,10 @@ def comes_free_in_us(source: Source, request: Request, now: int) -> int:
     return begin_us - now
 
 
-def holders(source: Source) -> list[Executor]:
-    """The executors whose grants come back to this source: not those of created actors."""
-    ranks = node_of(source).ranks
-    return [
-        one
-        for rank in ranks
-        for one in rank.executors.values()
-        if one.source is source and one.grant is not None and not one.is_reduced
-    ]
-
-
 def ends_us(executor: Executor, now: int) -> int:
-    """The estimated end of the calls that an executor has in hand. `now`, if any of them has no estimate."""
+    """The estimated end of the calls of an executor; `now` if any of them has no estimate."""
     us = executor.progress_us
-    for task in executor.in_hand.values():
+    for task in executor.assigned.values():
         takes_us = task.function.may_take_us
         if takes_us < 0:
             return now
@@ -62,10 +52,7 @@ def ends_us(executor: Executor, now: int) -> int:
 
 
 def look_again(state: State, now: int) -> None:
-    """Estimate again for all waiting families: time has passed, calls may have ended early, others have been sent.
-
-    Where that leaves more room before a claimant, all that waits is served again.
-    """
+    """Repeat the estimates for all waiting families. If there is more room before a claimant, all are served again."""
     has_more = is_shorter = is_kept = False
     for family in state.waiting:
         if not family.has_limits:

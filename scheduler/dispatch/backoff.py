@@ -1,12 +1,12 @@
 """Delays between retries of a task or actor creation whose process keeps dying at start.
 
-The first retry starts at once, as is right for a process that was killed. After that each delay is twice the
-one before, or a call that cannot be run at all would keep a processor busy with forks. What has worked in between ends
-the row: a process that lived for a while, or for an actor a call that has ended.
+The first retry starts at once, as is right after a kill. After that each delay is twice the one before: otherwise a
+call that cannot run at all would keep a CPU busy with forks. The count begins again with a process that lived for a
+while, or with a call of the actor that has ended.
 
-An executor that dies before it begins any call is not the fault of a call: its environment is wrong, or its host. That
-costs no retry. It is counted by queue, whose calls need the same; other executors of the queue go on, and forks
-wait as above. When the last few have died so, and no other is there that has ever ended a call, the calls fail.
+If an executor dies before it begins a call, its environment or its host is at fault, and no retry is used. These deaths
+are counted by queue, because its calls need equal executors. Other executors of the queue continue, and forks are
+delayed as above. When the last few have died so, and no other executor has ever ended a call, the calls fail.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mpi_runtime.scheduler.records.state import State
 
 
 def note_crash(task: Task, executor: Executor, now: int) -> None:
-    """Count a crash of the process of a call, which nobody had asked for. After a late one the count begins again."""
+    """Count a crash of the process of a call. After a late one the count begins again."""
     task.crashes = task.crashes + 1 if now - executor.progress_us < AT_ONCE_US else 1
 
 
 def wait_us(crashes: int) -> int:
-    """Return how long a call waits before it is run again, by the number of crashes in a row."""
+    """Return the delay of a retry after this number of crashes in a row."""
     return min(BACKOFF_US << min(crashes - 2, 30), BACKOFF_US_MAX) if crashes > 1 else 0
 
 
@@ -41,7 +41,7 @@ def run_again(state: State, task: Task, now: int, has_crashed: bool = True) -> N
 
 
 def queue(state: State, task: Task, now: int) -> None:
-    """Handle the alarm of a call: its wait is over, if it still has to run."""
+    """Queue a call when its delay is over, if it still has to run."""
     if task.state == LOST:
         advance(state.stories, task, RETRY)
         if not wait_again(state, task):
@@ -67,7 +67,7 @@ def note_stillborn(state: State, queue: Queue, executor: Executor, now: int) -> 
 
 
 def is_hopeless(queue: Queue) -> bool:
-    """Whether the last few executors of a queue have died so, and no other of its executors has ended a call."""
+    """Whether the last few executors of a queue have died so, and no other one has ended a call."""
     return queue.stillborn >= STILLBORN_MAX and not any(one.forked_for is None for one in queue.executors.values())
 
 
@@ -84,9 +84,8 @@ def why(state: State, task: Task, now: int) -> str:
         return why_no_fork(queue_for(state, task), now)
     if task.state != LOST or at_us is None:
         return ""
-    return (
-        f"Its process has died at once {task.crashes} times in a row: it is run again in {(at_us - now) / 1e6:.3g} s."
-    )
+    wait_s = (at_us - now) / 1e6
+    return f"Its process has died at once {task.crashes} times in a row: it is run again in {wait_s:.3g} s."
 
 
 def why_no_fork(queue: Queue, now: int) -> str:

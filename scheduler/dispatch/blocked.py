@@ -14,10 +14,8 @@ from mpi_runtime.scheduler.records.state import Client, State
 def blocked(state: State, client: Client, event: Blocked, now: int) -> None:
     """Lend the CPU of an executor whose call waits for objects, and steal the calls behind it."""
     executor = client.executor
-    if executor is None:
-        return
-    running = executor.running()
-    if executor.blocked or not (running or executor.actor):
+    running = executor.running() if executor is not None else None
+    if executor is None or executor.blocked or not (running or executor.actor):
         return  # or the waiting thread belongs to a call that has ended
     if are_here(state, executor, event.ids):
         return
@@ -36,9 +34,9 @@ def blocked(state: State, client: Client, event: Blocked, now: int) -> None:
 
 
 def are_here(state: State, executor: Executor, ids: list[bytes]) -> bool:
-    """Whether all objects that a call waits for are on their way: it continues before others could use its CPU."""
+    """Whether all awaited objects of a call are on their way: it continues before others could use its CPU."""
     if not 0 < len(ids) < BLOCKED_IDS_MAX:
-        return False  # there may be more
+        return False  # it may wait for more
     node = executor.rank.node.number
     for id in ids:
         found = state.objects.get(id)
@@ -57,7 +55,7 @@ def unblocked(state: State, client: Client, event: Unblocked, now: int) -> None:
 
 
 def let_continue(state: State, executor: Executor, now: int) -> None:
-    """Let the call continue. Its source may be overdrawn for a moment: nothing new starts until it is not."""
+    """Let the call continue. Its source may be overdrawn for a moment: nothing starts there until it is not."""
     if not executor.blocked:
         return
     executor.reclaim_cpu()
@@ -76,12 +74,12 @@ def let_continue(state: State, executor: Executor, now: int) -> None:
     else:
         queue.executors[executor.id] = executor
         dispatch.offer(state, executor, now)
-    if queue.loaded:  # calls stand behind it again that were being taken back
+    if queue.loaded:  # calls that were being taken back are behind it again
         state.alarms.set(queue, now + STUCK_US)
 
 
 def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> None:
-    """Handle stolen calls. If one of them seemed to block, a thread of an earlier call did."""
+    """Handle stolen calls. If one of them seemed to block, a thread of an earlier call blocks."""
     running = executor.running()
     if executor.blocked and running is not None and running.id in ids:
         let_continue(state, executor, now)

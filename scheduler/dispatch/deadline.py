@@ -1,9 +1,9 @@
 """The end of the job's time: calls that cannot finish before it are not started.
 
-A call may take its `time_limit`, else the measured mean of its function, where that is long. The tasks of a function
-of which either is known have queues of their own, so one look at a queue is enough for all its calls; others neither
-wait behind them nor pay for the look. The calls of such a method are looked at one by one, by `actor_calls.pump`: those
-behind one in the order of their caller wait with it. Where no end is known no function is timed.
+A call may take its `time_limit`, or the measured mean of its function, if that is long. If either is known, the tasks
+of the function have queues of their own, so one check of a queue covers all its calls, and other calls do not wait
+behind them. `actor_calls.pump` checks calls of such a method one by one: later calls of the same caller wait with a
+late one. If the job's end is not known, no function is timed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.records.state import State
 
 
 def look_for_long(state: State) -> None:
-    """Note the end of a long call. Functions with long calls get queues of their own."""
+    """Give functions with long calls queues of their own."""
     for function in state.functions.values():
         if function.is_timed or function.spec.kind == ACTOR or function.duration_us <= LONG_US:
             continue
@@ -47,11 +47,11 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
     last_us = last_start_us(state, queue.timed)
     if now <= last_us:
         queue.is_late = False
-        if last_us < NOTHING and (queue.ready or queue.executors):  # what these have in hand may not have begun
+        if last_us < NOTHING and (queue.ready or queue.executors):  # the assigned calls may not have begun
             state.alarms.set(queue, last_us + 1)
         return False
     if queue.ready:
-        tell(state, queue.timed, now)
+        log(state, queue.timed, now)
     queue.dirty = False
     stop_waiting(state, queue)
     executors = list(queue.executors.values())
@@ -61,7 +61,7 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
             ask_for_the_rest(state, executor)
             queue.note_load(executor)
     for executor in executors:
-        if not executor.in_hand:
+        if not executor.assigned:
             give_up(state, executor, now)
     if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
@@ -74,19 +74,19 @@ def is_late(state: State, function: Function, now: int) -> bool:
     if now <= last_us:
         state.alarms.set(function, last_us + 1)  # it may have to wait for its turn
         return False
-    tell(state, function, now)
+    log(state, function, now)
     return True
 
 
 def note_duration(state: State, function: Function) -> None:
-    """Note the end of a call of a timed method: the duration of the others is known better now."""
+    """Note the end of a call of a timed method: the expected duration of the others has changed."""
     if function.spec.time_limit_us:
         return
     function.is_timed = function.duration_us > LONG_US
-    if not function.is_timed or function.spec.name in state.told:
+    if not function.is_timed or function.spec.name in state.logged:
         look_at_actors(state)
     elif state.end_us is not None:
-        state.alarms.set(function, last_start_us(state, function) + 1)  # sooner than one that was set for a lower mean
+        state.alarms.set(function, last_start_us(state, function) + 1)  # sooner than an alarm for a lower mean
 
 
 def look_at_actors(state: State) -> None:
@@ -100,7 +100,7 @@ def last_start_us(state: State, function: Function) -> int:
 
 
 def why_not(state: State, function: Function, now: int) -> str:
-    """Why a ready call of the function is not started any more; empty if time is not the reason."""
+    """Why a ready call of the function is too late to start; empty: it is not."""
     if not function.is_timed or now <= last_start_us(state, function):
         return ""
     takes, ends = in_words(state, function, now)
@@ -108,7 +108,7 @@ def why_not(state: State, function: Function, now: int) -> str:
 
 
 def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
-    """How long a call may take, and how long the job's time is, with what can be done."""
+    """The duration of a call, and the rest of the job's time with advice, in words."""
     assert state.end_us is not None
     known_from = "its time_limit" if function.spec.time_limit_us else "as earlier calls did"
     takes_s, left_s = function.may_take_us / 1e6, max(0, state.end_us - now) / 1e6
@@ -118,11 +118,11 @@ def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
     )
 
 
-def tell(state: State, function: Function, now: int) -> None:
-    """Tell the user, once for each name, that calls of a function cannot finish in time."""
+def log(state: State, function: Function, now: int) -> None:
+    """Log, once for each name, that calls of a function cannot finish in time."""
     name = function.spec.name
-    if name not in state.told:
-        state.told.add(name)
+    if name not in state.logged:
+        state.logged.add(name)
         takes, ends = in_words(state, function, now)
         text = f"calls of {name}, each of which {takes}, are not started any more: {ends}"
-        notes.tell(state, notes.WARNING, LATE, text)
+        notes.log(state, notes.WARNING, LATE, text)

@@ -12,10 +12,7 @@ from mpi_runtime.scheduler.values import journaling, objects, spreading
 
 
 def stage(state: State, executor: Executor, task: Task) -> bool:
-    """Send the values of the call's arguments, or fetch them to the executor's host first.
-
-    Returns whether they were sent.
-    """
+    """Send the values of the call's arguments, or fetch them to the executor's host. Returns whether they were sent."""
     number = executor.rank.node.number
     missing = elsewhere(state, task, number)
     if missing:
@@ -29,7 +26,7 @@ def stage(state: State, executor: Executor, task: Task) -> bool:
 
 
 def are_lost(state: State, task: Task) -> bool:
-    """Whether a call has lost arguments. Those after an argument that is an error do not matter."""
+    """Whether a call has lost arguments. After an argument that is an error they do not matter."""
     is_error = False
     for id in task.call.arguments:
         found = state.objects[id]
@@ -53,7 +50,7 @@ def wait_again(state: State, task: Task) -> bool:
 
 
 def await_lost(state: State, task: Task, ids: Iterable[bytes]) -> None:
-    """Have a call wait for those arguments that are made again."""
+    """Have a call wait for the arguments that are made again."""
     for id in ids:
         found = state.objects[id]
         if found.state in UNSEALED:
@@ -61,7 +58,7 @@ def await_lost(state: State, task: Task, ids: Iterable[bytes]) -> None:
 
 
 def elsewhere(state: State, task: Task, number: int) -> list[bytes]:
-    """The stored arguments of the call that are not on this host."""
+    """The stored arguments of the call that are not on this node."""
     return [
         id
         for id in dict.fromkeys(task.call.arguments)
@@ -78,30 +75,30 @@ def send_values(state: State, executor: Executor, task: Task) -> None:
         message = objects.value_message(found, number)
         assert message is not None
         if found.copies is not None and id in executor_held:
-            objects.note_told(found, executor.id)
+            objects.note_known(found, executor.id)
         state.to_client(executor.id, message)
 
 
 def staged(state: State, task: Task) -> bool:
-    """Note that an argument has arrived. Sends the call if that was the last one; returns whether it was sent."""
+    """Note that an argument has arrived. Sends the call with the last one; returns whether it was sent."""
     executor = task.executor
     assert executor is not None
     number = executor.rank.node.number
     missing = elsewhere(state, task, number)
     task.missing = len(missing)
     if missing:
-        for id in missing:  # it had arrived, and there was no room for it while others came
+        for id in missing:  # it may have been dropped for want of room
             if number not in state.fetching.get(id, {}):
                 spreading.start(state, state.objects[id], number, (task, executor))
         return False
     send_values(state, executor, task)
-    executor.in_hand[task.id] = executor.in_hand.pop(task.id)  # the order in hand is the order of sending
+    executor.assigned[task.id] = executor.assigned.pop(task.id)  # the order in hand is the order of sending
     send_call(state, executor, task)
     return True
 
 
 def send_call(state: State, executor: Executor, task: Task) -> None:
-    """Send a call whose arguments have been sent, and first its spec, if the executor does not have it."""
+    """Send a call after its arguments, and first its spec, if the executor does not have it."""
     advance(state.stories, task, SEND)
     call, messages = task.call, state.effects.clients[executor.id]
     if call.spec not in executor.known:
@@ -110,10 +107,7 @@ def send_call(state: State, executor: Executor, task: Task) -> None:
     messages.append(call)
 
 
-def not_sent(state: State, executor: Executor, in_hand: list[Task]) -> set[bytes]:
-    """Those of its calls that an executor cannot have begun: they wait for copies, or go out with this very decision.
-
-    Only for membership.
-    """
+def not_sent(state: State, executor: Executor, assigned: list[Task]) -> set[bytes]:
+    """Calls that an executor cannot have begun: they wait for copies, or leave with this decision. For membership."""
     leaving = {one.id for one in state.effects.clients.get(executor.id, ()) if type(one) is Call}
-    return {task.id for task in in_hand if task.state == STAGING or task.id in leaving}
+    return {task.id for task in assigned if task.state == STAGING or task.id in leaving}

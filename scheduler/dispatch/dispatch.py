@@ -1,9 +1,9 @@
 """Which executor runs which call: hire, fill, steal, give up.
 
-An executor is granted resources for one queue and keeps them while it has calls of that queue in hand. So the cost of
-finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured duration
-of the functions. Calls that were sent ahead are stolen when the executor blocks, or when they are behind a call that
-takes longer than estimated while there is room elsewhere.
+An executor has a grant for one queue as long as it has calls of that queue. So a node is found once for many short
+calls. Some milliseconds of work are sent ahead, by the measured duration of the functions. Calls that were sent ahead
+are stolen when the executor blocks, or when they are behind a call that takes longer than estimated while there is room
+elsewhere.
 """
 
 from __future__ import annotations
@@ -19,21 +19,9 @@ from mpi_runtime.scheduler.dispatch.reservations import end_reservation, reserve
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest, give_elsewhere, rebalance
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, find_source
+from mpi_runtime.scheduler.protocol import limits
 from mpi_runtime.scheduler.protocol.effects import StartExecutor
-from mpi_runtime.scheduler.protocol.limits import (
-    FORK_WORTH_US,
-    IDLE_US_MAX,
-    LOCAL_QUEUE_CALLS_MAX,
-    LOCAL_QUEUE_US,
-    MOVED_BYTES_PER_US,
-    PREFETCH_US_MAX,
-    PREFETCH_WORTH,
-    RESERVATION_US,
-    STEAL_WORTH_US,
-    STUCK_US,
-    UNIT,
-    VICTIMS_MAX,
-)
+from mpi_runtime.scheduler.protocol.limits import STUCK_US, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import SEND, STARTED, STOPPING, advance
@@ -43,10 +31,9 @@ from mpi_runtime.scheduler.records.state import State
 
 
 def serve(state: State, queue: Queue, now: int) -> bool:
-    """Give the queue's calls to executors.
+    """Assign the queue's calls: to executors without calls, then to new ones, then ahead of time to busy ones.
 
-    First to executors with nothing in hand, then to new ones as far as resources allow, then ahead of time to busy
-    ones. Where there are accounts only one new one is hired at a time. Returns whether there may be more to hire.
+    With accounts only one executor is hired at a time. Returns whether one was hired.
     """
     queue.dirty = False
     note_length(queue)
@@ -77,16 +64,16 @@ def serve(state: State, queue: Queue, now: int) -> bool:
 
 
 def reuse(state: State, queue: Queue, now: int) -> bool:
-    """Give a call to each of the queue's executors with nothing in hand, or take its grant back.
+    """Give a call to each of the queue's executors without calls, or take its grant back.
 
-    Returns whether the queue may take more resources: not if it has just given some up for others.
+    Returns whether the queue may take more resources: not if it has just given some up for other queues.
     """
     hungry = queue.hungry
     better = first_waiting(state, queue) if hungry and queue.ready else None
     may_grow = True
     while hungry:
         executor = next(iter(hungry.values()))
-        if executor.in_hand:
+        if executor.assigned:
             break
         if not queue.ready:
             give_up(state, executor, now)
@@ -104,8 +91,7 @@ def reuse(state: State, queue: Queue, now: int) -> bool:
 def acquire(state: State, queue: Queue, now: int) -> Executor | None:
     """Hire one more executor for the queue; None if there is no room or it is not worth it.
 
-    If little work is left, it is left to the executors that the queue has, as long as one of them has just ended a
-    call. Otherwise their durations are not known.
+    The present executors get the last calls, if one of them has just ended a call. Otherwise durations are not known.
     """
     is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
     while queue.may_begin() and (source := find_source(state, queue)) is not None:
@@ -113,7 +99,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             return None
         work_us = backlog_us(queue)
         can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
-        if can_wait and work_us < STEAL_WORTH_US // 2 and any_is_free_soon(queue):
+        if can_wait and work_us < limits.STEAL_WORTH_US // 2 and any_is_free_soon(queue):
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
         node = node_of(source)
@@ -125,7 +111,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         if idle and not others:
             executor = next(reversed(idle.values()))
             node.remove_idle(executor)
-        elif can_wait and work_us < FORK_WORTH_US:
+        elif can_wait and work_us < limits.FORK_WORTH_US:
             give_back(grant, source.free)
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
@@ -151,9 +137,9 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
 
 
 def any_is_free_soon(queue: Queue) -> bool:
-    """Whether one of its executors has no more in hand than is sent ahead: calls that were may have turned out long."""
+    """Whether one of its executors has no more work than is sent ahead. Others may have calls that turned out long."""
     most_us = ahead_us(queue.ready[0].function)
-    return any(one.load_us <= most_us for one in islice(queue.executors.values(), VICTIMS_MAX))
+    return any(one.load_us <= most_us for one in islice(queue.executors.values(), limits.VICTIMS_MAX))
 
 
 def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:
@@ -161,11 +147,11 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     node = node_of(source)
     state.index.update(node)
     family = queue.family
-    has_claimed = family.reserved or family.patience_us > RESERVATION_US
-    if has_claimed and (source.reserved_for is family or family.first() in (None, queue)):  # not one in a gap elsewhere
+    has_claimed = family.reserved or family.patience_us > limits.RESERVATION_US
+    if has_claimed and (source.reserved_for is family or family.first() in (None, queue)):  # not by backfilling
         if family.reserved:
             end_reservation(state, family)
-        family.patience_us = RESERVATION_US
+        family.patience_us = limits.RESERVATION_US
     if queue.where is not None and queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
@@ -178,10 +164,9 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
 
 
 def make_way(state: State, source: Source, others: list[Executor]) -> bool:
-    """End idle executors whose devices another executor is to have. They keep their devices until they are gone.
+    """End idle executors so that another gets their devices. They keep these until they are gone.
 
-    Returns whether any devices could be had. Devices of executors that already end for another source return to that
-    source.
+    Returns whether any devices become free. Executors that already end for another source return theirs to that source.
     """
     mine = [executor for executor in others if executor.grant is None or executor.source is source]
     for executor in mine:
@@ -194,15 +179,15 @@ def make_way(state: State, source: Source, others: list[Executor]) -> bool:
 
 
 def backlog_us(queue: Queue) -> int:
-    """Estimated work in the queue for each executor, if there were one more. Unknown durations count as worth it."""
+    """The estimated work in the queue for each executor, with one more. Unknown durations count as worth a fork."""
     duration = queue.ready[0].function.duration_us
     if duration < 0:
-        return FORK_WORTH_US
+        return limits.FORK_WORTH_US
     return len(queue.ready) * duration // (len(queue.executors) + 1)
 
 
 def start_executor(state: State, node: Node, key: Key, imports: list[str]) -> Executor:
-    """Fork an executor on the rank that is nearest to its devices; of equal ranks on the one with fewest executors."""
+    """Fork an executor on the rank that is nearest to its devices, and among those has fewest executors."""
     ranks = gpu_pool.ranks_for(node, key.gpu_ids)
     near = gpu_pool.nearest(node, key.gpu_ids)
     rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
@@ -224,8 +209,8 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
     """Send the next calls of its queue to an executor."""
     queue = executor.queue
     assert queue is not None
-    in_hand = executor.in_hand
-    if not in_hand:
+    assigned = executor.assigned
+    if not assigned:
         executor.progress_us = now
     ready = queue.ready
     messages = state.effects.clients[executor.id]
@@ -255,17 +240,17 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
 
 def estimate_us(function: Function) -> int:
     """The part of an executor's load for one call of the function, including its handling."""
-    return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US
+    return function.duration_us + 3 if function.duration_us >= 0 else limits.LOCAL_QUEUE_US
 
 
 def dedicate(executor: Executor) -> None:
-    """Turn the executor into that of an actor: it serves no queue any more."""
+    """Turn an executor into an actor: it serves no queue any more."""
     queue = executor.queue
     assert queue is not None
     del queue.executors[executor.id]
     queue.loaded.pop(executor.id, None)
     executor.queue = None
-    task = next(iter(executor.in_hand.values()))
+    task = next(iter(executor.assigned.values()))
     assert task.actor is not None
     executor.actor = task.actor
     executor.left_behind = frozenset(executor.children)
@@ -274,38 +259,38 @@ def dedicate(executor: Executor) -> None:
 
 
 def ahead_us(function: Function) -> int:
-    """How much work is sent ahead to one executor. Where ends of calls are told late, it must last until they are."""
-    return LOCAL_QUEUE_US + 2 * function.spec.gather_us
+    """The work that is sent ahead to one executor. It must last until held-back ends of calls are reported."""
+    return limits.LOCAL_QUEUE_US + 2 * function.spec.gather_us
 
 
 def room_for(state: State, executor: Executor, task: Task) -> int:
-    """How many more calls may be sent to the executor, if all are like this one."""
+    """The number of calls like this one that may be sent to the executor."""
     function = task.function
-    in_hand = len(executor.in_hand)
-    if executor.rank.node.is_full:  # what waits in its hand keeps its arguments in memory
-        return 0 if in_hand else 1
-    if not in_hand:
+    assigned = len(executor.assigned)
+    if executor.rank.node.is_full:  # waiting calls keep their arguments in memory
+        return 0 if assigned else 1
+    if not assigned:
         if function.duration_us < 0:
             return 1
-        return max(1, min(LOCAL_QUEUE_CALLS_MAX, ahead_us(function) // estimate_us(function)))
+        return max(1, min(limits.LOCAL_QUEUE_CALLS_MAX, ahead_us(function) // estimate_us(function)))
     if function.duration_us < 0:
         return 0
     ahead = (ahead_us(function) - executor.load_us) // estimate_us(function)
-    if in_hand == 1 and ahead < 1:
-        is_short = function.duration_us <= PREFETCH_US_MAX
+    if assigned == 1 and ahead < 1:
+        is_short = function.duration_us <= limits.PREFETCH_US_MAX
         ahead = 1 if is_short or (task.call.arguments and is_brought_ahead(state, executor, task)) else ahead
-    return min(ahead, LOCAL_QUEUE_CALLS_MAX - in_hand)
+    return min(ahead, limits.LOCAL_QUEUE_CALLS_MAX - assigned)
 
 
 def is_brought_ahead(state: State, executor: Executor, task: Task) -> bool:
-    """Whether a call's arguments should be moved to an executor's node while that runs one that takes as long."""
+    """Whether to move a call's arguments to an executor's node while that runs a call of the same duration."""
     missing = elsewhere(state, task, executor.rank.node.number)
     size = sum(place.size for id in missing for place in state.objects[id].places()[:1])
-    return size // MOVED_BYTES_PER_US * PREFETCH_WORTH >= task.function.duration_us
+    return size // limits.MOVED_BYTES_PER_US * limits.PREFETCH_WORTH >= task.function.duration_us
 
 
 def fill(state: State, queue: Queue, now: int) -> None:
-    """Send calls ahead of time to executors that have room, in equal parts while there are few."""
+    """Send calls ahead of time to executors with room, in equal parts while there are few calls."""
     ready, hungry = queue.ready, queue.hungry
     better = first_waiting(state, queue) if hungry and ready else None
     while ready and hungry:
@@ -318,21 +303,17 @@ def fill(state: State, queue: Queue, now: int) -> None:
 
 
 def first_waiting(state: State, queue: Queue) -> Queue | None:
-    """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
+    """The waiting queue that goes before this one, if any, outside of placement groups or in the same group."""
     if not state.waiting:
         return None
     firsts = [family.first() for family in state.waiting if family.group == queue.group]
     rivals = [other for other in firsts if other is not None and other.may_begin()]
-    best = min(rivals, key=Queue.precedence, default=None)
-    return (
-        best
-        if best is not None and best is not queue and best.precedence() < queue.precedence(with_one_more=False)
-        else None
-    )
+    best = min(rivals, key=Queue.precedence, default=queue)
+    return best if best is not queue and best.precedence() < queue.precedence(with_one_more=False) else None
 
 
 def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
-    """Whether the executor gets nothing more: its source or account is overdrawn, or others go first."""
+    """Whether the executor gets no more calls: its source or account is overdrawn, or other queues go first."""
     source = executor.source
     if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
         reserve_for_fractions(state, better, source, now)
@@ -355,7 +336,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
 
 
 def could_serve(executor: Executor, queue: Queue) -> bool:
-    """Whether the executor's grant would help the queue, now or once more becomes free."""
+    """Whether the executor's grant would help the queue."""
     source = executor.source
     if source.reserved_for is queue.family:
         return True
@@ -364,7 +345,7 @@ def could_serve(executor: Executor, queue: Queue) -> bool:
 
 
 def with_grant(free: Pool, executor: Executor) -> Pool:
-    """The free resources if the executor gave up its grant."""
+    """The free resources without the executor's grant."""
     pool = copy_of(free)
     assert executor.grant is not None
     give_back(executor.grant, pool)
@@ -372,7 +353,7 @@ def with_grant(free: Pool, executor: Executor) -> Pool:
 
 
 def settle(state: State, executor: Executor, now: int) -> None:
-    """After an executor has reported ends of calls: refill it, or take its grant back."""
+    """Refill an executor that has reported ends of calls, or take its grant back."""
     executor.progress_us = now
     queue = executor.queue
     if queue is None or executor.blocked:
@@ -385,14 +366,14 @@ def settle(state: State, executor: Executor, now: int) -> None:
 
 
 def offer(state: State, executor: Executor, now: int) -> None:
-    """The executor has room: serve its queue, or take its grant back if there are no calls."""
+    """Serve the queue of an executor with room, or take its grant back if there are no calls."""
     queue = executor.queue
     assert queue is not None
     queue.note_load(executor)
     if queue.ready:
         queue.note_room(executor)
         mark_dirty(state, queue)
-    elif executor.in_hand:
+    elif executor.assigned:
         queue.note_room(executor)
     else:
         give_up(state, executor, now)
@@ -400,11 +381,11 @@ def offer(state: State, executor: Executor, now: int) -> None:
 
 
 def give_up(state: State, executor: Executor, now: int) -> None:
-    """Take the grant of an executor with nothing in hand. It idles, ready for any queue with its key."""
+    """Take the grant of an executor without calls. It idles, ready for any queue with its key."""
     queue, grant = executor.queue, executor.grant
     assert queue is not None
     assert grant is not None
-    assert not executor.in_hand
+    assert not executor.assigned
     node = executor.rank.node
     give_back(grant, executor.source.free)
     state.index.update(node)
@@ -422,7 +403,7 @@ def give_up(state: State, executor: Executor, now: int) -> None:
             return
         gpu_pool.clear(node, executor.key.gpu_ids)
     if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
-        state.alarms.set(node, now + IDLE_US_MAX)
+        state.alarms.set(node, now + limits.IDLE_US_MAX)
 
 
 def executor_started(state: State, event: ExecutorStarted, now: int) -> None:
@@ -434,21 +415,21 @@ def executor_started(state: State, event: ExecutorStarted, now: int) -> None:
 
 
 def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> None:
-    """Handle stolen calls: the executor had not started them."""
+    """Put stolen calls back into their queues."""
     executor.asked_back = False
     tasks = [task for id in ids if (task := executor.drop(id)) is not None]
     give_elsewhere(state, tasks, "it stood behind another call")
     queue = executor.queue
     if queue is None:
         return
-    if executor.blocked or (executor.stuck and executor.in_hand):
+    if executor.blocked or (executor.stuck and executor.assigned):
         queue.note_load(executor)
         wants_rest = bool(tasks) or executor.blocked
     else:
         executor.stuck = False
         queue.executors[executor.id] = executor
         offer(state, executor, now)
-        behind = islice(executor.in_hand.values(), 1, None)
+        behind = islice(executor.assigned.values(), 1, None)
         wants_rest = bool(tasks) and (queue.is_late or any(task.is_cancelled for task in behind))
-    if wants_rest:  # what is in its hand became of use elsewhere while fewer were taken back, or more were on their way
+    if wants_rest:  # more calls were on their way, or became useful elsewhere meanwhile
         ask_for_the_rest(state, executor)

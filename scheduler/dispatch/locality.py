@@ -1,9 +1,9 @@
-"""Locality: which node has most bytes of a call's arguments, and how long the call waits for it.
+"""Locality: the node with most bytes of a call's arguments, and how long the call waits for it.
 
-Where that node has room a call goes there. Where it has none and another one has, the call waits as long as it would
-take to move the arguments, and then moves them. So it takes at most twice as long as with the better choice, though
-nobody knows when there will be room (the rental of skis: Karlin et al., Competitive snoopy caching, 1988). It does not
-wait where the calls that run there are known to take longer.
+If that node has room, the call goes there. If only another node has room, the call waits as long as a move of its
+arguments would take, and then moves them. So it takes at most twice as long as with the better choice, though nobody
+knows when there will be room (the rental of skis: Karlin et al., Competitive snoopy caching, 1988). It does not wait if
+the calls that run there are known to take longer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def nearest(state: State, task: Task) -> int:
 
 
 def bytes_on(state: State, task: Task) -> dict[int, int]:
-    """How many bytes of the call's stored arguments lie in the arena of each node."""
+    """The bytes of the call's stored arguments in the arena of each node."""
     found: dict[int, int] = {}
     for id in task.call.arguments:
         for number, place in (state.objects[id].copies or {}).items():
@@ -65,9 +65,9 @@ def waits_until_us(state: State, queue: Queue, source: Source, now: int) -> int:
 
 
 def why(state: State, task: Task, source: Source | None, now: int) -> str:
-    """Where the arguments of a queued call lie, and whether it waits for that node, in words; empty: they are small.
+    """The places of a queued call's arguments, and whether it waits for that node, in words; empty: they are small.
 
-    `source` is where the call could run now.
+    `source`: where the call could run now.
     """
     queue = task.queue
     near = state.nodes.get(queue.near) if queue is not None else None
@@ -94,7 +94,7 @@ def _seconds(us: int) -> str:
 
 
 def move_us(state: State, task: Task, number: int, other: int) -> int:
-    """How long it would take to bring a call's arguments from one node to another."""
+    """The time to move a call's arguments from one node to another."""
     size = 0
     for id in dict.fromkeys(task.call.arguments):
         copies = state.objects[id].copies
@@ -104,8 +104,8 @@ def move_us(state: State, task: Task, number: int, other: int) -> int:
 
 
 def any_ends_by(node: Node, time_us: int) -> bool:
-    """Whether some executor of a node may end what it runs by then, as far as durations are known."""
-    executors = (executor for rank in node.ranks for executor in rank.executors.values() if executor.grant is not None)
+    """Whether an executor of a node may end its running call by then, as far as durations are known."""
+    executors = (executor for executor in node.executors() if executor.grant is not None)
     for executor in islice(executors, VICTIMS_MAX):
         running = executor.running()
         duration_us = -1 if running is None else running.function.duration_us

@@ -1,9 +1,9 @@
-"""Ready calls, queued by their request: calls are never searched.
+"""Queues of ready calls, so that calls are never searched.
 
 There is one queue for each request, executor key, depth and place. Functions that `deadline.py` watches have their own.
-Deeper calls are served first: a call that waits for its children lends its CPU, and if that went to other parents
-instead of the children, every waiting parent would need a process of its own before the first child runs. Among calls
-of one depth those with a higher priority go first.
+Deeper calls go first: a call that waits for its children lends its CPU, and if other parents got that instead of the
+children, every waiting parent would need a process before the first child runs. At one depth calls with a higher
+priority go first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def queue_for(state: State, task: Task) -> Queue:
 
 
 def find_queue(state: State, function: Function, depth: int, near: int) -> Queue:
-    """The queue of a function's calls at a depth. It is made for the first call."""
+    """The queue of a function's calls at a depth, made on demand."""
     spec = function.spec
     threads = max(1, spec.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
@@ -66,7 +66,7 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
 
 
 def family_for(state: State, function: Function, key: tuple[object, ...]) -> Family:
-    """The family of a function's queue with this key. It is made for the first queue."""
+    """The family of a function's queue with this key, made on demand."""
     where, has_limits = function.where, function.is_timed and function.spec.time_limit_us > 0
     if has_limits:
         key = (*key[:-1], -1)
@@ -83,13 +83,13 @@ def family_for(state: State, function: Function, key: tuple[object, ...]) -> Fam
 
 
 def await_room(state: State, queue: Queue) -> None:
-    """The queue has calls and found no room: it waits, at the place of its first call."""
+    """Have a queue without room wait, at the position of its first call."""
     queue.family.add(queue)
     state.waiting[queue.family] = None
 
 
 def stop_waiting(state: State, queue: Queue) -> None:
-    """The queue does not wait any more. What is kept for its family is for everybody if no other queue waits."""
+    """Note that a queue does not wait any more. If its family has no other waiting queue, its reservation ends."""
     family = queue.family
     family.remove(queue)
     if not family.by_order:
@@ -99,7 +99,7 @@ def stop_waiting(state: State, queue: Queue) -> None:
 
 
 def enqueue(state: State, task: Task) -> None:
-    """A call is ready: queue it."""
+    """Queue a ready call."""
     queues, depth = task.function.queues, task.depth
     queue = queues[depth] if depth < len(queues) and not task.call.arguments else None  # the frequent case
     if queue is None:
@@ -123,11 +123,7 @@ def requeue(state: State, tasks: list[Task]) -> None:
 
 
 def withdraw(state: State, task: Task) -> None:
-    """Note that a queued call has ended.
-
-    It stays in its place until that is the first one, or half of the queue has ended: so each costs the same, however
-    many there are.
-    """
+    """Note that a queued call has ended. It leaves the queue when it is the first, or half of the queue has ended."""
     queue = task.queue
     assert queue is not None
     queue.withdrawn += 1
@@ -153,6 +149,6 @@ def mark_dirty(state: State, queue: Queue) -> None:
 
 
 def look_after_family(state: State, family: Family, now: int) -> None:
-    """An alarm of a family: it may have a reservation again."""
+    """Handle the alarm of a family: it may have a reservation again."""
     if not family.reserved and (first := family.first()) is not None:
         mark_dirty(state, first)

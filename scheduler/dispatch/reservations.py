@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from mpi_runtime.scheduler.dispatch.backfill import comes_free_in_us
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, reachable, sources
-from mpi_runtime.scheduler.protocol.effects import StopExecutor
 from mpi_runtime.scheduler.protocol.limits import IDLE_US_MAX, RESERVABLE_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import TYPE, fits
-from mpi_runtime.scheduler.records.lifecycle import STOP, advance
 from mpi_runtime.scheduler.records.records import Executor, Family, Node, Queue
 from mpi_runtime.scheduler.records.sources import NOTHING, Claimant, Source
 from mpi_runtime.scheduler.records.state import State
 
 
 def reserve(state: State, queue: Queue, now: int) -> None:
-    """A large request could wait for ever while small ones take what comes free: keep one source for it, for a time."""
+    """Reserve one source for a large request, for a time. Otherwise small calls could take all that becomes free."""
     request, family = queue.request, queue.family
     custom = any(not name.startswith(TYPE) for name, _ in request.custom)
     small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not custom
@@ -55,7 +53,7 @@ def reserve(state: State, queue: Queue, now: int) -> None:
 
 
 def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) -> None:
-    """Less of a CPU comes free here than the queue waits for: keep it, or such parts go to others for ever."""
+    """Reserve a source where less CPU becomes free than the queue needs. Otherwise others would take each such part."""
     if (
         source.reserved_for is None
         and not queue.family.reserved
@@ -68,23 +66,19 @@ def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) 
 
 
 def is_outranked(state: State, queue: Queue, source: Source) -> bool:
-    """Whether deeper calls, or such of a higher priority, wait for the same source. They may not claim it just now."""
+    """Whether deeper calls, or calls of a higher priority, wait for the same source, perhaps without a claim now."""
     return any(
-        rival.may_begin()
+        (rival := family.first()) is not None
+        and rival.may_begin()
         and rival.precedence()[:2] < queue.precedence()[:2]
         and allows(rival.where, source)
         and fits(rival.request, reachable(source))
-        for rival in first_of_families(state)
+        for family in state.waiting
     )
 
 
-def first_of_families(state: State) -> Iterator[Queue]:
-    """The first waiting queue of each family."""
-    return (queue for family in state.waiting if (queue := family.first()) is not None)
-
-
 def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) -> None:
-    """Keep these for a claimant."""
+    """Reserve sources for a claimant."""
     claimant.reserved.extend(chosen)
     for source in chosen:
         source.reserved_for = claimant
@@ -94,7 +88,7 @@ def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) 
 
 
 def end_reservation(state: State, claimant: Claimant) -> None:
-    """What was kept for it is for everybody again."""
+    """Open the sources that were reserved for a claimant."""
     for source in claimant.reserved:
         source.reserved_for = None
         state.freed = True
@@ -102,7 +96,7 @@ def end_reservation(state: State, claimant: Claimant) -> None:
 
 
 def lapse(state: State, claimant: Claimant, now: int) -> None:
-    """A reservation was of no use, or is for another: the next one lasts longer, and comes later."""
+    """End a reservation without use. The next one lasts longer, and begins later."""
     end_reservation(state, claimant)
     claimant.no_reservation_until_us = now + claimant.patience_us
     claimant.patience_us *= 2
@@ -111,14 +105,14 @@ def lapse(state: State, claimant: Claimant, now: int) -> None:
 
 
 def look_after_reservation(state: State, source: Source, now: int) -> None:
-    """An alarm of a node or a bundle: end a reservation that has lapsed."""
+    """Handle the alarm of a node or a bundle: end a reservation that has lapsed."""
     claimant = source.reserved_for
     if claimant is not None and (now >= source.reserved_until_us or claimant.position() == NOTHING):
         lapse(state, claimant, now)
 
 
 def look_after_node(state: State, node: Node, now: int) -> None:
-    """An alarm of a node: end a reservation that has lapsed, stop executors that have idled for long."""
+    """Handle the alarm of a node: end a reservation that has lapsed, stop executors that have idled for long."""
     look_after_reservation(state, node, now)
     idle = node.all_idle()
     idle.sort(key=lambda executor: (executor.idle_since_us, executor.id))
@@ -134,7 +128,6 @@ def look_after_node(state: State, node: Node, now: int) -> None:
 
 
 def stop_idle(state: State, executor: Executor) -> None:
-    """End an executor that holds nothing."""
+    """End an idle executor."""
     executor.rank.node.remove_idle(executor)
-    advance(state.stories, executor, STOP, "it had been idle")
-    state.to_rank(executor.rank.number, StopExecutor(executor.id, force=False))
+    state.stop(executor, "it had been idle", force=False)

@@ -9,18 +9,18 @@ from mpi_runtime.scheduler.places.constraints import find_source
 from mpi_runtime.scheduler.protocol.effects import TakeBack
 from mpi_runtime.scheduler.protocol.limits import STEAL_WORTH_US, STUCK_US, VICTIMS_MAX
 from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, TAKE_BACK, advance
-from mpi_runtime.scheduler.records.records import Executor, Queue, Task
+from mpi_runtime.scheduler.records.records import Executor, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import endings
 
 
 def rebalance(state: State, queue: Queue, now: int) -> None:
-    """Steal from an executor with enough in hand, since another has room and no call is ready; or set an alarm."""
+    """Steal calls from a loaded executor, since another has room and no call is ready; or set an alarm."""
     if queue.ready or not queue.loaded:
         return
     victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=lambda executor: executor.load_us)
     if victim.load_us >= STEAL_WORTH_US and not victim.asked_back:
-        ask_back(state, victim, len(victim.in_hand) // 2)
+        ask_back(state, victim, len(victim.assigned) // 2)
     state.alarms.set(queue, now + STUCK_US)
 
 
@@ -32,11 +32,11 @@ def look_after_queue(state: State, queue: Queue, now: int) -> None:
 
 
 def look_for_stuck(state: State, queue: Queue, now: int) -> None:
-    """Calls may take longer than estimated. If so, and there is room, steal the calls behind."""
+    """Steal the calls behind one that takes longer than estimated, if there is room."""
     if (queue.loaded or queue.ready) and find_source(state, queue) is not None:
         silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
         for executor in list(silent):
-            if not executor.asked_back and executor.running() is not None:  # else its calls wait for copies
+            if not executor.asked_back and executor.running() is not None:  # otherwise its calls wait for copies
                 executor.stuck = True
                 ask_for_the_rest(state, executor)
                 queue.forget(executor)
@@ -55,7 +55,7 @@ def ask_back(state: State, executor: Executor, count: int) -> None:
 
 def ask_for_the_rest(state: State, executor: Executor) -> None:
     """Ask for all calls behind the running one. Calls that were not sent yet are taken back at once."""
-    staging = [task for task in executor.in_hand.values() if task.state == STAGING]
+    staging = [task for task in executor.assigned.values() if task.state == STAGING]
     for task in staging:
         executor.drop(task.id)
         advance(state.stories, task, TAKE_BACK, "it stood behind another call")
@@ -63,7 +63,14 @@ def ask_for_the_rest(state: State, executor: Executor) -> None:
     if staging and executor.queue is not None and executor.id in executor.queue.loaded:
         executor.queue.note_load(executor)
     requeue(state, staging)
-    ask_back(state, executor, len(executor.in_hand) - 1)
+    ask_back(state, executor, len(executor.assigned) - 1)
+
+
+def ask_all_for_the_rest(state: State, node: Node) -> None:
+    """Ask for all calls of tasks on a node that do not run."""
+    for executor in node.executors():
+        if executor.actor is None and len(executor.assigned) > 1 and executor.running() is not None:
+            ask_for_the_rest(state, executor)
 
 
 def give_elsewhere(state: State, tasks: list[Task], cause: str) -> None:

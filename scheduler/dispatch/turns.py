@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.records.state import State
 
 
 class Turns:
-    """The queues that one decision serves, those that go first first."""
+    """The queues that one decision serves, by precedence."""
 
     def __init__(self, queues: list[Queue]) -> None:
         """Begin with these queues."""
@@ -20,7 +20,7 @@ class Turns:
         self._count = len(queues)
         self._here = set(queues)
         self._tried: dict[Family, tuple[Queue, int]] = {}
-        """For each family that is tried in order: the queue whose turn it is, and its position then."""
+        """For each family that is tried in order: the queue that is tried now, and its position then."""
 
     def __bool__(self) -> bool:
         return bool(self._heap)
@@ -42,18 +42,18 @@ class Turns:
             heappush(self._heap, (queue.precedence(), self._count, queue))
 
     def grown(self, queue: Queue) -> None:
-        """A queue got an executor, and its account changed with that: put the queues in order again, with this one."""
+        """Sort the queues again, with this one: it got an executor, which changes the share of its account."""
         self.push(queue)
         self._try(queue.family, queue.family.first())
         self._heap = [(queue.precedence(), number, queue) for _, number, queue in self._heap]
         heapify(self._heap)
 
     def begin(self, family: Family) -> None:
-        """Something came free: try the waiting queues of a family, from the first on."""
+        """Try the waiting queues of a family, from the first on."""
         self._try(family, family.first())
 
     def served(self, state: State, queue: Queue) -> None:
-        """A queue has been served. If it was tried in the order of its family, the next that may start is tried."""
+        """Note that a queue has been served. If it was tried in the order of its family, the next one is tried."""
         family = queue.family
         if not family.has_limits:
             return
@@ -62,7 +62,7 @@ class Turns:
             return
         first = family.first()
         if first is None or (first is not queue and first.waits_at > order):
-            self._try(family, first)  # it is served in any case: something may be kept for it
+            self._try(family, first)  # in any case: a source may be reserved for it
         elif family.by_order[-1].waits_at > order:
             self._try(family, family.after(order, longest_us(state, queue)))
 

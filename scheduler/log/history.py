@@ -3,9 +3,9 @@
 A record takes 0.2 to 0.3 microseconds (`benchmarks.scheduler`, with and without), and 300 bytes. There are at most
 HISTORY_CALLS_MAX.
 
-Executors measure with the monotonic clock of their host, which counts from another moment on each. Every frame of an
-executor tells how much the head's clock is ahead of its host's, at most: by how much the frame came later than its last
-call ended. The least that was ever seen is off by no more than the fastest of these messages took.
+Executors measure with the monotonic clock of their host. Every frame of an executor gives an upper bound of the head's
+clock minus its host's: the arrival of the frame minus the end of its last call. The least of these is off by no more
+than the fastest message took.
 """
 
 from __future__ import annotations
@@ -22,25 +22,17 @@ OUTCOMES = ("", "raised", "its process died")
 
 
 def record(state: State, executor: Executor, task: Task, start_us: int, duration_us: int, outcome: int) -> None:
-    """An attempt of a call has ended."""
+    """Record an attempt of a call that has ended."""
     state.ran += 1
     state.totals.busy_us += duration_us
-    state.history.append(
-        Run(
-            task.call.id,
-            task.function,
-            executor.process,
-            task.call.attempt,
-            task.submitted_us,
-            start_us,
-            duration_us,
-            outcome,
-        )
+    run = Run(
+        task.id, task.function, executor.process, task.call.attempt, task.submitted_us, start_us, duration_us, outcome
     )
+    state.history.append(run)
 
 
 def record_death(state: State, executor: Executor, task: Task, now: int) -> None:
-    """A call ended with its process: it began after the process was last heard of, and after it was submitted."""
+    """Record a call that ended with its process. It began after the last message of the process, and its submission."""
     start_us = max(executor.progress_us, task.submitted_us)
     record(state, executor, task, start_us, now - start_us, DIED)
 
@@ -51,9 +43,9 @@ def note_clock(node: Node, end_us: int, now: int) -> None:
 
 
 def history(state: State, _: bytes) -> dict[str, Any]:
-    """What has run, in the order in which it ended; times are microseconds of the head's clock.
+    """The last runs, in the order of their ends, with times in microseconds of the head's clock.
 
-    `wall_us` is to be added for times since 1970. `dropped` is how many runs before these are forgotten.
+    Add `wall_us` for times since 1970. `dropped`: the number of earlier runs that are forgotten.
     """
     head = next(iter(state.nodes.values()), None)
     return {
@@ -82,7 +74,7 @@ def _entry(run: Run, head: Node | None) -> tuple[Any, ...]:
 
 
 def report(state: State, _: bytes) -> dict[str, Any]:
-    """What has run, with all that a page about the job shows: see `history`."""
+    """The last runs, with all data for a page about the job: see `history`."""
     found = history(state, b"")
     asked = [(run.function.request, run.process.gpu_ids) for run in state.history]
     found["asked"] = [(request.cpu / UNIT, request.gpu / UNIT, list(devices)) for request, devices in asked]

@@ -20,7 +20,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 KINDS = {TASK: "NORMAL_TASK", ACTOR: "ACTOR_CREATION_TASK", METHOD: "ACTOR_TASK"}
 RUNNING_MAX = 1000
-"""Of how many running calls is said where they run."""
+"""The most calls in the answer of `running`."""
 WAITS = {
     WAITING: "PENDING_ARGS_AVAIL", READY: "PENDING_NODE_ASSIGNMENT", LOST: "PENDING_NODE_ASSIGNMENT",
     STAGING: "PENDING_ARGS_FETCH",
@@ -33,24 +33,22 @@ LIVES = {
 
 
 def chosen(table: Mapping[K, T], key: K | Literal[b""]) -> Iterable[T]:
-    """What a table has under this key, if anything; all of it for an empty one."""
+    """The entry of a table with this key, if any; for an empty key all entries."""
     if key == b"":
         return table.values()
-    found = table.get(key)
-    return () if found is None else (found,)
+    return (table[key],) if key in table else ()
 
 
 def number(id: bytes) -> int | Literal[b""]:
-    """The number for which an id stands: of an executor, or of a node."""
+    """The number of an executor or a node, from its id."""
     return int.from_bytes(id, "big") if id else b""
 
 
 def tasks(state: State, id: bytes) -> list[dict[str, Any]]:
     """Every call that has not ended, or the one with this id."""
     live = {found.task.id: found.task for found in chosen(state.objects, id) if found.task is not None}
-    if id:
-        return [_task(live[id])] if id in live else []  # it may be the id of a call's second value
-    return [_task(task) for task in sorted(live.values(), key=lambda task: task.order)]
+    chosen_tasks = sorted(chosen(live, id), key=lambda task: task.order)  # the id may be that of a second value
+    return [_task(task) for task in chosen_tasks]
 
 
 def _task(task: Task) -> dict[str, Any]:
@@ -97,7 +95,7 @@ def _held(grant: Grant) -> dict[str, float]:
 
 
 def actors(state: State, id: bytes) -> list[dict[str, Any]]:
-    """Every actor that lives, or of which somebody has a handle; or the one with this id."""
+    """Every actor that lives or has handles, or the one with this id."""
     return [
         {
             "actor_id": actor.id.hex(),
@@ -132,7 +130,7 @@ def objects(state: State, id: bytes) -> list[dict[str, Any]]:
 
 
 def workers(state: State, id: bytes) -> list[dict[str, Any]]:
-    """Every process that runs user code for the job, besides the driver; or the one with this id, its number."""
+    """Every executor, or the one with this number."""
     return [_worker(executor) for executor in chosen(state.executors, number(id))]
 
 
@@ -152,12 +150,12 @@ def _worker(executor: Executor) -> dict[str, Any]:
 
 
 def busy_executors(state: State) -> list[Executor]:
-    """The executors that run a call, or are about to."""
+    """The executors with a running call."""
     return [executor for executor in state.executors.values() if executor.running() is not None]
 
 
 def running(state: State, now: int) -> list[tuple[bytes, str, int]]:
-    """Which calls run where: id, host, and microseconds since the process was last heard of; the newest of them."""
+    """The newest running calls: id, host, and microseconds since the last message of the process."""
     found = []
     for executor in sorted(busy_executors(state), key=lambda one: (-one.progress_us, one.id))[:RUNNING_MAX]:
         task = executor.running()
@@ -167,10 +165,10 @@ def running(state: State, now: int) -> list[tuple[bytes, str, int]]:
 
 
 def late(state: State, _: bytes) -> dict[str, Any]:
-    """The tasks that are ready and not started, because the job's time ends before they could: see `deadline.py`.
+    """The ready tasks that are too late to start: see `deadline.py`.
 
-    `calls`: for each function its name, how many calls, and how long each may take in microseconds. `end_us`: the end
-    of the job's time, in microseconds since 1970; 0: none is known.
+    `calls`: for each function its name, the number of calls, and the duration of each in microseconds. `end_us`: the
+    end of the job's time, in microseconds since 1970; 0: not known.
     """
     held = [(queue.timed, queue.ready) for queue in state.queues.values() if queue.is_late and queue.timed is not None]
     calls = [(function.spec.name, len(ready), function.may_take_us) for function, ready in held if ready]

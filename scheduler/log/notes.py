@@ -5,8 +5,10 @@ A frequent event is logged a few times, and then each time that its count has do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mpi_runtime.scheduler.protocol.effects import UNHANDLED, Note
-from mpi_runtime.scheduler.protocol.limits import TOLD_SINGLY_MAX, UNIT
+from mpi_runtime.scheduler.protocol.limits import LOGGED_SINGLY_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import amount
 from mpi_runtime.scheduler.records.records import Node, Rank
 from mpi_runtime.scheduler.records.state import Failure, State
@@ -16,34 +18,33 @@ WARNING, ERROR = 30, 40
 HOSTS_NAMED_MAX = 4
 
 
-def tell(state: State, level: int, event: str, text: str, rank: Rank | None = None) -> None:
-    """Tell the user something about the whole job, or about this rank."""
+def log(state: State, level: int, event: str, text: str, rank: Rank | None = None) -> None:
+    """Add a log line about the whole job, or about a rank."""
     number, host = (rank.number, rank.node.hostname) if rank is not None else (0, "")
     state.effects.notes.append(Note(level, event, text, number, host))
 
 
-def tell_often(state: State, level: int, event: str, name: str, text: str, rank: Rank | None) -> None:
-    """Tell the user something that may happen often to functions or classes of this name."""
-    state.times_told[event, name] = times = state.times_told.get((event, name), 0) + 1
-    if times <= TOLD_SINGLY_MAX:
-        tell(state, level, event, text, rank)
+def log_often(state: State, level: int, event: str, name: str, text: str, rank: Rank | None) -> None:
+    """Add a log line about an event that may be frequent for functions or classes of this name."""
+    state.times_logged[event, name] = times = state.times_logged.get((event, name), 0) + 1
+    if times <= LOGGED_SINGLY_MAX:
+        log(state, level, event, text, rank)
     elif times & (times - 1) == 0:
-        tell(state, level, event, f"{text} So far this has happened {times} times.", rank)
+        log(state, level, event, f"{text} So far this has happened {times} times.", rank)
 
 
 def unhandled(state: State, failure: Failure) -> None:
-    """Tell the user of an error that nobody has read."""
-    is_first = not any(event == UNHANDLED for event, _ in state.times_told)
+    """Log an error that no client has read."""
+    is_first = not any(event == UNHANDLED for event, _ in state.times_logged)
     hint = " (MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS=1 silences such lines)" if is_first else ""
     text = f"unhandled error of {failure.name}(), for which nobody has called get(): {failure.text}{hint}."
-    tell_often(state, ERROR, UNHANDLED, failure.name, text, failure.rank)
+    log_often(state, ERROR, UNHANDLED, failure.name, text, failure.rank)
 
 
 def start(state: State) -> str:
     """Return the resources of the job in one line."""
     nodes = list(state.nodes.values())
-    gpus = sum(node.total.inventory is not None and len(node.total.inventory.devices) for node in nodes)
-    gpus = gpus or sum(len(node.total.gpu_units) for node in nodes)
+    gpus = sum(len(node.inventory.devices) for node in nodes)
     memory = sum(node.total.memory for node in nodes)
     has = [f"{amount(sum(node.total.cpu for node in nodes))} CPUs", f"{gpus} GPUs", f"{gib(memory)} of memory"]
     return f"{counted(len(state.ranks), 'rank')} on {_hosts(nodes)}: {', '.join(has)}"
@@ -65,6 +66,11 @@ def _hosts(nodes: list[Node]) -> str:
     names = [node.hostname for node in nodes[:HOSTS_NAMED_MAX]]
     more = [f"{len(nodes) - HOSTS_NAMED_MAX} more"] if len(nodes) > HOSTS_NAMED_MAX else []
     return f"{counted(len(nodes), 'host')} ({', '.join(names + more)})"
+
+
+def listed(words: Sequence[str], most: int) -> str:
+    """Return the first words in a row, with the number of the others."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def counted(number: int, what: str) -> str:

@@ -22,7 +22,7 @@ from mpi_runtime.scheduler.values import endings
 
 
 def cancel(state: State, client: Client, event: CancelRequested, now: int) -> None:
-    """A client wants a call, and those that it has submitted, to end. Actors that it has created live on."""
+    """End a call for a client, and the calls that it has submitted. Actors that it has created live on."""
     found = state.objects.get(event.id)
     if found is None or found.task is None or found.task.function.spec.kind == ACTOR:
         return
@@ -33,7 +33,7 @@ def cancel(state: State, client: Client, event: CancelRequested, now: int) -> No
 
 
 def cancel_children(state: State, task: Task, force: bool, now: int) -> None:
-    """End what a call has submitted and will submit, and what that has; but for actors."""
+    """End the calls that a call has submitted and will submit, and theirs, except creations of actors."""
     pending = [task]
     while pending:
         parent = pending.pop()
@@ -44,7 +44,7 @@ def cancel_children(state: State, task: Task, force: bool, now: int) -> None:
 
 
 def expect_children(task: Task, force: bool) -> None:
-    """What a call submits from now on is cancelled as it comes, if it runs anywhere."""
+    """Cancel calls that a running call will submit, on arrival."""
     if task.executor is not None and task.state in (SENT, BLOCKED):
         watch = task.executor.watch(task)
         watch.ends_children = True
@@ -52,9 +52,9 @@ def expect_children(task: Task, force: bool) -> None:
 
 
 def submitted(state: State, executor: Executor, id: bytes, now: int) -> None:
-    """A call has come from an executor that has watched calls in hand: it may have come from one that was cancelled."""
+    """Cancel a call on arrival if a cancelled call of its executor has submitted it."""
     for parent, watch in executor.watched.items():
-        if watch.ends_children and id.startswith(prefix_of(parent, executor.in_hand[parent].call.attempt)):
+        if watch.ends_children and id.startswith(prefix_of(parent, executor.assigned[parent].call.attempt)):
             task = state.objects[id].task
             if task is not None and task.function.spec.kind != ACTOR and task.state not in ENDED:
                 cancel_one(state, task, watch.by_force, now)
@@ -62,7 +62,7 @@ def submitted(state: State, executor: Executor, id: bytes, now: int) -> None:
 
 
 def children(task: Task) -> list[Task]:
-    """The calls that a running call has submitted and that have not ended: their ids derive from its own."""
+    """The open calls that a running call has submitted: their ids derive from its id."""
     executor = task.executor
     if executor is None or not executor.children:
         return []
@@ -71,7 +71,7 @@ def children(task: Task) -> list[Task]:
 
 
 def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
-    """End a call now, or have its executor end it."""
+    """End a call, or have its executor end it."""
     executor = task.executor
     if task.state in (SENT, BLOCKED):
         assert executor is not None
@@ -83,7 +83,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
             executor.watch(task).interrupted_us = now
             state.alarms.set(executor, now + INTERRUPT_GRACE_US)
         if executor.actor is None and executor.running() is not task:
-            ask_for_the_rest(state, executor)  # it need not wait until the call before it has ended
+            ask_for_the_rest(state, executor)  # it can end before the running call does
         return
     if task.state == STAGING:
         assert executor is not None

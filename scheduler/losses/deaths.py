@@ -1,21 +1,20 @@
 """The death of an executor.
 
-In steps, each closing a race:
-1. Its agent has read everything that it sent before it died, so results that had been sent have been handled.
-2. Calls that it had not started go back to the front of their queues; this is not a retry.
-3. The call that it ran is run again while it has retries left, else it fails with the cause of death. Those that it
-   had run before and not told the results of are run again at no cost, if they may be at all: the death is not theirs,
-   and calls that are queued before one that kills its process would else be lost with it. What kills its process at
-   once again and again waits longer each time (`backoff.py`).
-4. If it was an actor which is not created again, the calls in hand and those pending get the cause. If it is, calls
-   that it had not started and those that have retries left are run again, before those pending.
-5. Arena extents that it was given and that no object lies in are freed, by an effect that names the executor: a `Free`
-   may be on its way, and its agent may have given the memory to somebody else by then.
-6. All references that its process held are released, and calls that wait for it to take what they yield wait no more.
-   What the attempts that died had submitted is cancelled, unless somebody else wants it (`orphans.py`).
-7. Its grant goes back to its node or bundle: only now, since only now its process is known to be gone.
-8. If it had not begun a call, and neither had those before it, the calls fail for which it was forked (`backoff.py`).
-9. If its CUDA context was dead, that is held against its GPUs, or against what it ran.
+Each of these steps closes a race:
+1. Its agent has read all its messages before the death is reported, so results that had been sent have been handled.
+2. Calls that it had not started return to the front of their queues; this is not a retry.
+3. The running call is retried while it has retries left, else it fails with the cause of death. Calls that had ended
+   before it without a report run again at no cost, if they may run twice: otherwise calls before one that kills its
+   process would be lost with it. Repeated quick deaths delay the retries (`backoff.py`).
+4. If it was an actor that is not created again, its assigned and pending calls get the cause. Otherwise calls that it
+   had not started, and calls with retries left, run again before the pending ones.
+5. Its arena extents without an object are freed, by an effect that names the executor: a `Free` may be on its way, and
+   its agent may have given the memory to another process by then.
+6. All references of its process are released. Calls that wait until it consumes their items do not wait any more. Calls
+   that the dead attempts had submitted are cancelled, unless something else needs them (`orphans.py`).
+7. Its grant returns to its node or bundle: only now its process is known to be gone.
+8. If it had not begun a call, nor had those before it, the calls for which it was forked fail (`backoff.py`).
+9. If its CUDA context was dead, its GPUs or its function are blamed (`health.py`).
 """
 
 from __future__ import annotations
@@ -46,10 +45,9 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         return
     if executor.refusal:
         refusals.as_after_a_crash(executor, event)
-    running = executor.in_hand.get(event.running)
-    is_stillborn = bool(executor.in_hand) and not event.running and executor.state != STOPPING
-    is_stillborn = is_stillborn and not event.with_forkserver
-    queue = executor.forked_for if is_stillborn else None
+    running = executor.assigned.get(event.running)
+    has_begun = event.running or not executor.assigned or executor.state == STOPPING
+    queue = None if has_begun or event.with_forkserver else executor.forked_for
     advance(state.stories, executor, LEAVE, event.cause)
     fault = executor.fault
     if fault is not None:
@@ -63,12 +61,12 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     spares_retry = watch is not None and watch.spares_retry
     if watch is not None and watch.killed_for:
         event.cause, event.out_of_memory = watch.killed_for, True
-    in_hand = executor.drop_all()
-    orphaned = orphans.submitted_by(executor, in_hand, event.running)
+    assigned = executor.drop_all()
+    orphaned = orphans.submitted_by(executor, assigned, event.running)
     if executor.actor is not None:
-        actor_lives.executor_died(state, executor.actor, executor, in_hand, event, now)
+        actor_lives.executor_died(state, executor.actor, executor, assigned, event, now)
     else:
-        redo(state, executor, in_hand, event, now, spares_retry)
+        redo(state, executor, assigned, event, now, spares_retry)
     if event.extents:
         rank = executor.rank.number
         free = [offset for offset in event.extents if (rank, offset) not in state.extents]
@@ -91,14 +89,14 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
 
 
 def redo(
-    state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool = False
+    state: State, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int, spares_retry: bool = False
 ) -> None:
     """Steps 2 and 3. `spares_retry`: the call that it ran is not to blame."""
-    unsent = not_sent(state, executor, in_hand)
-    sent = [task for task in in_hand if task.id not in unsent]
+    unsent = not_sent(state, executor, assigned)
+    sent = [task for task in assigned if task.id not in unsent]
     has_run = [index for index, task in enumerate(sent) if task.id == event.running or task.state == BLOCKED]
     started = len(sent) if event.is_unwatched else 1 + max(has_run, default=-1)
-    unstarted = sent[started:] + [task for task in in_hand if task.id in unsent]
+    unstarted = sent[started:] + [task for task in assigned if task.id in unsent]
     cause = f"{executor} {event.cause}"
     give_elsewhere(state, unstarted, cause)
     for task in sent[:started]:
@@ -116,7 +114,7 @@ def redo(
             if not had_ended:
                 backoff.note_crash(task, executor, now)
             if task.id == event.running:
-                tell_crash(state, task, executor, event)
+                log_crash(state, task, executor, event)
             tasks.retry(state, task, now, had_ended)
         else:
             code = "OutOfMemoryError" if event.out_of_memory else "WorkerCrashedError"
@@ -126,43 +124,39 @@ def redo(
 
 
 def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDied, now: int) -> None:
-    """Step 8: its calls are back in their queue, from which all go when executors for it die time after time."""
+    """Step 8: fail all calls of a queue when its executors die time after time."""
     if not backoff.note_stillborn(state, queue, executor, now):
         return
     name = queue.ready[0].function.spec.name if queue.ready else "calls that were cancelled"
     text = f"before it began a call of {name}, {executor} {first_line(event.cause)}"
-    notes.tell_often(state, notes.WARNING, CRASH, name, text, executor.rank)
+    notes.log_often(state, notes.WARNING, CRASH, name, text, executor.rank)
     if not backoff.is_hopeless(queue):
         return
-    cause, line, said = event.cause.partition("\n")
+    cause, line, traceback = event.cause.partition("\n")
     for task in clear(queue):
         tasks.fail(
             state, task, "WorkerCrashedError",
             f"{task.function.spec.name} was not started: {queue.stillborn} executors were forked for it one after "
-            f"another, and died before they began a call. The last, {executor}, {cause}{line}{said}",
+            f"another, and died before they began a call. The last, {executor}, {cause}{line}{traceback}",
         )  # fmt: skip
     queue.stillborn = queue.forks_from_us = 0
     mark_dirty(state, queue)
 
 
-def tell_crash(state: State, task: Task, executor: Executor, event: ExecutorDied) -> None:
-    """Tell the user that a call is run again, because its executor has died."""
-    spec, rank = task.function.spec, executor.rank
+def log_crash(state: State, task: Task, executor: Executor, event: ExecutorDied) -> None:
+    """Log that a call runs again, because its executor has died."""
+    spec = task.function.spec
     left = "as often as need be" if task.retries < 0 else f"{task.retries} of {spec.max_retries} retries left"
-    text = (
-        f"{spec.name} is run again ({left}): its executor (pid {executor.pid}, rank {rank.number}, "
-        f"{rank.node.hostname}) {first_line(event.cause)}."
-    )
-    notes.tell_often(state, notes.WARNING, CRASH, spec.name, text, rank)
+    text = f"{spec.name} is run again ({left}): its executor {executor.place} {first_line(event.cause)}."
+    notes.log_often(state, notes.WARNING, CRASH, spec.name, text, executor.rank)
 
 
 def crash_message(task: Task, executor: Executor, event: ExecutorDied, before: str) -> str:
-    """Return the error for the caller of a call during which its executor died."""
+    """Return the error for a call during which its executor died."""
     spec = task.function.spec
     cause, line, traceback = event.cause.partition("\n")
     return (
-        f"{spec.name} did not end: its executor (pid {executor.pid}, rank {executor.rank.number}, "
-        f"{executor.rank.node.hostname}) {cause}. It was run {task.call.attempt + 1} time(s); "
+        f"{spec.name} did not end: its executor {executor.place} {cause}. It was run {task.call.attempt + 1} time(s); "
         f"max_retries is {spec.max_retries}.{before}{line}{traceback}"
     )
 

@@ -1,14 +1,14 @@
 """The loss of a rank: its process is gone, with its agent, its executors and its part of the arena.
 
-The steps, each of which closes a race:
-1. Nothing is sent to the rank any more. Messages from it that arrive later are ignored.
+Each of these steps closes a race:
+1. Nothing is sent to the rank any more. Its later messages are ignored.
 2. Its executors die like others (`deaths.py`), but nobody knows how far they got. The first call of each counts as
    running. The others may have run. They run again without using a retry; those that may run only once fail.
 3. It leaves its node. While another rank of the node runs calls, the node keeps its resources: executors may use every
    processor. GPUs that only this rank could use are quarantined. Its reports of memory pressure are dropped. If no rank
    of the node runs calls, the bundles of placement groups move to other nodes. A node without ranks is removed.
-4. What lay in its part of the arena is no copy any more. Processes of its host that have views can go on: that memory
-   is not used again, and it still counts against the capacity.
+4. Its part of the arena is lost. Processes of its host can still use their views: that memory is not used again, and
+   still counts against the capacity.
 5. Copies on their way from the rank come from another source. Copies on their way to it go to another rank of the node.
 6. Objects without a copy are rebuilt or given up (`items.py` for those that a call will yield again, `rebuilding.py`
    for others). Calls that have them as arguments wait again.
@@ -27,17 +27,17 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.losses import deaths, rebuilding
 from mpi_runtime.scheduler.nodes import groups, health, spilling
 from mpi_runtime.scheduler.places import constraints
-from mpi_runtime.scheduler.protocol.effects import RANK_LOST, StopExecutor
+from mpi_runtime.scheduler.protocol.effects import RANK_LOST
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, RankLost
 from mpi_runtime.scheduler.protocol.resources import Pool
-from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, STOP, STOPPING, WAITING, advance
+from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, STOPPING, WAITING
 from mpi_runtime.scheduler.records.records import Node, Rank, Task
 from mpi_runtime.scheduler.records.state import Fetching, Object, State
 from mpi_runtime.scheduler.values import items, objects, spreading
 
 
 def rank_lost(state: State, event: RankLost, now: int) -> None:
-    """A rank is lost. The steps are listed at the head of this file."""
+    """Handle the loss of a rank. The steps are at the head of this file."""
     rank = state.ranks.pop(event.rank)
     state.lost[event.rank] = event.cause
     state.effects.ranks.pop(event.rank, None)
@@ -45,8 +45,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
     executors = len(rank.executors)
     for executor in list(rank.executors.values()):
         first = executor.running()
-        running = b"" if first is None else first.id
-        death = ExecutorDied(executor.id, running, f"died when {cause}", is_unwatched=True)
+        death = ExecutorDied(executor.id, first.id if first else b"", f"died when {cause}", is_unwatched=True)
         deaths.executor_died(state, death, now)
     leave_node(state, rank, cause)
     without = lose_copies(state, event.rank)
@@ -64,7 +63,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
     for task in needing:
         wait_for(state, task, lost, now)
     for queue in state.queues.values():
-        queue.ready = clear(queue)  # without those that wait again: they come back in their turn
+        queue.ready = clear(queue)  # without those that wait again
         if queue.waits_at >= 0:
             mark_dirty(state, queue)
     for task in under_way(state):
@@ -76,7 +75,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
         f"{cause}, and {notes.counted(executors, 'executor')} with it. {notes.counted(len(lost), 'object')} had no "
         f"other copy: calls run again for them: {calls}, lost for good: {hopeless}."
     )
-    notes.tell(state, notes.WARNING, RANK_LOST, text, rank)
+    notes.log(state, notes.WARNING, RANK_LOST, text, rank)
 
 
 def leave_node(state: State, rank: Rank, cause: str) -> None:
@@ -85,8 +84,8 @@ def leave_node(state: State, rank: Rank, cause: str) -> None:
     ran_calls = node.hosts_executors
     node.ranks.remove(rank)
     node.pressure.pop(rank.number, None)
-    if node.hosts_executors and node.total.inventory is not None:
-        unseen = node.total.inventory.forget_rank(rank.number)
+    if node.hosts_executors:
+        unseen = node.inventory.forget_rank(rank.number)
         if unseen:
             text = f"{len(unseen)} GPU(s) are not used any more: only rank {rank.number} could use them, which is gone"
             health.quarantine(state, node, unseen, "the rank that could use it is gone", text)
@@ -97,7 +96,7 @@ def leave_node(state: State, rank: Rank, cause: str) -> None:
 
 
 def close(state: State, node: Node, cause: str) -> None:
-    """A node has no rank left that runs calls: it offers nothing, and what was to run there goes elsewhere."""
+    """Close a node without a rank that runs calls: its calls go elsewhere."""
     if node.reserved_for is not None:
         end_reservation(state, node.reserved_for)
     groups.lose_node(state, node)
@@ -123,7 +122,7 @@ def close(state: State, node: Node, cause: str) -> None:
 
 
 def lose_copies(state: State, number: int) -> list[Object]:
-    """Do step 4. Returns the objects that have no copy left."""
+    """Do step 4. Returns the objects without a copy."""
     without = []
     for found in state.objects.values():
         if found.copies is None:
@@ -161,7 +160,7 @@ def move_fetches(state: State, number: int) -> None:
 
 
 def move_receiver(state: State, found: Object, fetching: Fetching) -> None:
-    """A copy was on its way to the lost rank. Another rank of the node fetches it, if anybody there waits for it."""
+    """Have another rank of the node fetch a copy that was on its way to the lost rank, if it is still needed there."""
     spreading.remove(state, fetching)
     is_needed = fetching.waiting or fetching.is_ahead
     if is_needed and found.places() and fetching.node in state.nodes:
@@ -173,7 +172,7 @@ def move_receiver(state: State, found: Object, fetching: Fetching) -> None:
 
 
 def subscribe(state: State, found: Object, fetching: Fetching) -> None:
-    """Tell the clients that waited for a copy when the object has a value again."""
+    """Subscribe the clients that waited for a copy: the object will have a value again."""
     for waiter in fetching.waiting:
         if isinstance(waiter, int) and waiter in state.clients:
             found.subscribers = [*(found.subscribers or []), (waiter, True)]
@@ -186,7 +185,7 @@ def under_way(state: State) -> list[Task]:
 
 
 def bring_again(state: State, task: Task) -> None:
-    """Do step 5 for a call whose argument was on its executor's host, in the arena of the lost rank."""
+    """Do step 5 for a call that waits for copies and had an argument in the arena of the lost rank."""
     executor = task.executor
     if task.state != STAGING or executor is None or executor.state == STOPPING:
         return
@@ -204,9 +203,8 @@ def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> N
         return
     executor = task.executor
     if task.state == STAGING and executor is not None:
-        if task.function.is_actor:  # its process is for this actor only: the actor gets another one
-            advance(state.stories, executor, STOP, "an argument of its actor is lost")
-            state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+        if task.function.is_actor:  # its process is for this actor only
+            state.stop(executor, "an argument of its actor is lost", force=True)
             return
         executor.drop(task.id)
         task.executor = None
@@ -216,7 +214,7 @@ def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> N
             assert task.queue is not None
             mark_dirty(state, task.queue)
     else:
-        return  # it has been sent, and the value before it
+        return  # it has been sent, with the value
     wait_again(state, task)
     if task.actor is not None and task.function.is_method:
         if out_of_order(task.actor):

@@ -1,10 +1,10 @@
 """Orphans: calls with a dead caller. Those that nothing else needs are cancelled.
 
-Else they would run for nobody, beside those that the next attempt of the same call submits. A call is wanted while
-anything holds its result: another process, a value, another call that is itself wanted. What a task has left behind
-when it ended goes on when its process ends later, also if an actor has that process by then. What an actor has
-submitted ends with it, as in Ray. Actors end with their last handle, and a call that an actor runs is not interrupted:
-the actor's state is not this call's alone.
+They would run in vain, beside those that the next attempt of the same call submits. A call is wanted while anything
+holds its result: another process, a value, another wanted call. Calls that a task has left behind when it ended
+continue after the end of its process, even if that has become an actor. Calls that an actor has submitted end with it,
+as in Ray. Actors end with their last handle. The running call of an actor is not interrupted, because its state does
+not belong to this call alone.
 """
 
 from __future__ import annotations
@@ -17,24 +17,21 @@ from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import State
 
 
-def submitted_by(executor: Executor, in_hand: list[Task], running: bytes) -> list[Task]:
-    """Return the calls that have not ended and were submitted by attempts that died with a process, in order."""
+def submitted_by(executor: Executor, assigned: list[Task], running: bytes) -> list[Task]:
+    """Return the open calls that were submitted by attempts that died with a process, in order."""
     children = executor.children
     if not children or executor.actor is not None:
         return [child for id, child in children.items() if id not in executor.left_behind]
-    sent = [task for task in in_hand if task.state != STAGING]
+    sent = [task for task in assigned if task.state != STAGING]
     has_run = [index for index, task in enumerate(sent) if task.id == running or task.state == BLOCKED]
-    # A cancelled call has rules of its own.
+    # `cancel.py` has the rules for a cancelled call.
     died = [task for task in sent[: 1 + max(has_run, default=-1)] if not task.is_cancelled]
     prefixes = tuple(prefix_of(task.id, task.call.attempt) for task in died)
     return [child for id, child in children.items() if id.startswith(prefixes)]
 
 
 def abandon(state: State, orphans: list[Task], now: int) -> None:
-    """Cancel orphans that nobody wants, with the calls that they have submitted.
-
-    The last come first: earlier ones may have been passed to them.
-    """
+    """Cancel unwanted orphans, with the calls that they have submitted. Begins with the last: it may hold others."""
     pending = [(orphan, 0) for orphan in orphans]
     while pending:
         task, submitter = pending.pop()
@@ -52,7 +49,7 @@ def abandon(state: State, orphans: list[Task], now: int) -> None:
 
 
 def is_wanted(state: State, task: Task, submitter: int) -> bool:
-    """Whether anything but the call itself, and the process that has submitted it, holds one of its results."""
+    """Whether anything but the call itself and its submitter holds one of its results."""
     client = state.clients.get(submitter) if submitter else None
     for id in task.return_ids():
         found = state.objects[id]

@@ -1,16 +1,14 @@
 """Calls that ignore a cancel, and calls that run longer than their time limit.
 
-A time limit that is enforced counts from when the executor says that user code began (`Began`), and is kept here, by an
-alarm of the executor:
+An enforced time limit counts from the report that user code began (`Began`). The executor has an alarm for it:
 
-1. When it is over the call is interrupted as by `cancel()`, with what it has submitted. A value that it returns all the
-   same is its value; whatever it raises becomes `TaskTimeoutError`.
-2. If it has not ended INTERRUPT_GRACE_US later its process is killed: of a task if that runs it still, as with
-   `cancel(force=True)`, of an actor by the rules of its restarts. A method that is no coroutine cannot be interrupted:
-   its actor's process is killed at once.
-3. It is not run again, unless `retry_exceptions` names such errors and it has retries left.
+1. At the limit the call is interrupted as by `cancel()`, with the calls that it has submitted. If it still returns a
+   value, that counts; any error that it raises becomes `TaskTimeoutError`.
+2. INTERRUPT_GRACE_US later its process is killed: of a task as with `cancel(force=True)`, of an actor by the rules of
+   its restarts. A method that is not a coroutine cannot be interrupted: the process of its actor is killed at once.
+3. It is retried only if `retry_exceptions` names such errors and it has retries left.
 
-A call that somebody has cancelled, and that goes on for as long, is left alone while it has time. The user is told.
+A call that ignores a cancel for as long is left alone within its time limit. A warning is logged.
 """
 
 from __future__ import annotations
@@ -30,18 +28,18 @@ GRACE = f"{INTERRUPT_GRACE_US / 1e6:g} s"
 def began(state: State, client: Client, event: Began, now: int) -> None:
     """Note that user code of a call with a time limit has begun."""
     executor = client.as_executor()
-    task = executor.in_hand.get(event.id)
+    task = executor.assigned.get(event.id)
     if task is not None and task.state != STAGING and task.function.spec.enforces_limit:
         executor.watch(task).began_us = now
         state.alarms.set(executor, now + task.function.spec.time_limit_us)
 
 
 def look(state: State, executor: Executor, now: int) -> None:
-    """Handle the alarm of an executor: treat each call whose time is over, and set the next alarm."""
+    """Handle the alarm of an executor: interrupt or kill calls after their time limits, and set the next alarm."""
     if executor.id not in state.executors or executor.refusal:
         return
     for id, watch in list(executor.watched.items()):
-        task = executor.in_hand[id]
+        task = executor.assigned[id]
         at_us = due_us(task, watch)
         if at_us is not None and at_us <= now:
             over_us = limit_us(task, watch)
@@ -50,7 +48,7 @@ def look(state: State, executor: Executor, now: int) -> None:
             elif over_us is not None and over_us <= now:
                 kill(state, executor, task, watch)
             else:
-                tell_ignored(state, executor, task, watch, now)
+                log_ignored(state, executor, task, watch, now)
             at_us = due_us(task, watch)
         if at_us is not None:
             state.alarms.set(executor, max(at_us, now + 1))
@@ -62,13 +60,13 @@ def due_us(task: Task, watch: Watch) -> int | None:
     if watch.interrupted_us < 0:
         return over_us
     patient_us = watch.interrupted_us + INTERRUPT_GRACE_US
-    if task.is_cancelled and not watch.is_told:
+    if task.is_cancelled and not watch.is_logged:
         return patient_us
     return None if over_us is None else max(over_us, patient_us)
 
 
 def limit_us(task: Task, watch: Watch) -> int | None:
-    """Return when the time limit of a call is over; None: it has none, or the call has not begun."""
+    """Return the end of a call's time limit; None: it has none, or has not begun."""
     return watch.began_us + task.function.spec.time_limit_us if watch.began_us >= 0 else None
 
 
@@ -89,29 +87,26 @@ def interrupt(state: State, executor: Executor, task: Task, watch: Watch, now: i
 
 def kill(state: State, executor: Executor, task: Task, watch: Watch) -> None:
     """Step 2."""
-    watch.began_us, watch.is_told = -1, True
+    watch.began_us, watch.is_logged = -1, True
     name = task.function.spec.name
     if executor.actor is None:
-        task.overdue = (
-            task.overdue and task.overdue + f" It had not heeded the interrupt for {GRACE}, so its process was killed."
-        )
+        why = f" It had ignored the interrupt for {GRACE}, so its process was killed."
         state.to_rank(executor.rank.number, Cancel(executor.id, task.id, True, task.call.attempt))
-        return
-    if not executor.killed_for:
-        executor.killed_for = f"was killed because {name} ran longer than its time_limit"
-        state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
-    task.overdue = (
-        task.overdue and task.overdue + " It could not be interrupted, so the process of its actor was killed."
-    )
+    else:
+        why = " It could not be interrupted, so the process of its actor was killed."
+        if not executor.killed_for:
+            executor.killed_for = f"was killed because {name} ran longer than its time_limit"
+            state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+    task.overdue = task.overdue and task.overdue + why
 
 
-def tell_ignored(state: State, executor: Executor, task: Task, watch: Watch, now: int) -> None:
-    """Tell the user that a call still runs some time after it was cancelled."""
+def log_ignored(state: State, executor: Executor, task: Task, watch: Watch, now: int) -> None:
+    """Log that a call still runs some time after it was cancelled."""
     actor = executor.actor
     if actor is not None and not actor.creation.function.spec.concurrency and executor.running() is not task:
-        watch.interrupted_us = now  # it will not run when its turn comes
+        watch.interrupted_us = now  # it waits, and will not run
         return
-    watch.is_told = True
+    watch.is_logged = True
     name = task.function.spec.name
     if actor is None:
         why = "it catches KeyboardInterrupt, or is in code that does not return to Python"
@@ -121,4 +116,4 @@ def tell_ignored(state: State, executor: Executor, task: Task, watch: Watch, now
     else:
         why, how = "only methods that are coroutines are interrupted", "kill(actor) ends the actor"
     text = f"{name} was cancelled {GRACE} ago and has not ended in {executor}: {why}. {how}."
-    notes.tell_often(state, notes.WARNING, IGNORED, name, text, executor.rank)
+    notes.log_often(state, notes.WARNING, IGNORED, name, text, executor.rank)

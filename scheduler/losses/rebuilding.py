@@ -1,7 +1,7 @@
-"""Rebuilding: values that have lost all copies are made again by the calls that made them, or are lost for good.
+"""Rebuilding: calls run again to make lost values, or the values are lost for good.
 
 A call that runs again may need other lost values. These are made first. Each run uses a retry, as after a crash. A
-value that cannot be made again gets an error that says why.
+value that cannot be made again gets an error with the reason.
 """
 
 from __future__ import annotations
@@ -11,25 +11,14 @@ from collections.abc import Sequence
 from mpi_runtime.scheduler.calls import tasks
 from mpi_runtime.scheduler.places import constraints
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX, LINEAGE_DEPTH_MAX
-from mpi_runtime.scheduler.records.lifecycle import (
-    ENDED,
-    FINISHED,
-    GIVE_UP,
-    GONE,
-    MAKE_AGAIN,
-    REBUILD,
-    REBUILDING,
-    RUNTIME_ERROR,
-    STORED,
-    advance,
-    so_far,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import advance, so_far
 from mpi_runtime.scheduler.records.state import Lineage, Object, State
 from mpi_runtime.scheduler.values import journaling, objects
 
 
 def rebuild(state: State, lost: Sequence[Object], cause: str) -> tuple[int, int]:
-    """Rebuild objects without a copy. Returns how many calls run for that, and how many objects are lost for good."""
+    """Rebuild objects without a copy. Returns the number of calls that run again, and of objects lost for good."""
     planned: dict[bytes, Lineage] = {}
     hopeless: list[tuple[Object, str]] = []
     for found in lost:
@@ -53,9 +42,9 @@ _DROPPED = (
 
 
 def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
-    """Add to `planned` the calls that must run again for a value, each after the calls whose values it needs.
+    """Add to `planned` the calls that must run again for a value, each after the calls that it depends on.
 
-    Returns why that is impossible, and adds nothing then; empty: it is possible.
+    If that is impossible, returns why, and adds nothing.
     """
     order: dict[bytes, Lineage] = {}
     seen: set[bytes] = set()  # only for membership
@@ -65,7 +54,7 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
         id = one.task.id
         if is_after_inputs:
             order[id] = one
-        elif id not in planned and id not in seen and one.task.state in ENDED:
+        elif id not in planned and id not in seen and one.task.state in lifecycle.ENDED:
             seen.add(id)
             if why := why_not(state, one, depth):
                 return why
@@ -75,7 +64,7 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
                     continue
                 found = state.objects.get(argument)
                 needed = one.inputs.get(argument) if found is None else found.lineage
-                if needed is not None and (found is None or found.state != RUNTIME_ERROR):
+                if needed is not None and (found is None or found.state != lifecycle.RUNTIME_ERROR):
                     pending.append((needed, depth + 1, False))
                 elif argument in one.task.call.arguments:
                     return f"{one.task.function.spec.name}, which made it, needs object {argument.hex()}, which is gone"
@@ -86,16 +75,20 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
 def is_missing(state: State, id: bytes) -> bool:
     """Whether an object has no value, and no call is making one."""
     found = state.objects.get(id)
-    return found is None or found.state == RUNTIME_ERROR or (found.state in (STORED, GONE) and not found.places())
+    return (
+        found is None
+        or found.state == lifecycle.RUNTIME_ERROR
+        or (found.state in (lifecycle.STORED, lifecycle.GONE) and not found.places())
+    )
 
 
 def why_not(state: State, lineage: Lineage, depth: int) -> str:
-    """Why a call cannot run again, whatever its arguments; empty: it can."""
+    """Why a call cannot run again, apart from its arguments; empty: it can."""
     task = lineage.task
     name = task.function.spec.name
     if lineage.is_dropped:
         return _DROPPED
-    if task.state != FINISHED:
+    if task.state != lifecycle.FINISHED:
         return f"{name}, which made it, failed when it was run again"
     if not task.retries:
         return f"{name}, which made it, has used up its retries (max_retries is {task.function.spec.max_retries})"
@@ -107,9 +100,9 @@ def why_not(state: State, lineage: Lineage, depth: int) -> str:
 
 
 def give_up(state: State, found: Object, cause: str, why: str) -> None:
-    """An object is lost for good. Whoever wants it gets an error."""
+    """Give an object that is lost for good its error."""
     before = so_far(state.stories.of(found.id, "object", besides=cause))
-    advance(state.stories, found, GIVE_UP, cause)
+    advance(state.stories, found, lifecycle.GIVE_UP, cause)
     found.copies = None
     found.code, found.is_error = "ObjectLostError", False
     found.data = f"{found} is lost: {cause}, which had its only copy. {why}.{before}".encode()
@@ -119,7 +112,7 @@ def give_up(state: State, found: Object, cause: str, why: str) -> None:
 def run_again(state: State, lineage: Lineage, cause: str) -> None:
     """Run a call once more. Its lost values are made again, and objects of it that were freed exist again."""
     task = lineage.task
-    advance(state.stories, task, MAKE_AGAIN, cause)
+    advance(state.stories, task, lifecycle.MAKE_AGAIN, cause)
     state.finished -= 1
     state.retried += 1
     task.retries -= task.retries > 0
@@ -129,15 +122,8 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
     for id in task.return_ids():
         found = state.objects.get(id)
         if found is None:
-            found = state.objects[id] = Object(id, -1, 0, state=REBUILDING, lineage=lineage)
+            state.objects[id] = Object(id, -1, 1, state=lifecycle.REBUILDING, task=task, lineage=lineage)
             lineage.uses += 1
-        elif found.copies is None or found.places():
-            continue  # it has its value
-        else:
-            advance(state.stories, found, REBUILD, cause)
-            found.copies = None
-            found.is_error = False
-            found.owner = -1  # it was told that there is a value, and asks if it wants it
-        found.task = task
-        found.references += 1
+        elif found.copies is not None and not found.places():
+            objects.make_again(state, found, task, cause)
     tasks.begin(state, task, tasks.hold_arguments(state, task))

@@ -1,14 +1,14 @@
 """Placement groups: bundles of resources that are reserved on nodes all at once or not at all.
 
-A group waits until there is room for all its bundles. Waiting groups are tried in order of creation whenever something
-comes free. The nodes that a group needs are reserved for it for a time, as for a large request. A placed bundle is a
+A group waits until there is room for all its bundles. Waiting groups are tried in order of creation whenever resources
+become free. The nodes that a group needs are reserved for it for a time, as for a large request. A placed bundle is a
 source of grants like a node. The id of a group is the id of an object, which gets its value when the group is placed.
 So calls and clients wait for a group as for any object.
 
 The steps of removing a group:
-1. The group is unknown from now on: its name is free, and those who wait for it are told.
+1. The group is forgotten: its name is free, and its waiters get an error.
 2. Calls that wait for the group, for arguments or in queues fail. Its queues are removed.
-3. Executors that work in it are killed. The calls that they had in hand fail and are not run again.
+3. Executors that work in it are killed. Their calls fail and do not run again.
 4. The resources of a bundle return to its node when its last executor is known to be gone.
 """
 
@@ -23,11 +23,11 @@ from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.places import packing
 from mpi_runtime.scheduler.places.constraints import able, reachable, why_removed
-from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer, StopExecutor
+from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer
 from mpi_runtime.scheduler.protocol.events import STRICT_SPREAD, GroupRemovalRequested, GroupRequested, Value
 from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, request_of, take
-from mpi_runtime.scheduler.records.lifecycle import ENDED, STOP, UNSEALED, advance
-from mpi_runtime.scheduler.records.records import Bundle, Executor, Node
+from mpi_runtime.scheduler.records.lifecycle import ENDED, UNSEALED
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Node, granted
 from mpi_runtime.scheduler.records.sources import Contender
 from mpi_runtime.scheduler.records.state import Client, Group, Object, State
 from mpi_runtime.scheduler.values import endings, objects
@@ -37,7 +37,7 @@ CAUSE = "ended because its placement group was removed"
 
 
 def create(state: State, client: Client, event: GroupRequested, now: int) -> None:
-    """A client asks for a group. Both the client and the group hold the object."""
+    """Create a group for a client. Both the client and the group hold the object."""
     name = (event.namespace, event.name) if event.name else None
     if name is not None:
         taken = name in state.group_names
@@ -76,11 +76,11 @@ def place_waiting(state: State, now: int) -> None:
 
 
 def find_spots(state: State, group: Group) -> packing.Spots | None:
-    """Where the bundles of a group can be placed now; None: not yet."""
+    """Where the missing bundles of a group can be placed now; None: not yet."""
     missing = [group.requests[index] for index in group.missing()]
     asks = Contender(group)
     if not group.is_feasible or any(state.index.find(request, asks) is None for request in missing):
-        return None  # most often so, and cheap to see
+        return None  # the frequent case, and a cheap check
     return arrange(group, {node.number: node.free for node in able(state) if node.reserved_for in (None, group)})
 
 
@@ -100,7 +100,7 @@ def look_at_nodes(state: State, group: Group) -> None:
 
 
 def reserve(state: State, group: Group, now: int) -> None:
-    """Reserve all nodes that the group needs for a time. Else small calls could take for ever what comes free."""
+    """Reserve all nodes that the group needs, for a time. Otherwise small calls could take all that becomes free."""
     if group.reserved or now < group.no_reservation_until_us:
         return
     pools = {node.number: reachable(node) for node in able(state) if node.reserved_for is None}
@@ -110,7 +110,7 @@ def reserve(state: State, group: Group, now: int) -> None:
 
 
 def place(state: State, group: Group, spots: packing.Spots) -> None:
-    """Take the resources of all bundles, and tell those who wait."""
+    """Take the resources of all bundles, and inform waiters."""
     del state.waiting_groups[group.id]
     end_reservation(state, group)
     for index, number in spots:
@@ -127,7 +127,7 @@ def place(state: State, group: Group, spots: packing.Spots) -> None:
 
 
 def lose_node(state: State, node: Node) -> None:
-    """A node runs nothing any more, and no process uses it: its bundles must move. Bundles of other nodes stay."""
+    """Have the bundles of a lost node placed again. Bundles of other nodes stay."""
     for bundle in node.bundles:
         give_back(bundle.grant, node.free)
         group = state.groups[bundle.group]
@@ -137,13 +137,13 @@ def lose_node(state: State, node: Node) -> None:
 
 
 def look_again(state: State, cause: str) -> None:
-    """Nodes are lost. Groups that can never be placed again are removed: their calls would wait for ever."""
+    """Remove groups that can never be placed, since nodes are lost: their calls would wait for ever."""
     for group in list(state.waiting_groups.values()):
         was_feasible = group.is_feasible or bool(group.bundles)
         look_at_nodes(state, group)
         if was_feasible and not group.is_feasible:
             why = f"{cause}, and what remains has no room for it"
-            notes.tell(state, notes.WARNING, RANK_LOST, f"placement group {group.id.hex()} is removed: {why}.")
+            notes.log(state, notes.WARNING, RANK_LOST, f"placement group {group.id.hex()} is removed: {why}.")
             remove(state, group.id, why)
 
 
@@ -151,12 +151,12 @@ def look_again(state: State, cause: str) -> None:
 
 
 def removal_requested(state: State, client: Client, event: GroupRemovalRequested, now: int) -> None:
-    """A client wants a group to end."""
+    """Remove a group for a client."""
     remove(state, event.id)
 
 
 def remove(state: State, id: bytes, cause: str = "") -> None:
-    """Remove a group and all that runs in it. The steps are listed at the head of this file."""
+    """Remove a group and all that runs in it. The steps are at the head of this file."""
     group = state.groups.pop(id, None)
     if group is None:
         return
@@ -176,7 +176,7 @@ def remove(state: State, id: bytes, cause: str = "") -> None:
         bundle.removed = True
         if bundle.reserved_for is not None:
             end_reservation(state, bundle.reserved_for)
-        for executor in executors_in(bundle):
+        for executor in granted(bundle):
             if executor.actor is None:
                 stop(state, bundle, executor)
         drained(state, bundle)
@@ -205,7 +205,7 @@ def fail_all(state: State, id: bytes) -> None:
 
 
 def end_actors(state: State, id: bytes) -> None:
-    """Do step 3 for actors, also for those that have no process at the moment."""
+    """Do step 3 for actors, also without a process."""
     for actor in list(state.actors.values()):
         where = actor.creation.function.where
         if where is not None and where.group == id:
@@ -218,8 +218,7 @@ def stop(state: State, bundle: Bundle, executor: Executor) -> None:
     if executor.queue is not None:
         executor.queue.forget(executor)
         executor.queue = None
-    advance(state.stories, executor, STOP, CAUSE)
-    state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+    state.stop(executor, CAUSE, force=True)
     for task in tasks:
         executor.kept += [id for id in (*task.call.arguments, *task.call.holds) if objects.hold(state, id)]
         name, id = task.function.spec.name, bundle.group.hex()
@@ -227,14 +226,9 @@ def stop(state: State, bundle: Bundle, executor: Executor) -> None:
         endings.fail(state, task, REMOVED, why)
 
 
-def executors_in(bundle: Bundle) -> list[Executor]:
-    """The executors that have a grant from the bundle."""
-    return [one for rank in bundle.node.ranks for one in rank.executors.values() if one.source is bundle]
-
-
 def drained(state: State, bundle: Bundle) -> None:
     """Do step 4, if no executor is left in a bundle that was removed."""
-    if not bundle.removed or executors_in(bundle):
+    if not bundle.removed or granted(bundle):
         return
     node = bundle.node
     node.bundles.remove(bundle)

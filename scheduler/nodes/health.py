@@ -1,18 +1,18 @@
 """GPUs that fail: whether the call or the device is to blame, and when a device is quarantined.
 
-A process whose CUDA context is dead ends. Its death is a crash like any other. A mistake in a kernel kills a context
-just as a broken device does. What happens next tells them apart:
+A process with a dead CUDA context ends; its death is a crash like any other. An error in a kernel kills a context just
+as a broken device does. These rules tell them apart:
 
 1. If calls had ended well in the process, its devices had worked. Nothing is concluded.
 2. If the process failed before any call had ended well, its devices become suspects. Other devices are granted first
-   from then on, so that the next attempt shows whether the call or the device is at fault. A process that uses the
-   device and ends a call clears it.
-3. If the next process on a suspect fails at once too, the device is quarantined: it is granted to nobody any more. The
+   from then on, so the next attempt shows whether the call or the device is at fault. A process that uses the device
+   and ends a call clears it.
+3. If the next process on a suspect fails at once too, the device is quarantined: it is not granted any more. The
    function is blamed instead if a program can cause both errors and the function was the same both times.
 
-Two kinds of failure are not the fault of one device. A device that other users have filled is granted last, but it is
-never quarantined for that. If CUDA does not start on a node at all, all GPUs of the node are quarantined: each call
-would fail there at once, and the next call would follow it. No retry is used for that.
+Two kinds of failure are not the fault of one device. A device that other users have filled is granted last, but never
+quarantined for that. If CUDA does not start on a node at all, all its GPUs are quarantined: each call would fail there
+at once, and the next call would follow it. No retry is used for that.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from mpi_runtime.scheduler.records.records import Executor, Function, Node, Queu
 from mpi_runtime.scheduler.records.state import Client, State
 
 USED_UP = "\0"
-"""The reason of a suspect that other users have filled. No function has this name."""
+"""The reason for a suspect that other users have filled. No function has this name."""
 _WHY = {BUSY: "others use it up", NODE: "CUDA does not start there"}
 
 
 def cause(executor: Executor, fault: Faulted) -> str:
-    """Why an executor has ended: one line, and the traceback."""
+    """The cause of an executor's end: one line, and the traceback."""
     gpus = ", ".join(named(executor.rank.node, id) for id in executor.key.gpu_ids)
     why = _WHY.get(fault.blame, "its context was dead for good")
     return f"ended because CUDA answered {fault.fault} in {fault.name} on {gpus}: {why}\n{fault.text}"
@@ -49,15 +49,14 @@ def named(node: Node, id: int) -> str:
 
 
 def faulted(state: State, client: Client, event: Faulted, now: int) -> None:
-    """Note the error of the GPU with which an executor is about to end."""
+    """Note the GPU error that ends an executor."""
     client.as_executor().fault = event
 
 
 def blame(state: State, executor: Executor, fault: Faulted) -> None:
-    """The process of an executor with a dead context has ended. The steps are listed at the head of this file."""
+    """Blame the GPUs or the function of a dead process. The rules are at the head of this file."""
     node = executor.rank.node
-    inventory = node.total.inventory
-    assert inventory is not None
+    inventory = node.inventory
     if fault.blame == NODE:
         lose_all(state, node, fault)
     if fault.blame in (NODE, NOBODY):
@@ -82,10 +81,8 @@ def blame(state: State, executor: Executor, fault: Faulted) -> None:
 
 
 def lose_all(state: State, node: Node, fault: Faulted) -> None:
-    """CUDA does not start on a node: quarantine all its devices, and say so once."""
-    inventory = node.total.inventory
-    assert inventory is not None
-    left = [id for id in range(len(inventory.devices)) if id not in inventory.out]
+    """Quarantine all devices of a node on which CUDA does not start."""
+    left = [id for id in range(len(node.inventory.devices)) if id not in node.inventory.out]
     why = f"CUDA does not start on this node: {fault.fault}"
     if left:
         node.gpu_error = f"CUDA does not start: {fault.fault}"
@@ -93,12 +90,10 @@ def lose_all(state: State, node: Node, fault: Faulted) -> None:
 
 
 def quarantine(state: State, node: Node, ids: Sequence[int], why: str, text: str) -> None:
-    """Grant these devices to nobody any more, and tell the user."""
-    inventory = node.total.inventory
-    assert inventory is not None
-    inventory.out.update(dict.fromkeys(ids, why))
+    """Grant these devices no more, and log that."""
+    node.inventory.out.update(dict.fromkeys(ids, why))
     node.gpu_problems.append(text)
-    notes.tell(state, notes.WARNING, QUARANTINE, f"host {node.hostname}: {text}.", node.ranks[0])
+    notes.log(state, notes.WARNING, QUARANTINE, f"host {node.hostname}: {text}.", node.ranks[0])
     for executor in node.all_idle():
         if set(ids).intersection(executor.key.gpu_ids):
             stop_idle(state, executor)
@@ -118,6 +113,6 @@ def find_hopeless(state: State, may_be: Callable[[Function], bool]) -> None:
 
 
 def fail_all(state: State, queue: Queue) -> None:
-    """No node can serve a queue any more: its calls fail as new ones would."""
+    """Fail the calls of a queue that no node can serve any more."""
     for task in clear(queue):
         tasks.fail(state, task, "InfeasibleResourceError", task.function.infeasible)

@@ -1,4 +1,4 @@
-"""Ranks that join add their resources to the pool of their node. With the last, the job begins."""
+"""Ranks that join add their resources to the pool of their node. With the last one the job begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.records.state import State
 
 
 def join(state: State, event: RankJoined, now: int) -> None:
-    """A rank is ready: its resources go into the pool of its node. The driver belongs to the node of rank 0."""
+    """Add the resources of a rank to its node. The driver belongs to the node of rank 0."""
     node = state.hosts.get(event.host)
     if node is None:
         gpus = Inventory()
@@ -55,10 +55,10 @@ def join(state: State, event: RankJoined, now: int) -> None:
 
 
 def begin(state: State, event: JobBegan, now: int) -> None:
-    """All ranks have joined: the job is refused if a node lacks what was stated, else its GPUs' troubles are told."""
+    """Begin the job, since all ranks have joined. It is refused if a node lacks stated GPUs."""
     state.has_journal, state.recalls = event.has_journal, event.recalls
     state.effects.refusal = gpu_pool.limit(state, event.num_gpus)
     if not state.effects.refusal:
         for node in state.nodes.values():
             for trouble in node.gpu_problems:
-                notes.tell(state, notes.WARNING, GPU, f"host {node.hostname}: {trouble}.", node.ranks[0])
+                notes.log(state, notes.WARNING, GPU, f"host {node.hostname}: {trouble}.", node.ranks[0])

@@ -1,20 +1,19 @@
 """Spilling: which values leave a full arena, in which order, and the answers to waiting clients.
 
-1. An agent whose clients wait for room sends `RoomWanted`, and repeats it while they wait. From the first one on,
-   clients of that node are told that a value exists, but its place only when they ask. A value whose place nobody knows
-   can leave.
+1. While clients wait for room, their agent sends `RoomWanted` again and again. From the first one on, clients of that
+   node are informed that a value exists, but get its place only when they ask. A value can leave if no client knows its
+   place.
 2. A copy is dropped if there is another one, in another arena or on disk. If there is none, the value is first written
    to the scratch file of its rank, the oldest value first. No client has to agree: objects do not change.
-3. A copy is dropped only if nobody can read it. It is not an argument of a call that an executor of the node has in
-   hand. It is not being copied. Every client that was told its place has promised not to use it (`Forget`,
-   `Forgotten`). A client with a view keeps the copy. A client that runs user code answers later.
-4. Of the calls that wait for arguments to arrive, the oldest keeps those that have arrived. So one call always gets all
-   its arguments, however many wait. Calls that were sent ahead are taken back, and none is sent ahead meanwhile.
-5. If nothing can leave, because of views or because the disk is full too, the waiting clients get an error that says
-   why. While calls run that may release memory, they wait first, up to ROOM_PATIENCE_US.
-
-6. Where memory and disk are both full, a value on disk can come back only if another one leaves memory. So a part of
-   the disk is kept for that: new values may not use it, and it is used only while no client waits (`for_copies`).
+3. A copy is dropped only if no process can read it: it is not an argument of an assigned call on the node, it is not
+   being copied, and each client that knows its place has agreed not to use it (`Forget`, `Forgotten`). A client with a
+   view keeps the copy. A client that runs user code answers later.
+4. Among the calls that wait for arguments to arrive, the oldest keeps those that have arrived. So one call always gets
+   all its arguments, however many wait. Calls that were sent ahead are taken back, and none is sent ahead meanwhile.
+5. If nothing can leave, because of views or because the disk is full too, the waiting clients get an error with the
+   reason. While running calls may release memory, they wait first, up to ROOM_PATIENCE_US.
+6. If memory and disk are both full, a value on disk can return only if another one leaves memory. So a part of the disk
+   is kept for that: new values may not use it, and it is used only while no client waits (`for_copies`).
 
 A value that is only on disk is read back by the rank that wrote it (`spreading.read`). The file keeps the value, so
 that its copy can be dropped again without writing.
@@ -24,20 +23,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
+from mpi_runtime.scheduler.dispatch.stealing import ask_all_for_the_rest
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol.effects import Forget, RoomAnswer, Spill
 from mpi_runtime.scheduler.protocol.events import Forgotten, OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import HOLDERS_NAMED, LARGEST_OBJECTS, ROOM_PATIENCE_US, ROOM_SHARE
 from mpi_runtime.scheduler.protocol.rank_events import RoomWanted, Spilled
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STORED
-from mpi_runtime.scheduler.records.records import Node, Task
+from mpi_runtime.scheduler.records.records import Node
 from mpi_runtime.scheduler.records.state import Client, Object, Room, State
 from mpi_runtime.scheduler.values import objects, spreading
 
 
 def wanted(state: State, event: RoomWanted, now: int) -> None:
-    """An agent has reported how many bytes its clients wait for; 0: none wait any more."""
+    """Handle a report about the bytes for which the clients of a rank wait; 0: none wait any more."""
     node = state.ranks[event.rank].node
     room = state.spilling.rooms.setdefault(node.number, Room())
     if not event.size:
@@ -49,7 +48,7 @@ def wanted(state: State, event: RoomWanted, now: int) -> None:
     if not node.is_full:
         node.is_full = True
         for id in [id for id, fetches in state.fetching.items() if node.number in fetches]:
-            spreading.serve(state, state.objects[id])  # a receiver that waits for room uses up no source
+            spreading.serve(state, state.objects[id])  # a receiver that waits for room uses no source
     room.wanted[event.rank] = event.size
     room.waiting[event.rank] = event.clients
     is_coming = make_room(state, node, room)
@@ -68,7 +67,7 @@ def may_end(state: State) -> bool:
         client for room in state.spilling.rooms.values() for clients in room.waiting.values() for client in clients
     }
     return any(
-        executor.in_hand and not executor.blocked and executor.running() is not None and executor.id not in waiting
+        executor.assigned and not executor.blocked and executor.running() is not None and executor.id not in waiting
         for executor in state.executors.values()
     )
 
@@ -103,19 +102,16 @@ def make_room(state: State, node: Node, room: Room) -> bool:
                 drop(state, found, node)
                 is_coming = True
         else:
-            unasked = [client for client in knowing if not (found.told or {})[client]]
+            unasked = [client for client in knowing if not (found.known_by or {})[client]]
             for client in unasked:
                 asked.setdefault(client, []).append(found.id)
-            if not unasked and min((found.told or {})[client] for client in knowing) <= late:
+            if not unasked and min((found.known_by or {})[client] for client in knowing) <= late:
                 continue  # a client does not answer: try other values
         missing -= place.size
     for client, ids in asked.items():
         ask(state, client, ids)
     if missing > 0:
-        for rank in node.ranks:
-            for executor in rank.executors.values():
-                if executor.actor is None and len(executor.in_hand) > 1 and executor.running() is not None:
-                    ask_for_the_rest(state, executor)
+        ask_all_for_the_rest(state, node)
     return is_coming
 
 
@@ -128,11 +124,11 @@ def candidates(state: State, node: Node) -> list[Object]:
 
 
 def pinned(state: State, node: Node) -> set[bytes]:
-    """Objects whose copy on the node is in use, or will be, as far as the scheduler knows. Only for membership."""
-    executors = [executor for rank in node.ranks for executor in rank.executors.values()]
-    tasks = [task for executor in executors for task in executor.in_hand.values()]
+    """Objects with a copy on the node that is in use, or will be, as far as is known. Only for membership."""
+    executors = node.executors()
+    tasks = [task for executor in executors for task in executor.assigned.values()]
     staging = [task for task in tasks if task.state == STAGING]
-    oldest = min(staging, key=_order, default=None)
+    oldest = min(staging, key=lambda task: task.order, default=None)
     pins = {id for task in tasks if task.state != STAGING or task is oldest for id in task.call.arguments}
     pins.update(id for executor in executors for id in executor.kept)
     if node.number in state.spilling.rooms:
@@ -145,43 +141,39 @@ def pinned(state: State, node: Node) -> set[bytes]:
     return pins
 
 
-def _order(task: Task) -> int:
-    return task.order
-
-
 def who_knows(state: State, found: Object, node: Node) -> list[int]:
     """The clients of a node that know the place of an object in its arena."""
-    clients = ((number, state.clients.get(number)) for number in found.told or ())
+    clients = ((number, state.clients.get(number)) for number in found.known_by or ())
     return [number for number, client in clients if client is not None and client.node is node]
 
 
 def ask(state: State, client: int, ids: list[bytes]) -> None:
-    """Ask a client to stop using the places of these objects."""
+    """Ask a client to stop using the places of objects."""
     state.spilling.forgets += 1
     for id in ids:
-        told = state.objects[id].told
-        assert told is not None
-        told[client] = state.spilling.forgets
+        known_by = state.objects[id].known_by
+        assert known_by is not None
+        known_by[client] = state.spilling.forgets
     state.to_client(client, Forget(state.spilling.forgets, ids))
 
 
 def forgotten(state: State, client: Client, event: Forgotten, now: int) -> None:
-    """A client has answered a `Forget`: it stops using the places of `ids`, and keeps using the rest of `asked`."""
+    """Handle the answer to a `Forget`: the client stops using the places of `ids`, and keeps the rest of `asked`."""
     forgets = set(event.ids)
     freed = []
     for found in [state.objects[id] for id in event.asked if id in state.objects]:
-        if found.told is None or found.told.get(client.id) != event.request:
-            continue  # it has been told again since
+        if found.known_by is None or found.known_by.get(client.id) != event.request:
+            continue  # it has been sent the place again
         if found.id in forgets:
-            del found.told[client.id]
+            del found.known_by[client.id]
             freed.append(found)
         else:
-            found.told[client.id] = 0
+            found.known_by[client.id] = 0
     drop_if_full(state, client.node, freed)
 
 
 def write(state: State, room: Room, found: Object, place: Stored, for_copies: bool) -> None:
-    """Order an object to be written to disk. The object is held until the answer."""
+    """Have an object written to disk. It is held until the answer."""
     found.references += 1
     room.writing[found.id] = place
     if for_copies:
@@ -190,7 +182,7 @@ def write(state: State, room: Room, found: Object, place: Stored, for_copies: bo
 
 
 def spilled(state: State, event: Spilled, now: int) -> None:
-    """An object was written to disk, or could not be written."""
+    """Handle an object that was written to disk, or could not be written."""
     node = state.ranks[event.rank].node
     room = state.spilling.rooms[node.number]
     place = room.writing.pop(event.id)
@@ -214,13 +206,13 @@ def drop_if_full(state: State, node: Node, objects: Iterable[Object]) -> None:
         return
     pins = pinned(state, node)
     for found in objects:
-        is_there = found.copies is not None and node.number in found.copies
-        if is_there and found.id not in pins and len(found.places()) > 1 and not who_knows(state, found, node):
+        is_unused = found.is_on(node.number) and found.id not in pins and not who_knows(state, found, node)
+        if is_unused and len(found.places()) > 1:
             drop(state, found, node)
 
 
 def drop(state: State, found: Object, node: Node) -> None:
-    """Free the copy in a node's arena. There is another one."""
+    """Free one of several copies."""
     assert found.copies is not None
     objects.free_extent(state, found.copies.pop(node.number))
 
@@ -243,16 +235,15 @@ def why_not(state: State, node: Node, room: Room) -> str:
 
 
 def _kept_by(state: State, found: Object) -> str:
-    """Who made a value and who keeps it, for an error."""
-    told = objects.holders(state, found)
-    more = f" and {len(told) - HOLDERS_NAMED} more" if len(told) > HOLDERS_NAMED else ""
-    held = f"kept by {', '.join(told[:HOLDERS_NAMED])}{more}" if told else ""
-    parts = [part for part in (f"made by {found.made_by}" if found.made_by else "", held) if part]
+    """The origin and the holders of a value, for an error."""
+    holders = objects.holders(state, found)
+    parts = [f"made by {found.made_by}"] if found.made_by else []
+    parts += [f"kept by {notes.listed(holders, HOLDERS_NAMED)}"] if holders else []
     return f" ({'; '.join(parts)})" if parts else ""
 
 
 def lose_rank(state: State, number: int) -> None:
-    """A rank is lost: none of its clients waits, and what it was writing is not on disk."""
+    """Forget the waiting clients of a lost rank, and the objects that it was writing to disk."""
     for room in state.spilling.rooms.values():
         room.wanted.pop(number, None)
         room.waiting.pop(number, None)

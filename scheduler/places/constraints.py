@@ -1,13 +1,14 @@
 """Where calls may run, apart from their request: on which nodes, or in which bundles of a placement group.
 
 The `Where` of a function is resolved once (`resolve`). None means anywhere, as for most calls. Calls in a placement
-group wait for the group as for an argument, and are queued when it is placed.
+group wait for it as for an argument.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import chain
 
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.events import EXISTS, IN, NOT_IN, Label, Where
@@ -40,10 +41,9 @@ def _holds(label: Label, value: str | None) -> bool:
 
 
 def resolve(state: State, where: Where, request: Request) -> Where | None:
-    """The resolved place of calls, without conditions that make no difference in this job; None: anywhere.
+    """The resolved place of calls; None: anywhere.
 
-    A node that was asked for becomes a condition on its label. If it is only preferred, it becomes one if the node can
-    ever serve the request.
+    A stated node becomes a condition on its label; a soft one only if the node can ever serve the request.
     """
     labels = where.labels
     if where.node:
@@ -61,7 +61,7 @@ def able(state: State, labels: tuple[Label, ...] = ()) -> list[Node]:
 
 
 def named_nodes(state: State, labels: tuple[Label, ...]) -> list[Node] | None:
-    """The nodes whose ids the labels name, found without a search; None: the labels name no ids."""
+    """The nodes that the labels name by their ids, found without a search; None: the labels name no ids."""
     for label in labels:
         if label.key == NODE_ID and label.operator == IN:
             return [node for id in label.values if (node := state.nodes.get(number_of(id))) is not None]
@@ -87,7 +87,7 @@ def allows(where: Where | None, source: Source) -> bool:
 
 
 def sources(state: State, where: Where | None) -> Iterable[Source]:
-    """All nodes or bundles whose resources calls with this place may use."""
+    """All nodes or bundles that calls with this place may use."""
     if where is not None and where.group:
         bundles = state.groups[where.group].bundles
         return [bundle for index, bundle in bundles.items() if where.bundle in (-1, index)]
@@ -95,7 +95,7 @@ def sources(state: State, where: Where | None) -> Iterable[Source]:
 
 
 def reachable(source: Source) -> Pool:
-    """What can come free in a source by waiting: all but the resources of actors and placement groups."""
+    """The resources of a source that can become free by waiting: not those of actors and placement groups."""
     pool = copy_of(source.total)
     pool.cpu -= source.actor_cpu
     held = gpu_pool.held_by_actors(source) if pool.gpu_units else []
@@ -113,13 +113,8 @@ def reachable(source: Source) -> Pool:
     return pool
 
 
-def has_room(source: Source, queue: Queue) -> bool:
-    """Whether the queue's next call can start in this source now."""
-    return source.may_take(queue.request, queue)
-
-
 def longest_us(state: State, queue: Queue) -> int:
-    """How long a call with the queue's request and place may take at most to start now; NOTHING: any; -1: none can."""
+    """The longest call with the queue's request and place that can start now; NOTHING: any; -1: none."""
     where, most_us = queue.where, -1
     is_any = where is None or not (where.group or named_nodes(state, where.labels))
     for source in state.index.candidates(queue.request) if is_any else sources(state, where):
@@ -132,19 +127,17 @@ def longest_us(state: State, queue: Queue) -> int:
 
 
 def find(state: State, queue: Queue, where: Where) -> Source | None:
-    """Find a source for a queue whose calls state a place; None: there is no room."""
+    """Find a source for a queue of calls with a place; None: there is no room."""
     if where.group:
-        near = [one for one in sources(state, where) if has_room(one, queue)]
+        near = [one for one in sources(state, where) if one.may_take(queue.request, queue)]
         return min(near, key=lambda one: isinstance(one, Bundle) and one.node.number != queue.near, default=None)
     if where.spread:
         return next_in_turn(state, queue, where.labels)
     for labels in dict.fromkeys((where.labels + where.preferred, where.labels)):
-        near_node = state.nodes.get(queue.near)
-        if near_node is not None and has_room(near_node, queue) and matches(labels, near_node.labels):
-            return near_node
+        near_nodes = [state.nodes[queue.near]] if queue.near in state.nodes else []
         is_any = named_nodes(state, labels) is None
-        for node in state.index.candidates(queue.request) if is_any else able(state, labels):
-            if has_room(node, queue) and matches(labels, node.labels):
+        for node in chain(near_nodes, state.index.candidates(queue.request) if is_any else able(state, labels)):
+            if node.may_take(queue.request, queue) and matches(labels, node.labels):
                 return node
     return None
 
@@ -157,16 +150,16 @@ def next_in_turn(state: State, queue: Queue, labels: tuple[Label, ...]) -> Node 
     start = bisect_right(numbers, state.last_spread)
     for number in numbers[start:] + numbers[:start]:
         node = state.nodes[number]
-        if node.hosts_executors and has_room(node, queue) and matches(labels, node.labels):
+        if node.hosts_executors and node.may_take(queue.request, queue) and matches(labels, node.labels):
             return node
     return None
 
 
-# Placement groups that calls wait for, or that are gone
+# Placement groups
 
 
 def await_group(state: State, task: Task) -> None:
-    """Make a call wait for its placement group, if that exists and has not been placed."""
+    """Have a call wait for its placement group, if that exists and has not been placed."""
     where = task.function.where
     if where is None or where.group not in state.groups:
         return
@@ -183,7 +176,7 @@ def why_removed(state: State, function: Function) -> str:
     return f"{function.spec.name} was to run in placement group {where.group.hex()}, which has been removed."
 
 
-# What can never be
+# Requests that can never be served
 
 
 def why_nowhere(state: State, function: Function, where: Where) -> str:
@@ -211,7 +204,7 @@ def why_nowhere(state: State, function: Function, where: Where) -> str:
 def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> str:
     group = state.groups.get(where.group)
     if group is None:
-        return ""  # it was removed: that is what the calls are told
+        return ""  # its calls fail because it was removed
     here = f"placement group {where.group.hex()}"
     if where.bundle >= len(group.requests):
         return f"{name} is to run in bundle {where.bundle} of {here}, which has {len(group.requests)} bundle(s)."

@@ -1,8 +1,8 @@
 """The GPUs of nodes: which exist, which calls may use them, and how messages describe them.
 
-An executor that has used a GPU holds memory of it as long as it lives: its CUDA context, and what its libraries have
-allocated. So an idle executor is ended before another one gets any of its devices. The other one is started only when
-the idle one is known to be gone.
+An executor that has used a GPU holds memory of it for life: its CUDA context, and allocations of its libraries. So an
+idle executor is ended before another one gets any of its devices. The other one is started only when the idle one is
+known to be gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from mpi_runtime.scheduler.protocol.resources import TYPE, Grant, Pool, Request, amount
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
-from mpi_runtime.scheduler.records.records import Executor, Key, Node, Queue, Rank, node_of
+from mpi_runtime.scheduler.records.records import Executor, Key, Node, Queue, Rank, granted
 from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 
@@ -27,9 +27,8 @@ from mpi_runtime.scheduler.records.state import State
 
 
 def join(state: State, node: Node, rank: Rank, event: RankJoined) -> None:
-    """A rank has joined and names its devices. A device counts once, however many ranks and hosts name it."""
-    inventory = node.total.inventory
-    assert inventory is not None
+    """Add the devices of a rank. A device counts once, however many ranks and hosts name it."""
+    inventory = node.inventory
     node.gpu_problems.extend(problem for problem in event.gpu_problems if problem not in node.gpu_problems)
     if event.gpu_error and event.gpu_error not in node.gpu_problems:
         node.gpu_problems.append(event.gpu_error)
@@ -44,10 +43,9 @@ def join(state: State, node: Node, rank: Rank, event: RankJoined) -> None:
 
 
 def _count(node: Node, new: Sequence[Device], sign: int = 1) -> None:
-    """Add devices to the pools of a node, or (sign -1) remove them. Nobody uses any of them yet."""
-    inventory = node.total.inventory
-    assert inventory is not None
-    assert node.free.gpu_units == node.total.gpu_units, "ids are given before anybody has a device"
+    """Add devices to the pools of a node, or (sign -1) remove them, before any is used."""
+    inventory = node.inventory
+    assert node.free.gpu_units == node.total.gpu_units, "ids are given before any device is used"
     for pool in (node.total, node.free):
         pool.gpu_units[:] = [UNIT] * len(inventory.devices)
         pool.gpu_memory[:] = [device.memory for device in inventory.devices]
@@ -57,14 +55,9 @@ def _count(node: Node, new: Sequence[Device], sign: int = 1) -> None:
 
 
 def limit(state: State, stated: float | None) -> str:
-    """Limit each node to the number of GPUs that the user stated. Returns what is wrong; empty: nothing.
-
-    Args:
-        stated: the number of GPUs of each node; None: those that were found.
-    """
+    """Limit each node to the stated number of GPUs; None: those that were found. Returns an error, if any."""
     for node in state.nodes.values():
-        inventory = node.total.inventory
-        assert inventory is not None
+        inventory = node.inventory
         found = [device for device in inventory.devices if not device.uuid.startswith(STATED)]
         if stated is None or not node.hosts_executors:
             continue
@@ -82,37 +75,34 @@ def limit(state: State, stated: float | None) -> str:
 
 
 def _words(devices: Sequence[Device]) -> str:
-    """How many devices of each type, for messages."""
-    kinds: dict[str, int] = {}
-    for device in devices:
-        kind = device.types[-1] if device.types else device.name or "GPU"
-        kinds[kind] = kinds.get(kind, 0) + 1
+    """The number of devices of each type, for messages."""
+    kinds = Counter(device.types[-1] if device.types else device.name or "GPU" for device in devices)
     return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "no GPU"
 
 
 def owned(node: Node) -> str:
     """The GPUs of a node, for messages."""
-    devices = node.total.inventory.in_use() if node.total.inventory is not None else []
+    devices = node.inventory.in_use()
     text = f"{len(devices)} GPU"
     return f"{text} ({_words(devices)})" if any(device.types for device in devices) else text
 
 
 def why_not(nodes: Sequence[Node], request: Request) -> str:
-    """Why no node can serve a request for GPUs: which GPUs there are, and what rules out those that seem to fit."""
+    """Why no node can serve a request for GPUs: the GPUs of all nodes, and what rules out those that seem to fit."""
     if not request.needs_gpu:
         return ""
     have = [
-        f"{node.hostname}: {_words(inventory.in_use())}" + f" ({len(inventory.out)} quarantined)" * bool(inventory.out)
+        f"{node.hostname}: {_words(node.inventory.in_use())}"
+        + f" ({len(node.inventory.out)} quarantined)" * bool(node.inventory.out)
         for node in nodes
-        if (inventory := node.total.inventory)
     ]
     text = f" GPUs by node: {'; '.join(have[:EXPLAINED_MAX])}."
     text += "".join(f" On {node.hostname} {node.gpu_error}." for node in nodes[:EXPLAINED_MAX] if node.gpu_error)
-    found = [
-        (inventory, device) for node in nodes if (inventory := node.total.inventory) for device in inventory.in_use()
-    ]
     fitting = [
-        (inventory, device) for inventory, device in found if all(name in device.types for name in request.types)
+        (node.inventory, device)
+        for node in nodes
+        for device in node.inventory.in_use()
+        if all(name in device.types for name in request.types)
     ]
     reserve = max((device.reserve for _, device in fitting), default=0)
     if request.gpu < UNIT and request.gpu_memory and reserve:
@@ -133,7 +123,7 @@ def why_not(nodes: Sequence[Node], request: Request) -> str:
 
 
 def pick(node: Node, queue: Queue, free: Pool) -> Granted | None:
-    """Devices for the queue, chosen with regard to idle executors; None: the ledger chooses without it."""
+    """Devices for the queue, chosen with regard to idle executors; None: the ledger chooses."""
     inventory = free.inventory
     if inventory is None:
         return None
@@ -141,19 +131,16 @@ def pick(node: Node, queue: Queue, free: Pool) -> Granted | None:
 
 
 def _share(node: Node, queue: Queue, free: Pool) -> Granted | None:
-    """A share of a device that is shared already, so that others stay whole; else of one that an idle executor has.
-
-    The idle executor can serve the queue. Other idle executors with the same device do not matter.
-    """
+    """A share of a device that is shared already, so that others stay whole; else of one of a usable idle executor."""
     shared = {id for id, left in enumerate(free.gpu_units) if left < UNIT}
     choices = [shared, *_usable(node, queue, 1)]
     return next((found for ids in choices if (found := _among(queue.request, free, ids))), None)
 
 
 def _whole(node: Node, queue: Queue, free: Pool, inventory: Inventory) -> Granted | None:
-    """The devices of one idle executor that can serve the queue; else devices that no idle executor has.
+    """The devices of one usable idle executor; else devices that no idle executor has.
 
-    Devices that other idle executors have too come last, because these would have to be ended.
+    Devices that other idle executors have too are last, because those executors would have to end.
     """
     request = queue.request
     idle = Counter(id for key, executors in node.idle.items() for id in key.gpu_ids * len(executors))
@@ -188,10 +175,10 @@ def _among(request: Request, free: Pool, gpu_ids: set[int]) -> Granted | None:
 
 
 def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
-    """Executors that have a device of this key and must end first: they are idle, or were told to end.
+    """Executors with a device of this key that must end first: they are idle, or end already.
 
-    Left out is the idle executor with the same key that will be used next. For a share of a device nobody has to end if
-    there is such an executor: it was used beside the others before.
+    The next idle executor with the same key need not end. If there is one, no executor has to end for a share of a
+    device: it was used beside the others before.
     """
     if not key.gpu_ids or (idle and grant.gpus[0][1] < UNIT):
         return []
@@ -199,8 +186,7 @@ def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | N
     next_one = next(reversed(idle.values())) if idle else None
     return [
         executor
-        for rank in node.ranks
-        for executor in rank.executors.values()
+        for executor in node.executors()
         if executor is not next_one
         and wanted.intersection(executor.key.gpu_ids)
         and (executor.grant is None or (executor.state == STOPPING and executor.actor is None))
@@ -208,13 +194,13 @@ def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | N
 
 
 def still_awaited(state: State, queue: Queue) -> list[list[Executor]]:
-    """The sets of executors whose end a queue awaits, one for each call. For these calls no others are ended."""
+    """The executors that must end for a queue: one list for each call. For these calls no others are ended."""
     queue.awaited = [some for some in queue.awaited if any(one.id in state.executors for one in some)]
     return queue.awaited
 
 
 def take_rest(executor: Executor, free: Pool) -> Grant:
-    """Take all that is free of the devices of an ending executor, besides its grant: nobody else may use them yet."""
+    """Take the free parts of an ending executor's devices, besides its grant: no other may use them yet."""
     taken = {id: (units, memory) for id, units, memory in (executor.grant.gpus if executor.grant else ())}
     for id in executor.key.gpu_ids:
         units, memory = taken.get(id, (0, 0))
@@ -225,26 +211,21 @@ def take_rest(executor: Executor, free: Pool) -> Grant:
 
 def are_shared(source: Source) -> bool:
     """Whether any executor has a share of a device of this source."""
-    executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
-    grants = (one.grant for one in executors if one.source is source and one.grant is not None)
-    return any(units < UNIT for grant in grants for _, units, _ in grant.gpus)
+    return any(units < UNIT for one in granted(source) if one.grant for _, units, _ in one.grant.gpus)
 
 
 def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
-    """The devices of a node or bundle that actors hold: they do not come free by waiting."""
-    executors = [one for rank in node_of(source).ranks for one in rank.executors.values() if one.actor is not None]
-    grants = [one.grant for one in executors if one.source is source and one.grant is not None]
-    return [entry for grant in grants for entry in grant.gpus]
+    """The devices of actors in a node or bundle: they do not become free by waiting."""
+    return [entry for one in granted(source) if one.grant and one.actor is not None for entry in one.grant.gpus]
 
 
 def homes(node: Node) -> list[int]:
-    """The home of each device of a node: the rank that runs calls with it, if that is possible; -1: no rank can.
+    """The home of each device of a node: the rank that preferably runs calls with it; -1: no rank can.
 
-    The home is the rank that may use most of the processors near the device. Each rank gets an equal number of devices.
-    If nothing is known of processors, each rank gets a block of consecutive devices.
+    The home is the rank with most of the CPUs near the device. Each rank gets an equal number of devices. If no CPUs
+    are known, each rank gets a block of consecutive devices.
     """
-    inventory = node.total.inventory
-    assert inventory is not None
+    inventory = node.inventory
     count = len(inventory.devices)
     if len(inventory.homes) == count:
         return inventory.homes
@@ -269,18 +250,13 @@ def homes(node: Node) -> list[int]:
 
 
 def nearest(node: Node, gpu_ids: Sequence[int]) -> dict[int, int]:
-    """How many of these GPUs have each rank as their home, by the number of the rank."""
-    found: dict[int, int] = {}
-    for id in gpu_ids:
-        home = homes(node)[id]
-        found[home] = found.get(home, 0) + 1
-    return found
+    """The number of these GPUs with each rank as their home."""
+    return Counter(homes(node)[id] for id in gpu_ids)
 
 
 def ranks_for(node: Node, gpu_ids: Sequence[int]) -> list[Rank]:
     """The ranks of a node that can run an executor with these GPUs."""
-    inventory = node.total.inventory
-    able = inventory.ranks_of(gpu_ids) if inventory is not None else None
+    able = node.inventory.ranks_of(gpu_ids)
     return [rank for rank in node.ranks if rank.hosts_executors and (able is None or rank.number in able)]
 
 
@@ -291,11 +267,9 @@ def is_out(source: Source, gpu_ids: Sequence[int]) -> bool:
 
 
 def clear(node: Node, gpu_ids: Sequence[int]) -> None:
-    """A process that used these GPUs has ended a call: they work, and are no longer suspects."""
-    inventory = node.total.inventory
-    if inventory is not None and inventory.suspects:
-        for id in gpu_ids:
-            inventory.suspects.pop(id, None)
+    """Clear GPUs of suspicion: a process that used them has ended a call."""
+    for id in gpu_ids:
+        node.inventory.suspects.pop(id, None)
 
 
 def in_use(pool: Pool, amounts: Sequence[int]) -> int:
@@ -315,24 +289,19 @@ def types_out(pool: Pool) -> dict[str, int]:
 
 def uuids(node: Node, gpu_ids: Sequence[int]) -> list[str]:
     """The UUIDs of these GPUs."""
-    inventory = node.total.inventory
-    return [inventory.devices[id].uuid for id in gpu_ids] if inventory is not None else []
+    return [node.inventory.devices[id].uuid for id in gpu_ids]
 
 
 # What there is
 
 
 def table(node: Node) -> list[dict[str, Any]]:
-    """One entry for each GPU of a node: its properties, how much of it is free, and who uses it."""
-    inventory = node.total.inventory
-    assert inventory is not None
+    """One entry for each GPU of a node: its properties, its free part, and its users."""
     users: dict[int, list[dict[str, Any]]] = {}
-    for rank in node.ranks:
-        for executor in rank.executors.values():
-            if executor.grant is not None:
-                for id, units, memory in executor.grant.gpus:
-                    users.setdefault(id, []).append(_user(executor, units, memory))
-    return [_entry(node, inventory, id, users.get(id, [])) for id in range(len(inventory.devices))]
+    for executor in node.executors():
+        for id, units, memory in executor.grant.gpus if executor.grant is not None else ():
+            users.setdefault(id, []).append(_user(executor, units, memory))
+    return [_entry(node, node.inventory, id, users.get(id, [])) for id in range(len(node.inventory.devices))]
 
 
 def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]]) -> dict[str, Any]:

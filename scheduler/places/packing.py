@@ -1,8 +1,8 @@
 """Which bundle of a placement group goes to which node: arithmetic on pools, no state.
 
-Whether any arrangement exists is a hard question in general. One bundle to a node is answered exactly; where several
-may share a node, the largest are placed first, on few nodes or on many, and if one way fails so that all others that
-the strategy allows are tried.
+Whether any arrangement exists is a hard question in general. For one bundle on each node the answer is exact. If
+several may share a node, the largest are placed first, on few nodes or on many, and all ways that the strategy allows
+are tried in turn.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from mpi_runtime.scheduler.protocol.events import PACK, STRICT_PACK, STRICT_SPRE
 from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, take
 
 Spots = list[tuple[int, int]]
-"""(bundle, node) for each bundle, in the order in which they are to be taken: devices come out the same then."""
+"""(bundle, node) for each bundle. Taken in this order, they get the same devices as in the trial."""
 
 
 def arrange(requests: Sequence[Request], strategy: str, pools: Mapping[int, Pool]) -> Spots | None:
-    """A node for each bundle, such that all fit at once; None if none was found.
+    """A node for each bundle, such that all fit at once; None if no arrangement was found.
 
     Args:
-        requests: what the bundles ask for.
+        requests: the requests of the bundles.
         strategy: one of STRATEGIES.
-        pools: what may be taken of each node.
+        pools: the usable resources of each node.
     """
     order = sorted(range(len(requests)), key=lambda index: _size(requests[index]), reverse=True)
     if strategy == STRICT_PACK:
@@ -42,7 +42,7 @@ def _size(request: Request) -> tuple[int, int, int, int]:
 
 
 def _on_one(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
-    """All on the node that has least to spare. Here and below, who needs no GPU stays away from them."""
+    """All on the node with least to spare. Here and below, bundles without GPUs avoid nodes with GPUs."""
     for number in sorted(pools, key=lambda number: _room(pools, number)):
         spots = _fill(requests, order, {number: pools[number]}, lambda _, left: list(left))
         if spots is not None:
@@ -99,7 +99,7 @@ def _fill(
 
 
 def _on_different(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
-    """Each on a node of its own: a matching, made by letting those that have a node move on to another."""
+    """Each on a different node: a matching, in which placed bundles may move to another node."""
     if len(requests) > len(pools):
         return None
     numbers = _roomiest_first(pools)

@@ -53,7 +53,7 @@ class ReadyElsewhere(Struct, array_like=True, tag=64, gc=False):
 
 
 class Forget(Struct, array_like=True, tag=68, gc=False):
-    """To a client: use the places of these objects no more, unless there are views of them. `Forgotten` answers it."""
+    """To a client: stop using the places of these objects, unless there are views of them. `Forgotten` answers it."""
 
     request: int
     ids: list[bytes]
@@ -90,23 +90,22 @@ class Demand(Struct, array_like=True, tag=67, gc=False):
     count: int
 
 
-CRASH, RESTARTED, REFUSED, UNHANDLED = "crash", "restart", "refused", "unhandled"
+CRASH, RESTARTED, REFUSED, UNHANDLED, JOURNAL = "crash", "restart", "refused", "unhandled", "journal"
 GPU, QUARANTINE, LATE, IGNORED, MEMORY, RANK_LOST = "gpu", "quarantine", "late", "cancel", "memory", "rank_lost"
-JOURNAL = "journal"
-"""What notes are about."""
+"""The subjects of notes."""
 
 
 class Note(Struct, array_like=True, gc=False):
-    """A line for the user."""
+    """A log line for the user."""
 
     level: int
     """The level, as in `logging`."""
     event: str
-    """The subject: CRASH or another of these."""
+    """The subject: CRASH, for instance."""
     text: str
     rank: int = 0
     host: str = ""
-    """The rank that the note is about, and its host; empty: the whole job."""
+    """The rank that the note is about, and its host; empty: it is about the whole job."""
 
 
 ClientEffect = Entry | Answer | Item | Demand | Forget | SaveRequested
@@ -117,21 +116,19 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
 
     executor: int
     environment: dict[str, str]
-    """Variables to set before its first user instruction."""
     gpu_ids: list[int]
-    """GPUs of its node that it may use."""
     threads: int
-    """Number of threads for numerical libraries."""
+    """The number of threads for numerical libraries."""
     cpus: list[int]
     """Processor numbers to run on; empty: those of the rank."""
     uuids: list[str] = []
-    """Of these GPUs, in their order."""
+    """The UUIDs of these GPUs, in their order."""
     imports: list[str] = []
-    """Modules that its first function uses: to be loaded before the fork, if they are known to bear it."""
+    """Modules that its first function uses. They are loaded before the fork if that is known to be safe."""
 
 
 class StopExecutor(Struct, array_like=True, tag=81, gc=False):
-    """To a rank: end an executor. `force`: do not let it finish the calls in hand."""
+    """To a rank: end an executor. `force`: do not let it finish its assigned calls."""
 
     executor: int
     force: bool
@@ -151,7 +148,7 @@ class Cancel(Struct, array_like=True, tag=85, gc=False):
     id: Id
     force: bool
     attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
-    """Which attempt of the call: the executor may have it again before it has heard of this."""
+    """The attempt of the call: the executor may get the next attempt before it reads this."""
 
 
 class Free(Struct, array_like=True, tag=83, gc=False):
@@ -159,15 +156,14 @@ class Free(Struct, array_like=True, tag=83, gc=False):
 
     offsets: list[int]
     executor: int = 0
-    """Not 0: the answer to the death of this executor, about offsets that it still has.
-
-    A `Free` may have been on its way when the executor died, and the memory may have a new owner."""
+    """Not 0: the answer to the death of this executor, about the extents that it still had. An earlier `Free` may have
+    been on its way then, and the memory may have a new owner."""
 
 
 class Fetch(Struct, array_like=True, tag=84, gc=False):
     """To a rank: copy an object from another rank's arena into its own part. `Fetched` answers it.
 
-    If it has a part of it already, from a rank that is gone, it goes on from there.
+    If it has a part already, from a rank that is lost, it continues from there.
     """
 
     id: bytes
@@ -175,11 +171,10 @@ class Fetch(Struct, array_like=True, tag=84, gc=False):
     offset: Number
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
     order: Number = 0
-    """The number of this order."""
 
 
 class StopFetch(Struct, array_like=True, tag=71, gc=False):
-    """To a rank: nobody wants this copy any more. Its memory is free. Nothing answers it."""
+    """To a rank: nothing needs this copy any more. Its memory is free. Nothing answers it."""
 
     id: Id
 
@@ -191,7 +186,7 @@ class Spill(Struct, array_like=True, tag=69, gc=False):
     offset: Number
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
     for_copies: bool = False
-    """Whether room is made for copies alone. For them a part of the disk is kept that new values may not use."""
+    """Whether only copies need the room. A part of the disk is kept for that; new values may not use it."""
 
 
 class Restore(Struct, array_like=True, tag=70, gc=False):
@@ -206,7 +201,7 @@ class Restore(Struct, array_like=True, tag=70, gc=False):
 
 
 class Erase(Struct, array_like=True, tag=88, gc=False):
-    """To a rank: these parts of its scratch file are not used any more."""
+    """To a rank: free these parts of its scratch file."""
 
     offsets: list[Number]
 
@@ -217,7 +212,6 @@ class RoomAnswer(Struct, array_like=True, tag=89, gc=False):
     is_coming: bool
     """Whether waiting is worth it."""
     reason: str = ""
-    """If not, why, in words."""
 
 
 RankEffect = (
@@ -226,7 +220,7 @@ RankEffect = (
 
 
 class Recall(Struct, array_like=True, tag=86, gc=False):
-    """To the journal: what has this call returned in an earlier run? The answer is a `Recalled`."""
+    """To the journal: asks for the values of a call in an earlier run. `Recalled` answers it."""
 
     id: bytes
     key: bytes
@@ -234,13 +228,13 @@ class Recall(Struct, array_like=True, tag=86, gc=False):
     code: bytes
     name: str
     actor: bytes = b""
-    """For a method: the actor, restored from a saved state; asks whether that state already includes this call."""
+    """For a method: the actor, restored from a saved state. Asks whether that state includes the call."""
     is_actor: bool = False
-    """For the creation of an actor: asks for its last saved state."""
+    """Whether it creates an actor. Asks for the last saved state of the actor."""
 
 
 class Record(Struct, array_like=True, tag=87, gc=False):
-    """To the journal: a call has returned these values."""
+    """To the journal: record the values of a call."""
 
     id: Id
     key: bytes
@@ -249,29 +243,28 @@ class Record(Struct, array_like=True, tag=87, gc=False):
     duration_us: Number
     values: list[Kept]
     life: bytes = b""
-    """Of a method: one life of its actor, from a creation to the next."""
+    """For a method: the life of its actor, from one creation to the next."""
 
 
 class Checkpoint(Struct, array_like=True, tag=72, gc=False):
-    """To the journal: the state of an actor, after all calls that were recorded of this life of it."""
+    """To the journal: the state of an actor, after all recorded calls of this life."""
 
     id: Id
-    """The actor's."""
     key: bytes
     """The hash of its class and of the values of its constructor's arguments."""
     name: str
     number: bytes
-    """The name of this state."""
+    """The id of this state."""
     life: bytes
     base: bytes
-    """The state with which this life has begun; empty: it was made anew."""
+    """The state with which this life began; empty: it began from scratch."""
     calls: Number
-    """How many calls were recorded of this life so far."""
+    """The number of recorded calls of this life."""
     state: Kept
 
 
 class Discard(Struct, array_like=True, tag=73, gc=False):
-    """To the journal: nobody needs this file of a value."""
+    """To the journal: nothing needs this file of a value any more."""
 
     file: str
 
@@ -288,6 +281,5 @@ class Effects(Struct, gc=False):
     refusal: str = ""
     """Why the job cannot begin, in words."""
     notes: list[Note] = []
-    """Lines for the user."""
     journal: list[JournalEffect] = []
-    """In the order in which they happened. Each `Recall` is answered before anything else is told."""
+    """In the order in which they happened. Each `Recall` is answered before the next event."""

@@ -7,8 +7,8 @@ integers: 0 is the driver, an executor's client number is its executor number. T
 of CPU, GPU and custom resources are integers, 10 000 to one; memory is in bytes. Payloads are opaque: nothing here
 looks inside. Events of ranks are in `rank_events.py`.
 
-Limits of numbers and lengths are part of the types: a frame outside them is not decoded. The other rules of the
-protocol are in `refusals.py`.
+Limits of numbers and lengths are part of the types, so a frame outside them is not decoded. `refusals.py` checks the
+other rules of the protocol.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Limit = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
-"""-1: there is none."""
+"""-1: no limit."""
 RETURNS_MAX = 1 << 20
 """The largest number of values of a call."""
 
@@ -54,7 +54,6 @@ class Where(Struct, array_like=True, frozen=True, gc=False):
     soft: bool = False
     """With `node`: any node will do if that node does not exist or is too small."""
     group: bytes = b""
-    """The placement group in which they run."""
     bundle: Limit = -1
     """With `group`: the index of the bundle; -1: any."""
     captures: bool = False
@@ -66,13 +65,13 @@ class Where(Struct, array_like=True, frozen=True, gc=False):
 
 
 class AccountSpec(Struct, array_like=True, frozen=True, gc=False):
-    """On whose account calls run: see `accounts.py`."""
+    """An account for calls: see `accounts.py`."""
 
     name: str
     weight: Annotated[float, Meta(gt=0, le=1e9)] = 1.0
-    """Two accounts get shares in proportion to their weights."""
+    """Accounts get shares in proportion to their weights."""
     limit: Number = 0
-    """How many of its calls run at a time at most; 0: no limit."""
+    """The largest number of its calls that run at a time; 0: no limit."""
 
 
 class Spec(Struct, array_like=True, tag=1, gc=False):
@@ -84,7 +83,7 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """TASK, ACTOR (creation) or METHOD."""
     name: str
     function: bytes
-    """The pickled function or class; empty for METHOD, whose name says which method."""
+    """The pickled function or class; empty for METHOD: `name` is the name of the method."""
     cpu: Number = 0
     gpu: Number = 0
     memory: Number = 0
@@ -98,7 +97,6 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     held_cpu: Number = 0
     """For ACTOR: the part of `cpu` that it keeps once it has been placed."""
     environment: dict[str, str] = {}
-    """Variables to set before the first user instruction."""
     max_restarts: Limit = 0
     """The largest number of restarts; -1: without limit."""
     retry_only: bytes = b""
@@ -109,7 +107,7 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     is_async: bool = False
     """For ACTOR: whether its calls run in an asyncio loop, not in threads."""
     group: str = ""
-    """For METHOD: its concurrency group."""
+    """For METHOD: its concurrency group. ACTOR has none."""
     backpressure: Number = 0
     """With STREAMING: the largest number of items that are yielded and not consumed; 0: no limit."""
     priority: int = 0
@@ -119,34 +117,32 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     out_of_order: bool = False
     """For ACTOR: a call with its arguments need not wait for earlier ones of the same caller."""
     where: Where | None = None
-    """The place; None: any node."""
     gpu_memory: Number = 0
     """Bytes of each of its GPUs; without `gpu` bytes of one GPU."""
     time_limit_us: Number = 0
-    """For TASK and METHOD: not started if the job's time ends sooner than so long after; 0: nothing is said."""
+    """For TASK and METHOD: how long a call may take. It is not started if the job's time ends sooner; 0: not known."""
     enforces_limit: bool = False
     """Whether a call that runs longer than `time_limit_us` is ended."""
     retries_timeouts: bool = False
-    """Whether it is run again then, as often as `max_retries` says."""
+    """Whether it is retried then, up to `max_retries` times."""
     imports: list[str] = []
-    """Modules that its executors should find loaded. No part of `id`: not only the function tells which."""
+    """Modules that its executors should find loaded. They are not part of `id`."""
     code: bytes = b""
-    """With a journal: the hash of the code and of all that it refers to. Empty: its calls are not recorded. For ACTOR:
-    its state is saved; for METHOD, whose class is hashed, a hash of its name and number of values."""
+    """With a journal: the hash of the code and of all that it refers to; empty: its calls are not recorded. For ACTOR:
+    its state is saved. For METHOD: a hash of the name and the number of values."""
     keeps_state: bool = False
-    """For METHOD: it does not change the state that is saved, so it is run again in the next run."""
+    """For METHOD: whether it leaves the saved state unchanged. Then the next run runs it again."""
     save_calls: Number = 0
-    """For ACTOR: its state is saved after so many calls; 0: not by number."""
+    """For ACTOR: the number of calls after which its state is saved; 0: no such number."""
     save_us: Number = 0
-    """For ACTOR: its state is saved after so much time; 0: as executors choose."""
+    """For ACTOR: the time after which its state is saved; 0: executors choose."""
     account: AccountSpec | None = None
-    """For TASK: on whose account its calls run."""
     path_us: Number = 0
-    """How long a call of it and the longest chain of calls after it take; 0: nothing is said. Of calls of one priority
-    those with the longest path start first."""
+    """The estimated duration of a call and of the longest chain of calls after it; 0: not known. Of calls of one
+    priority those with the longest path start first."""
     gather_us: Number = 0
-    """How long its executors may keep ends of its calls back, to tell several at once, while they have more in hand.
-    Its calls are sent further ahead."""
+    """How long its executors may hold back ends of calls while they have more calls, to report several at once. Its
+    calls are sent further ahead."""
 
 
 class Kept(Struct, array_like=True, gc=False):
@@ -157,7 +153,7 @@ class Kept(Struct, array_like=True, gc=False):
     size: Number = 0
     digest: bytes = b""
     is_error: bool = False
-    """Whether the data is a pickled exception. Only of methods: what they raised belongs to their actor's story."""
+    """Whether the data is a pickled exception. Only errors of methods are kept."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -168,17 +164,17 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     payload: bytes
     """Pickled arguments; empty when there are none."""
     arguments: tuple[Id, ...] = ()
-    """Objects whose values replace slots of the arguments. Tuples, because an empty one costs nothing to be decoded."""
+    """Objects that replace slots of the arguments by their values. A tuple: an empty one costs nothing to decode."""
     holds: tuple[Id, ...] = ()
     """References inside the arguments. They are kept until the call ends."""
     actor: Annotated[bytes, Meta(max_length=16)] = b""
     """For METHOD: the id of the actor's creation."""
     attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
-    """The number of earlier attempts. A client states it for a call that another task has tried to make."""
+    """The number of earlier attempts. A client sets it for a call that an earlier attempt of its task has made."""
     digest: Annotated[bytes, Meta(max_length=16)] = b""
     """With a journal: the hash of the payload. Empty: the call is not recorded."""
     kept: tuple[Kept, ...] = ()
-    """To an executor: its values, which are to be loaded. Only if that fails it is run."""
+    """To an executor: recorded values to load. The call runs only if that fails."""
 
 
 class Done(Struct, array_like=True, tag=3, gc=False):
@@ -192,7 +188,7 @@ class Done(Struct, array_like=True, tag=3, gc=False):
 
 
 class Began(Struct, array_like=True, tag=26, gc=False):
-    """User code of a call has begun. Said of calls with `enforces_limit` only: their time counts from here."""
+    """User code of a call with `enforces_limit` has begun: its time counts from here."""
 
     id: Id
 
@@ -230,7 +226,7 @@ class Value(Struct, array_like=True, gc=False):
     file: str = ""
     """With a journal: the name of the file that has a stored value too."""
     made_by: str = ""
-    """Of a stored value: the line of user code that has put it, or the function that has returned it."""
+    """Of a stored value: the line of user code that put it, or the function that returned it."""
 
 
 class Returned(Struct, array_like=True, tag=4, gc=False):
@@ -240,19 +236,18 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     values: Annotated[list[Value], Meta(min_length=1)]
     duration_us: Number
     raised: bool = False
-    """Whether user code raised."""
     may_retry: bool = True
     """Whether it raised an error for which it may be retried."""
     start_us: Number = 0
     """As in `Done`."""
     said: str = ""
-    """The error in one line, to be reported if no client reads it."""
+    """The error in one line. It is logged if no client reads it."""
     has_errors: bool = False
-    """Whether the values hold errors of calls, which may not come again: the journal does not take them."""
+    """Whether the values hold errors of calls. Those may not occur again, so the journal does not record them."""
 
 
 class ErrorRead(Struct, array_like=True, tag=27, gc=False):
-    """A client has raised these errors to code that asked for the values, or passes them on as its own."""
+    """A client has raised these errors in user code, or passes them on as its own."""
 
     ids: list[bytes]
 
@@ -265,7 +260,7 @@ class Put(Struct, array_like=True, tag=5, gc=False):
 
 
 class SubscriptionRequested(Struct, array_like=True, tag=6, gc=False):
-    """A client wants to be told when objects are ready; with `fetch`, to get their values."""
+    """A client asks for a message when objects are ready; with `fetch`, for their values."""
 
     ids: list[Id]
     fetch: bool = True
@@ -284,16 +279,17 @@ class Held(Struct, array_like=True, tag=8, gc=False):
 
 
 class Forgotten(Struct, array_like=True, tag=29, gc=False):
-    """The answer to a `Forget`: of which of these objects the client will not use the place any more."""
+    """The answer to a `Forget`."""
 
     request: Number
     asked: list[Id]
-    """All that it was asked about."""
+    """All objects of the `Forget`."""
     ids: list[Id]
+    """Those that the client does not use in their places any more."""
 
 
 class BroadcastRequested(Struct, array_like=True, tag=33, gc=False):
-    """These values are wanted on all nodes, ahead of use. Nothing answers it."""
+    """A client asks for copies of these values on all nodes, ahead of use. Nothing answers it."""
 
     ids: list[Id]
 
@@ -306,7 +302,7 @@ class Blocked(Struct, array_like=True, tag=9, gc=False):
     """The client's task waits for objects and uses no CPU."""
 
     ids: list[Id]
-    """The objects it waits for, or the first BLOCKED_IDS_MAX of them; empty: not known."""
+    """The objects that it waits for, or the first BLOCKED_IDS_MAX of them; empty: not known."""
 
 
 class Unblocked(Struct, array_like=True, tag=10, gc=False):
@@ -331,7 +327,7 @@ class CancelRequested(Struct, array_like=True, tag=15, gc=False):
     force: bool
     """Whether to kill the process of a running task."""
     recursive: bool
-    """Whether to cancel the calls that it has submitted, and theirs."""
+    """Whether to cancel the calls that it has submitted too, and so on."""
 
 
 class Yielded(Struct, array_like=True, tag=16, gc=False):
@@ -341,7 +337,6 @@ class Yielded(Struct, array_like=True, tag=16, gc=False):
     index: Annotated[int, Meta(ge=0, lt=1 << 62)]
     """From 0 on, in each attempt."""
     id: Id
-    """The id of the item's object."""
     value: Value
 
 
@@ -365,21 +360,21 @@ class JournalFailed(Struct, array_like=True, tag=28, gc=False):
 
 
 class Saved(Struct, array_like=True, tag=36, gc=False):
-    """The state of an actor, with all calls whose ends it has told of before, and no others."""
+    """The saved state of an actor. It contains exactly the calls with an end that was reported before."""
 
     id: Id
-    """A random number: the name of this state."""
+    """A random number: the id of this state."""
     state: Kept
 
 
 class StateLost(Struct, array_like=True, tag=34, gc=False):
-    """The saved state that an actor was to begin with cannot be read: it has begun without. Said before `Done`."""
+    """The saved state for an actor cannot be read: it has begun without. Sent before `Done`."""
 
     problem: str
 
 
 class EndAnnounced(Struct, array_like=True, tag=35, gc=False):
-    """The job is about to end, so that it can go on later: actors run what they have in hand, and save their states."""
+    """The job is about to end and to be continued later: actors run their assigned calls, and save their states."""
 
 
 class Titled(Struct, array_like=True, tag=24, gc=False):
@@ -392,13 +387,12 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
     """An executor can no longer use its GPUs, and ends: its context or a device is dead."""
 
     name: str
-    """The name of the function that it ran."""
     fault: str
-    """CUDA's name of the error."""
+    """The name that CUDA gives the error."""
     blame: str
     """The possible culprit: see `gpu/device.py`."""
     is_fresh: bool
-    """Whether no call had ended well in this process before."""
+    """Whether no call had succeeded in this process before."""
     text: str
     """The traceback."""
 
@@ -409,7 +403,7 @@ UNREADABLE = "unreadable"
 class Query(Struct, array_like=True, tag=12, gc=False):
     """A client asks about the state: `what` names a function of `explain.py`.
 
-    Or `what` is UNREADABLE: the head could not read a question, and `id` says why.
+    If `what` is UNREADABLE, the head could not read a question, and `id` has the reason.
     """
 
     request: Number
@@ -434,7 +428,7 @@ class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):
 
 
 class BundleSpec(Struct, array_like=True, gc=False):
-    """What one bundle of a placement group reserves on one node. The fields have their meaning in `Spec`."""
+    """The resources of one bundle of a placement group. The fields are as in `Spec`."""
 
     cpu: Number = 0
     gpu: Number = 0
@@ -453,9 +447,9 @@ class GroupRequested(Struct, array_like=True, tag=18, gc=False):
     """The value of its object; opaque."""
     namespace: str = ""
     name: str = ""
-    """The name; empty: it has none, and no answer is awaited."""
+    """The name; empty: it has no name, and gets no answer."""
     request: Number = 0
-    """With a name: the request whose answer says whether the name was free. If not, the group is not made."""
+    """With a name: the answer to this request says whether the name was free. If not, the group is not created."""
 
 
 class GroupRemovalRequested(Struct, array_like=True, tag=19, gc=False):
@@ -464,37 +458,13 @@ class GroupRemovalRequested(Struct, array_like=True, tag=19, gc=False):
     id: Id
 
 
+CallEvent = Spec | Call | Began | Done | Returned | Yielded | Consumed | CancelRequested | Blocked | Unblocked
+ObjectEvent = Put | SubscriptionRequested | Held | Released | ErrorRead | Forgotten | BroadcastRequested
+ActorEvent = NamedActorRequested | KillRequested | Left | Titled | Saved | StateLost
 ClientEvent = (
-    GroupRequested
-    | GroupRemovalRequested
-    | NamedActorRequested
-    | Yielded
-    | Consumed
-    | CancelRequested
-    | Left
-    | Titled
-    | ErrorRead
-    | JournalFailed
-    | Saved
-    | StateLost
-    | EndAnnounced
-    | Faulted
-    | Spec
-    | Call
-    | Began
-    | Done
-    | Returned
-    | Put
-    | SubscriptionRequested
-    | Released
-    | Held
-    | Forgotten
-    | BroadcastRequested
-    | Blocked
-    | Unblocked
-    | KillRequested
-    | Query
-)
+    CallEvent | ObjectEvent | ActorEvent
+    | GroupRequested | GroupRemovalRequested | Query | Faulted | JournalFailed | EndAnnounced
+)  # fmt: skip
 
 
 class RefusedError(Exception):

@@ -23,7 +23,7 @@ def attempt_of(id: bytes, attempt: int) -> bytes:
 
 
 def prefix_of(parent: bytes, attempt: int) -> bytes:
-    """How the ids of all calls and objects begin that this attempt of a call makes. A counter follows."""
+    """The first bytes of all ids that this attempt of a call makes. A counter follows."""
     return digest(attempt_of(parent, attempt), PREFIX_BYTES)
 
 
@@ -36,10 +36,10 @@ def return_ids(id: bytes, num_returns: int) -> list[bytes]:
 
 
 def index_of_several(count: int, used: int) -> tuple[int, int]:
-    """Where the ids of `count` values begin that one call makes, and how much is `used` then.
+    """The first index for `count` values of one call, and how much is `used` then.
 
-    They are consecutive. The highest bit of such an index says that it is one of several, the next five how many bits
-    tell them apart, and these are zero in the first: so each of them tells the first.
+    The indices are consecutive. The highest bit marks one of several values. The next five bits are the number of low
+    bits in which the values differ; these are zero in the first value. So each id determines the first one.
     """
     bits = (count - 1).bit_length()
     begin = -(-used >> bits) << bits
@@ -47,7 +47,7 @@ def index_of_several(count: int, used: int) -> tuple[int, int]:
 
 
 def first_of(id: bytes) -> bytes:
-    """The id of the call that makes a value: that of its first value, for any of several."""
+    """The id of the call that makes a value: the id of its first value."""
     index = int.from_bytes(id[PREFIX_BYTES:], "big")
     if not index & _SEVERAL:
         return id

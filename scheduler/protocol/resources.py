@@ -17,7 +17,7 @@ from mpi_runtime.scheduler.protocol.events import BundleSpec, Spec
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 ANY_MEMORY = 1 << 62
-"""Bytes of a device whose memory is not known: enough for every request."""
+"""Bytes of a device with unknown memory: enough for every request."""
 TYPE = "accelerator_type:"
 """A node has its devices of type X as `accelerator_type:X`. A request for some of it gets only such devices."""
 

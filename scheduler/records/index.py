@@ -1,4 +1,4 @@
-"""The index that finds a node with room without looking at all of them."""
+"""The index that finds a node with room without a search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.records.sources import Contender
 
 
 class Index:
-    """Nodes ordered by how much of each resource is free: the one with the most is found in constant time."""
+    """Nodes by the free amount of each resource: the node with the most is found in constant time."""
 
     def __init__(self) -> None:
         self._levels: dict[str, list[int]] = {}
@@ -19,7 +19,7 @@ class Index:
         self._places: dict[int, dict[str, int]] = {}
 
     def update(self, node: Node) -> None:
-        """Put the node where its free resources say. To be called after each change of them."""
+        """Move the node to the place of its free resources. Call it after each change of these."""
         places = self._places.setdefault(node.number, {})
         free = node.free
         self._move(node, "CPU", free.cpu, places)
@@ -29,7 +29,7 @@ class Index:
             self._move(node, name, units, places)
 
     def remove(self, node: Node) -> None:
-        """The node runs no calls any more."""
+        """Remove a node that runs no calls any more."""
         for name, level in self._places.pop(node.number, {}).items():
             self._leave(node, name, level)
 
@@ -64,7 +64,7 @@ class Index:
             yield from nodes[level].values()
 
     def find(self, request: Request, asks: Contender | None) -> Node | None:
-        """A node with room that is not kept for others than this queue."""
+        """A node with room for a request of this queue, in spite of reservations."""
         for node in self.candidates(request):
             # as in `Source.may_take`, but this is asked for every call that is placed
             is_open = node.reserved_for is None or node.is_open_to(request, asks, node.free)

@@ -1,12 +1,12 @@
 """The life cycles of calls, actors, objects and executors, and the only function that changes a state.
 
-A move is one event: for each state in which it may happen, the state that follows. Only `advance` changes a state. A
-move that is not allowed is a bug of ours, and raises with the thing's story.
+A move is one event: for each state in which it may happen, the state that follows. A move that is not allowed is a bug
+of the runtime, and raises with the thing's story.
 
-A story is the unusual part of a thing's life, with cause and time: it was stolen, its process died, it was run again.
-Moves without a cause are not noted: they are frequent and must cost nothing, and the time of submission and the present
-place are known anyway. There are at most STORIES_MAX stories, the oldest are dropped first, each with its last
-STORY_MOVES_MAX moves. They outlive the things, so that `explain` can tell about a value that is gone.
+A story is the list of unusual moves of a thing, with cause and time: it was stolen, its process died, it ran again.
+Moves without a cause are frequent, must cost nothing, and are not noted. There are at most STORIES_MAX stories, each
+with the last STORY_MOVES_MAX moves; the oldest story is dropped first. A story outlives its thing, so `explain` can
+report about a value that is gone.
 """
 
 from __future__ import annotations
@@ -17,57 +17,60 @@ from typing import NamedTuple, Protocol, TypeAlias
 from mpi_runtime.scheduler.protocol.limits import STORIES_MAX, STORY_CAUSE_CHARS_MAX, STORY_MOVES_MAX
 
 Move: TypeAlias = "dict[int, int]"
-"""One event in the lives of things of one kind: the states in which it may happen, with those that follow. A plain
-dict: a class of its own would cost the call of an empty task two percent of its time in the scheduler."""
+"""The states in which an event may happen, each with the state that follows. A plain dict: a class would cost an empty
+task two percent of its time in the scheduler."""
 
 # Calls
 
 WAITING, READY, STAGING, SENT, BLOCKED, LOST, FINISHED, FAILED, CANCELLED = range(9)
 TASK_STATE_NAMES = ("waiting", "ready", "staging", "sent", "blocked", "lost", "finished", "failed", "cancelled")
 ENDED = frozenset((FINISHED, FAILED, CANCELLED))
+ASSIGNED = (STAGING, SENT, BLOCKED)
+"""It has an executor."""
 
 ARGUMENTS_READY = {WAITING: READY}
 """All arguments have values."""
 STAGE = {READY: STAGING}
 """An executor was chosen; arguments are on their way to its host."""
 SEND = {READY: SENT, STAGING: SENT}
-"""Given to an executor, which may have others before it."""
+"""Sent to an executor, perhaps behind other calls."""
 TAKE_BACK = {SENT: READY, STAGING: READY}
-"""It has not started, and was stolen."""
+"""It was stolen before it started."""
 BLOCK = {SENT: BLOCKED}
 """It runs and waits for objects."""
 UNBLOCK = {BLOCKED: SENT}
 FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
 """Its value or its own error has arrived."""
 RECALL = {WAITING: FINISHED, READY: FINISHED}
-"""An earlier run has made its values, and the journal has them. Calls of actors are asked for when they can run."""
+"""The journal has its values, from an earlier run. For calls of actors it is asked when they can run."""
 LOSE = {SENT: LOST, BLOCKED: LOST}
 """Its executor died while it ran, or it raised and is retried."""
 RETRY = {LOST: READY}
 CREATE_AGAIN = {FINISHED: LOST}
 """The creation of an actor whose process died."""
 MAKE_AGAIN = {FINISHED: WAITING}
-"""Every copy of a value that it has made is lost."""
+"""Every copy of one of its values is lost."""
 WAIT_AGAIN = {READY: WAITING, STAGING: WAITING}
-"""An argument that was there is lost."""
-FAIL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), FAILED)
+"""An argument is lost."""
+FAIL = dict.fromkeys((WAITING, READY, *ASSIGNED, LOST), FAILED)
 """The runtime gives it an error."""
-CANCEL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), CANCELLED)
+CANCEL = dict.fromkeys((WAITING, READY, *ASSIGNED, LOST), CANCELLED)
 
 # Actors
 
 CREATING, ALIVE, RESTARTING, ENDING, DEAD = range(5)
 ACTOR_STATE_NAMES = ("creating", "alive", "restarting", "ending", "dead")
+LIVING = (CREATING, ALIVE, RESTARTING)
 
 CREATED = {CREATING: ALIVE}
 """Its constructor has returned."""
-RESTART = dict.fromkeys((CREATING, ALIVE, RESTARTING), RESTARTING)
-"""Its process is gone or was killed, and it gets another one."""
+RESTART = dict.fromkeys(LIVING, RESTARTING)
+"""Its process is gone or was killed, and it gets another."""
 CREATE = dict.fromkeys((RESTARTING, CREATING), CREATING)
 """Its process is gone: its creation is queued again."""
-END = dict.fromkeys((CREATING, ALIVE, RESTARTING), ENDING)
-"""It was told to stop: the last handle is gone, or it was killed."""
-DIE = dict.fromkeys((CREATING, ALIVE, RESTARTING, ENDING), DEAD)
+END = dict.fromkeys(LIVING, ENDING)
+"""It must stop: the last handle is gone, or it was killed."""
+DIE = dict.fromkeys((*LIVING, ENDING), DEAD)
 """It will not run again."""
 
 # Objects
@@ -75,7 +78,7 @@ DIE = dict.fromkeys((CREATING, ALIVE, RESTARTING, ENDING), DEAD)
 PENDING, REBUILDING, INLINE, STORED, ERROR, RUNTIME_ERROR, GONE = range(7)
 OBJECT_STATE_NAMES = ("pending", "rebuilding", "inline", "stored", "error", "failed", "lost")
 UNSEALED = (PENDING, REBUILDING)
-"""It has no value, or none at the moment."""
+"""It has no value now."""
 
 VALUE = dict.fromkeys(UNSEALED, INLINE)
 """Its value is small, and inline."""
@@ -86,12 +89,12 @@ RAISE = dict.fromkeys(UNSEALED, ERROR)
 REFUSE = dict.fromkeys(UNSEALED, RUNTIME_ERROR)
 """The runtime gives it an error."""
 LOSE_VALUE = {STORED: GONE, GONE: GONE}
-"""The holder of its copy could not be reached when it was last asked."""
+"""The holder of its copy could not be reached at the last fetch."""
 FIND = {GONE: STORED}
 """A copy of it was fetched after all."""
 REBUILD = dict.fromkeys((PENDING, REBUILDING, INLINE, STORED, GONE), REBUILDING)
-"""The call that makes it runs once more: since every copy is lost, or to create an actor whose process has died. If no
-client wanted the value, it never existed."""
+"""Its call runs once more, because every copy is lost or the process of the created actor has died. If no client wanted
+the value, it never existed."""
 GIVE_UP = {STORED: RUNTIME_ERROR, GONE: RUNTIME_ERROR}
 """Every copy is lost, and nothing can make it again."""
 
@@ -108,12 +111,11 @@ LEAVE = dict.fromkeys((STARTING, RUNNING, STOPPING), DIED)
 
 
 class Named(NamedTuple):
-    """A move with its name."""
+    """A move with its name, a participle."""
 
     thing: str
     states: tuple[str, ...]
     name: str
-    """The name, as a participle."""
     move: Move
 
 
@@ -125,14 +127,14 @@ _CALL_MOVES = {
     "to wait for a lost argument": WAIT_AGAIN,
 }  # fmt: skip
 _ACTOR_MOVES = {
-    "created": CREATED, "to start again": RESTART, "queued to be created": CREATE, "told to end": END, "ended": DIE,
+    "created": CREATED, "to start again": RESTART, "queued to be created": CREATE, "asked to end": END, "ended": DIE,
 }  # fmt: skip
 _OBJECT_MOVES = {
     "made": VALUE, "stored": STORE, "given an error of user code": RAISE, "given an error": REFUSE,
     "lost": LOSE_VALUE, "found again": FIND, "to be made again": REBUILD,
     "lost for good": GIVE_UP,
 }  # fmt: skip
-_EXECUTOR_MOVES = {"started": STARTED, "told to stop": STOP, "gone": LEAVE}
+_EXECUTOR_MOVES = {"started": STARTED, "asked to stop": STOP, "gone": LEAVE}
 MOVES = tuple(
     Named(thing, states, name, move)
     for thing, states, moves in (
@@ -143,7 +145,7 @@ MOVES = tuple(
     )
     for name, move in moves.items()
 )
-"""All moves, for stories, diagrams and tests."""
+"""All moves, for stories and tests."""
 
 
 class Thing(Protocol):
@@ -157,15 +159,14 @@ class Thing(Protocol):
 
 
 class IllegalTransitionError(AssertionError):
-    """A bug of the runtime: an event came in a state in which it cannot happen. Please report it with the text."""
+    """A bug of the runtime: an event in a state in which it cannot happen. Please report it with the text."""
 
 
 class Stories:
-    """The unusual events in the lives of things, by id."""
+    """The unusual moves of things, by id."""
 
     def __init__(self) -> None:
         self.now = 0
-        """The scheduler's time, in microseconds."""
         self._by_id: OrderedDict[bytes | int, list[tuple[int, Move, str, int]]] = OrderedDict()
         """Time, move, cause, and how often in a row."""
 
@@ -186,8 +187,8 @@ class Stories:
 
     def of(self, id: bytes | int, thing: str = "", besides: str = "") -> str:
         """The story of all things with an id, or of one kind of them, in words; without events of this cause."""
-        told = [entry for entry in self._by_id.get(id, ()) if entry[2] != _short(besides)]
-        return "; ".join(self._words(*entry) for entry in told if thing in ("", named(entry[1]).thing))
+        known = [entry for entry in self._by_id.get(id, ()) if entry[2] != _short(besides)]
+        return "; ".join(self._words(*entry) for entry in known if thing in ("", named(entry[1]).thing))
 
     def _words(self, at_us: int, move: Move, cause: str, times: int) -> str:
         often = f", {times} times in a row" if times > 1 else ""
@@ -204,7 +205,10 @@ def advance(stories: Stories, thing: Thing, move: Move, cause: str = "") -> None
     try:
         thing.state = move[thing.state]
     except KeyError:
-        raise IllegalTransitionError(_refusal(stories, thing, move)) from None
+        story, known = stories.of(thing.id), named(move)
+        before = f"Its story: {story}." if story else "Nothing unusual had happened to it."
+        text = f"{thing} is {known.states[thing.state]!r} and cannot be {known.name!r}. {before}"
+        raise IllegalTransitionError(text) from None
     if cause:
         stories.add(thing.id, move, cause)
 
@@ -223,12 +227,6 @@ def _short(cause: str) -> str:
     return first_line(cause)[:STORY_CAUSE_CHARS_MAX]
 
 
-def _refusal(stories: Stories, thing: Thing, move: Move) -> str:
-    story, known = stories.of(thing.id), named(move)
-    told = f"Its story: {story}." if story else "Nothing unusual had happened to it."
-    return f"{thing} is {known.states[thing.state]!r} and cannot be {known.name!r}. {told}"
-
-
 def so_far(story: str) -> str:
-    """A story as a sentence that follows others; empty if there is none."""
+    """A story as a sentence after other sentences; empty for no story."""
     return f" What had happened before: {story}." if story else ""

@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 
 from msgspec import Struct, field
 
+from mpi_runtime.gpu.ledger import Inventory
 from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, Kept, Spec, Value, Where
 from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
@@ -20,7 +21,7 @@ from mpi_runtime.scheduler.records.sources import NOTHING, Claimant, Contender, 
 
 
 class Key(Struct, frozen=True, gc=False):
-    """The fixed properties of an executor. An executor can serve all calls with its key."""
+    """The fixed properties of an executor. It can serve all calls with this key."""
 
     environment: tuple[tuple[str, str], ...]
     threads: int
@@ -28,7 +29,7 @@ class Key(Struct, frozen=True, gc=False):
 
 
 class Process(Struct, eq=False, gc=False):
-    """Facts about the process of an executor. They are kept after its end."""
+    """The process of an executor. The record is kept after its end."""
 
     executor: int
     rank: int
@@ -41,26 +42,26 @@ class Process(Struct, eq=False, gc=False):
 
 
 class Watch(Struct, eq=False, gc=False):
-    """What is unusual about a call that an executor has in hand. It is dropped with the call."""
+    """The unusual properties of an assigned call. The record is dropped with the call."""
 
     began_us: int = -1
-    """When its user code began, if it has a time limit; -1: not yet."""
+    """With a time limit: the start of its user code; -1: not yet."""
     interrupted_us: int = -1
-    """When its executor was told to interrupt it; -1: it was not."""
-    is_told: bool = False
-    """Whether the user was told that it runs on in spite of that."""
+    """The time of the interrupt; -1: it was not interrupted."""
+    is_logged: bool = False
+    """Whether a warning was logged that it ignores the interrupt."""
     killed_for: str = ""
-    """Why its process is killed if the call still runs: memory. Empty: it is not."""
+    """The cause if its process is being killed to free memory; empty: it is not."""
     spares_retry: bool = False
-    """Whether that uses no retry: other calls took the memory too."""
+    """Whether that kill uses no retry: other calls took the memory too."""
     ends_children: bool = False
-    """Calls that it submits are cancelled as they arrive: it was cancelled recursively."""
+    """Whether calls that it submits are cancelled on arrival: it was cancelled recursively."""
     by_force: bool = False
-    """Whether they are cancelled with `force`."""
+    """Whether those are cancelled with `force`."""
 
 
 class Account(Struct, eq=False, gc=False):
-    """What the calls of an account use: see `accounts.py`."""
+    """The use of resources by the calls of an account: see `accounts.py`."""
 
     name: str
     weight: float = 1.0
@@ -69,7 +70,6 @@ class Account(Struct, eq=False, gc=False):
     running: int = 0
     """The number of its calls that run and do not wait for objects."""
     cpu: int = 0
-    """The CPU units that its executors have been granted."""
     gpu: int = 0
     cpu_in_all: int = 1
     """The CPU units of all nodes."""
@@ -80,7 +80,7 @@ class Account(Struct, eq=False, gc=False):
         return 0 < self.limit <= self.running
 
     def is_overdrawn(self) -> bool:
-        """Whether more run than the limit allows: calls that had waited for objects have gone on."""
+        """Whether more run than the limit allows: calls that had waited for objects continue."""
         return 0 < self.limit < self.running
 
     def note(self, request: Request, sign: int) -> None:
@@ -90,13 +90,13 @@ class Account(Struct, eq=False, gc=False):
         self.gpu += sign * request.gpu
 
     def share_with(self, request: Request | None) -> float:
-        """Its dominant share divided by its weight, if it were granted this request too."""
+        """Its dominant share divided by its weight, with this request added."""
         cpu, gpu = (self.cpu, self.gpu) if request is None else (self.cpu + request.cpu, self.gpu + request.gpu)
         return max(cpu / self.cpu_in_all, gpu / self.gpu_in_all) / self.weight
 
 
 class Executor(Struct, eq=False, gc=False):
-    """A process that runs user code. It holds a grant exactly while it has calls in hand or is an actor."""
+    """A process that runs user code. It holds a grant exactly while it has assigned calls or is an actor."""
 
     id: int
     rank: Rank
@@ -109,49 +109,48 @@ class Executor(Struct, eq=False, gc=False):
     """The queue that it serves, while it has a grant for calls of that queue."""
     grant: Grant | None = None
     account: Account | None = None
-    """The account that its grant is charged to."""
     charged: Request | None = None
     """With an account: the request that was charged."""
-    in_hand: dict[bytes, Task] = {}
-    """Calls that were given to it and have not ended, in the order of sending. The first may be running."""
+    assigned: dict[bytes, Task] = {}
+    """Its calls that have not ended, in the order of sending. The first may be running."""
     load_us: int = 0
-    """The sum of the estimates of the calls in hand."""
+    """The sum of the estimates of the assigned calls."""
     progress_us: int = 0
-    """When it last sent anything, or was given work while it had none."""
+    """The time of its last message, or of its first call after it had none."""
     children: dict[bytes, Task] = {}
     """Calls that it has submitted and that have not ended."""
     known: set[int] = set()
-    """Specs that it has been sent. Only for membership."""
+    """Specs that were sent to it. Only for membership."""
     actor: Actor | None = None
     left_behind: frozenset[bytes] = frozenset()
-    """Calls that its tasks had submitted before it got its actor. They do not end with the actor."""
+    """Calls that its tasks had submitted before it became an actor. They do not end with the actor."""
     is_reduced: bool = False
-    """Whether its actor is created. Then its grant is reduced to what the actor holds."""
+    """Whether its actor is created. Then its grant is reduced to the part that the actor holds."""
     blocked: bool = False
     """Whether its call waits for objects. Then its CPU is lent."""
     stuck: bool = False
-    """Whether it has made no progress for long. Nothing is sent to it until it does."""
+    """Whether it has made no progress for long. It gets no call until it does."""
     asked_back: bool = False
     """Whether a `TakeBack` is on its way."""
     waits_for: list[bytes] = []
     """While blocked: some of the objects that it waits for."""
     idle_since_us: int = 0
     is_out_of_memory: bool = False
-    """It was killed to free its memory."""
+    """Whether it was killed to free its memory."""
     killed_for: str = ""
-    """Why it is being killed although its actor will be restarted. Empty: it is not."""
+    """The cause if it is being killed and its actor will be restarted; empty: it is not."""
     watched: dict[bytes, Watch] = {}
-    """What is unusual about calls in hand, by their ids."""
+    """Unusual properties of assigned calls, by their ids."""
     kept: list[bytes] = []
-    """Objects of calls that have failed and that it may still run until it is gone. They are held until then."""
+    """Arguments of calls that have failed and that it may still run. They are held until it is gone."""
     fault: Faulted | None = None
-    """Why it can no longer use its GPUs. Then it is ending."""
+    """The error after which it can no longer use its GPUs. Then it is ending."""
     refusal: str = ""
-    """How it broke the protocol. Then it is being killed, and what it sends is dropped."""
+    """How it broke the protocol. Then it is being killed, and its messages are dropped."""
     forked_for: Queue | None = None
     """The queue for which it was forked, until one of its calls has ended."""
     refused_ends: int = 0
-    """How many calls have ended in dropped frames, as its agent counts."""
+    """The number of calls that ended in dropped frames, as its agent counts."""
 
     @property
     def pid(self) -> int:
@@ -160,25 +159,29 @@ class Executor(Struct, eq=False, gc=False):
 
     def running(self) -> Task | None:
         """The call that it runs, or will run first."""
-        for task in self.in_hand.values():
+        for task in self.assigned.values():
             if task.state != STAGING:
                 return task
         return None
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
         """Its process and place, for messages."""
-        return f"executor {self.id} (pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
+        return f"(pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
+
+    def __str__(self) -> str:
+        return f"executor {self.id} {self.place}"
 
     def take(self, task: Task, estimate_us: int) -> None:
-        """Add a call to the calls in hand."""
+        """Assign a call to it."""
         task.executor = self
         task.estimate_us = estimate_us
         self.load_us += estimate_us
-        self.in_hand[task.call.id] = task
+        self.assigned[task.call.id] = task
 
     def drop(self, id: bytes) -> Task | None:
-        """Remove a call from the calls in hand, if it is there."""
-        task = self.in_hand.pop(id, None)
+        """Remove a call from the assigned calls, if it is one of them."""
+        task = self.assigned.pop(id, None)
         if task is not None:
             self.load_us -= task.estimate_us
             if self.watched:
@@ -187,21 +190,21 @@ class Executor(Struct, eq=False, gc=False):
 
     def has_as_argument(self, id: bytes) -> bool:
         """Whether an object is an argument of a call that it runs or will run."""
-        return id in self.kept or any(id in task.call.arguments for task in self.in_hand.values())
+        return id in self.kept or any(id in task.call.arguments for task in self.assigned.values())
 
     def watch(self, task: Task) -> Watch:
-        """The record of what is unusual about a call in hand, to be filled in."""
+        """The record for unusual properties of an assigned call."""
         return self.watched.setdefault(task.id, Watch())
 
     def put_back(self, task: Task) -> None:
-        """Put a call back as the first in hand. It had not ended after all."""
-        self.in_hand = {task.call.id: task, **self.in_hand}
+        """Put back the call that was dropped last, as the first: it has not ended after all."""
+        self.assigned = {task.call.id: task, **self.assigned}
         self.load_us += task.estimate_us
 
     def drop_all(self) -> list[Task]:
-        """Remove all calls in hand, and return them in the order of sending."""
-        tasks = list(self.in_hand.values())
-        self.in_hand.clear()
+        """Remove all assigned calls, and return them in the order of sending."""
+        tasks = list(self.assigned.values())
+        self.assigned.clear()
         self.watched.clear()
         self.load_us = 0
         return tasks
@@ -218,7 +221,7 @@ class Executor(Struct, eq=False, gc=False):
         self.account = self.charged = None
 
     def lendable_cpu(self) -> int:
-        """The CPU that it lends while it is blocked: that of its call, not that which its actor holds for life."""
+        """The CPU that it lends while it is blocked: not the part that its actor holds for life."""
         if self.grant is None or self.is_reduced:
             return 0
         return self.grant.cpu - (self.actor.creation.function.spec.held_cpu if self.actor is not None else 0)
@@ -246,7 +249,6 @@ class Rank(Struct, eq=False, gc=False):
     hosts_executors: bool
     executors: dict[int, Executor] = {}
     cpus: list[int] = []
-    """Numbers of the processors that it may use."""
 
 
 class Node(Source, kw_only=True, eq=False, gc=False):
@@ -257,33 +259,32 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     hostname: str
     labels: dict[str, str] = field(default_factory=dict)
     bundles: list[Bundle] = field(default_factory=list)
-    """Bundles that are placed on it, or are removed and still used."""
+    """Bundles on it, also removed ones that are still used."""
     ranks: list[Rank] = field(default_factory=list)
     cpus: list[int] = field(default_factory=list)
-    """Numbers of the processors that may be used."""
     explicit_cpu: int = -1
     """CPU units that the user stated; -1: one CPU for each processor."""
     idle: dict[Key, dict[int, Executor]] = field(default_factory=dict)
     """Executors without a grant, by key. The last entry of each became idle last."""
     clock_ahead_us: int = NOTHING
-    """An upper bound of how far the head's clock is ahead of this host's: see `history.py`."""
+    """An upper bound of the head's clock minus this host's: see `history.py`."""
     arena: int = 0
     is_full: bool = False
     """Whether a client waits for room in its arena."""
     gpu_problems: list[str] = field(default_factory=list)
     """Faults of its GPUs, for messages."""
     gpu_error: str = ""
-    """Why one of its ranks could not look for GPUs. Empty: all could."""
+    """Why one of its ranks could not look for GPUs; empty: all could."""
     gpu_limit: str = ""
-    """What hides GPUs of the host from one of its ranks, such as a variable. Empty: nothing."""
+    """The cause that hides GPUs of the host from one of its ranks, such as a variable; empty: no GPU is hidden."""
     pressure: dict[int, MemoryReported] = field(default_factory=dict)
-    """The last reports of its ranks that find its memory nearly used up, by rank."""
+    """The last reports of its ranks that its memory is nearly used up, by rank."""
     ending: tuple[int, bytes] | None = None
-    """What is being ended for that: an executor, and the call that it runs, if any. None once that has ended."""
+    """The executor that is being ended to free memory, with its running call, if any."""
 
     @property
     def id(self) -> str:
-        """The id that users see."""
+        """Its id for users."""
         return f"{self.number:032x}"
 
     @property
@@ -292,15 +293,21 @@ class Node(Source, kw_only=True, eq=False, gc=False):
         return any(rank.hosts_executors for rank in self.ranks)
 
     def is_closed(self) -> bool:
-        """Whether nothing is started here: its memory is nearly used up, and something runs that may free some."""
-        return bool(self.pressure) and any(
-            executor.grant is not None and not executor.is_reduced
-            for rank in self.ranks
-            for executor in rank.executors.values()
-        )
+        """Whether nothing is started here: its memory is nearly used up, and a running call may free some."""
+        return bool(self.pressure) and any(one.grant and not one.is_reduced for one in self.executors())
+
+    @property
+    def inventory(self) -> Inventory:
+        """Its GPUs."""
+        assert self.total.inventory is not None
+        return self.total.inventory
+
+    def executors(self) -> list[Executor]:
+        """The executors of all its ranks."""
+        return [executor for rank in self.ranks for executor in rank.executors.values()]
 
     def add_idle(self, executor: Executor) -> dict[int, Executor]:
-        """Note that an executor is idle. Returns all idle ones with the same key."""
+        """Note that an executor is idle. Returns all idle executors with its key."""
         idle = self.idle.setdefault(executor.key, {})
         idle[executor.id] = executor
         return idle
@@ -327,14 +334,14 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
     grant: Grant
     """The grant of the node."""
     removed: bool = False
-    """Whether its group was removed. Its resources return to the node when its last executor is gone."""
+    """Whether its group was removed. Its resources return to the node with the end of its last executor."""
 
     def is_closed(self) -> bool:
         """Whether its node is closed."""
         return self.node.is_closed()
 
     def gpu_ids(self) -> list[int]:
-        """The GPUs of which it has all or a share."""
+        """Its GPUs, whole or shared."""
         return [id for id, _, _ in self.grant.gpus]
 
 
@@ -346,23 +353,26 @@ def node_of(source: Source) -> Node:
     return source
 
 
+def granted(source: Source) -> list[Executor]:
+    """The executors with a grant of a source."""
+    return [one for one in node_of(source).executors() if one.source is source and one.grant is not None]
+
+
 class Function(Struct, eq=False, gc=False):
-    """A spec, and what was measured of its calls."""
+    """A spec with measurements of its calls."""
 
     spec: Spec
     request: Request
     queues: list[Queue | None]
-    """Its queues, by depth of the call; None where not used."""
+    """Its queues, by depth of the call."""
     where: Where | None = None
-    """The resolved place of its calls."""
     infeasible: str = ""
-    """Why no node can ever run it; empty: some node can."""
+    """Why no node can ever run it; empty: a node can."""
     duration_us: int = -1
     """The moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False
     """Whether the duration of its calls matters: for the end of the job's time, and for backfilling. Such tasks have
-    queues of their own. Such methods are not sent ahead, not even while their duration is not known."""
-
+    queues of their own. Such methods are not sent ahead, even while their duration is not known."""
     account: Account | None = None
 
     @property
@@ -391,46 +401,43 @@ class Task(Struct, eq=False, gc=False):
     depth: int
     """The depth: 0 for calls of the driver, one more for each level of nesting."""
     order: int
-    """Its position among all calls ever submitted."""
+    """Its position among all calls of the job."""
     retries: int
-    """Number of retries left; -1: without limit."""
+    """The number of retries left; -1: without limit."""
     submitted_us: int
     """When the head received it."""
     state: int = WAITING
     missing: int = 0
     """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
     queue: Queue | None = None
-    """The queue in which it is, or was last. None: it calls a method, or was never ready."""
+    """Its present or last queue. None: it calls a method, or was never ready."""
     executor: Executor | None = None
-    """STAGING, SENT and BLOCKED: its executor."""
     estimate_us: int = 0
-    """SENT: the part of the executor's load for it."""
     actor: Actor | None = None
-    """For creations and methods: the actor."""
     yielded: int = 0
     """With STREAMING: the number of values so far."""
     consumed: int = 0
-    """With STREAMING: the number of values that its client has consumed, or that will never be consumed."""
+    """With STREAMING: the number of values that were consumed, or never will be."""
     position: int = 0
-    """With STREAMING: how many values its last attempt has yielded. Earlier attempts may have come further."""
+    """With STREAMING: the number of values of its last attempt. Earlier attempts may have yielded more."""
     items: dict[int, bytes] | None = None
     """With STREAMING, until it ends: the objects of its values in arenas, by index."""
     crashes: int = 0
-    """How often in a row its process has died at once: see `backoff.py`."""
+    """The number of quick deaths of its process in a row: see `backoff.py`."""
     is_cancelled: bool = False
-    """Whether it was cancelled. It ends when its executor says so."""
+    """Whether it was cancelled. It ends when its executor reports the end."""
     overdue: str = ""
-    """Why it was interrupted: it runs longer than its time limit. Empty: it was not."""
+    """The message if it was interrupted because of its time limit; empty: it was not."""
     key: bytes = b""
-    """With a journal: the hash of its code and of the values of its arguments. Empty: there is none, or not yet."""
+    """With a journal: the hash of its code and of the values of its arguments; empty: no hash, or not yet."""
     recalling: bool = False
     """WAITING: whether the journal was asked for its values."""
     parent: Task | None = None
     """With a journal: the task that submitted it, while neither has ended."""
     open_children: int = 0
-    """With a journal: how many of the tasks that it submitted have not ended."""
+    """With a journal: the number of tasks that it submitted and that have not ended."""
     is_partial: bool = False
-    """With a journal: it has changed an actor, or left calls behind. So its values are not its whole effect."""
+    """With a journal: whether it changed an actor, or left calls behind. So its values are not its whole effect."""
 
     @property
     def id(self) -> bytes:
@@ -458,36 +465,34 @@ class Actor(Struct, eq=False, gc=False):
     cause: str = ""
     """Why it died, for messages."""
     restarts: int = 0
-    """How often it was restarted."""
     kept: list[bytes] = []
     """Objects that its creation needs. They are held while it may be restarted."""
     name: tuple[str, str] | None = None
     """Its namespace and name, while it has one."""
     error: Value | None = None
-    """The error that its constructor raised. Every call gets it."""
+    """The error of its constructor. Every call gets it."""
     title: str = ""
-    """Its title: the `repr` of its instance, if its class defines one."""
+    """The `repr` of its instance, if its class defines one."""
     key: bytes = b""
     """With a journal: the hash of its class and arguments, if its state is saved: see `checkpoints.py`."""
     saved: Kept | None = None
-    """Its last saved state, with which it begins when it is created again."""
+    """Its last saved state. It begins with that when it is created again."""
     number: bytes = b""
     """The id of that state."""
     base: bytes = b""
     """The id of the state with which this life began."""
     life: int = 0
-    """How often it was created before this life."""
+    """The number of lives before this one."""
     recorded: int = 0
     """The number of recorded calls of this life."""
     is_changed: bool = False
-    """Whether a call that may change it has ended since it saved its state."""
+    """Whether a call that may change it has ended since the last saved state."""
     unsaved_why: str = ""
-    """Why its state is not saved any more. Empty: it is saved."""
+    """Why its state is not saved any more; empty: it is saved."""
     recalls: bool = False
     """Whether it began with a state of an earlier run. That state may contain calls that this run makes again."""
 
     def __str__(self) -> str:
-        """Its class and place, for messages."""
         where = f" (pid {self.executor.pid}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
         return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
 
@@ -506,37 +511,37 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     group: bytes
     """The placement group of its calls; empty: none."""
     near: int
-    """The node that has most bytes of their large arguments; -1: none."""
+    """The node with most bytes of their large arguments; -1: none."""
     near_from_us: int = -1
-    """Since when calls wait for room there, while there is room elsewhere; -1: they do not."""
+    """When calls began to wait for room there, with room elsewhere; -1: they do not wait."""
     ready: deque[Task]
     """Its calls, in order. The first is ready; some of the others may have ended."""
     withdrawn: int = 0
-    """How many of them have ended."""
+    """The number of these that have ended."""
     executors: dict[int, Executor] = field(default_factory=dict)
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Executors with room for more calls; those with nothing in hand come first. An OrderedDict: a dict gets slow when
-    its first items are removed."""
+    """Executors with room for more calls, those without calls first. An OrderedDict: a dict gets slow when its first
+    items are removed."""
     loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Executors that are not blocked and have calls behind the running one. The one that was silent for longest comes
-    first."""
+    """Executors that are not blocked and have calls behind the running one, in the order of their last messages."""
     progress_us: int = 0
-    """When one of its executors last reported an end or got its grant."""
+    """The last time at which one of its executors reported an end or got its grant."""
     dirty: bool = False
+    """Whether the next decision serves it."""
     waits_at: int = -1
     """The position of its first call while it waits in its family; -1: it does not wait."""
     awaited: list[list[Executor]] = field(default_factory=list)
-    """Executors that were told to end so that calls can have their devices: one list for each call."""
+    """Executors that must end so that calls can have their devices: one list for each call."""
     path_us: int = 0
-    """The duration of a call and of the longest chain of calls after it, as the submitter estimates it."""
+    """See `Spec`."""
     account: Account | None = None
     timed: Function | None = None
     """The only function of its calls, if their duration matters; else None."""
     is_late: bool = False
-    """Whether its calls cannot finish before the job's time ends. Then none is started."""
+    """Whether its calls cannot finish before the job's time ends. Then they are not started."""
     stillborn: int = 0
-    """How many executors in a row died before they began a call of it: see `backoff.py`."""
+    """The number of executors in a row that died before they began a call of it: see `backoff.py`."""
     next_try: int = 0
     """Executors from this number on were forked after the last of these deaths."""
     forks_from_us: int = 0
@@ -549,7 +554,7 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
             self.withdrawn -= 1
 
     def may_begin(self) -> bool:
-        """Whether it has calls that may start if there is room."""
+        """Whether it has calls that may start when there is room."""
         return bool(self.ready) and (self.account is None or not self.account.is_full())
 
     def precedence(self, with_one_more: bool = True) -> tuple[int, int, float, int, int]:
@@ -563,7 +568,7 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
 
     def note_load(self, executor: Executor) -> None:
         """Update the list of executors from which calls can be stolen."""
-        if len(executor.in_hand) > 1 and not executor.blocked:
+        if len(executor.assigned) > 1 and not executor.blocked:
             self.loaded[executor.id] = executor
             self.loaded.move_to_end(executor.id)
         elif self.loaded:
@@ -572,7 +577,7 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     def note_room(self, executor: Executor) -> None:
         """Note that the executor has room for more calls."""
         self.hungry[executor.id] = executor
-        if not executor.in_hand:
+        if not executor.assigned:
             self.hungry.move_to_end(executor.id, last=False)
 
     def forget(self, executor: Executor) -> None:
@@ -583,12 +588,11 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
 
 
 class Family(Claimant, kw_only=True, eq=False, gc=False):
-    """Queues that differ only in how long their calls may take. Those that wait are listed here.
+    """Queues that differ only in the time limit of their calls. The waiting ones are listed here.
 
-    Calls with different time limits are in different queues, and there may be thousands of those. Where one call finds
-    no room, no longer call of the same request finds any: a reservation only lets shorter calls past. So a decision
-    tries the first queue of each family, and then those whose calls are short enough for what is left. A family claims
-    what one queue would: one source is kept for its first call, not one for each time limit.
+    There may be thousands of them. Where one call finds no room, no longer call of the same request finds any: a
+    reservation only lets shorter calls past. So a decision tries the first queue of each family, and then queues with
+    calls that are short enough for the rest. A family reserves one source, for its first call, not one for each limit.
     """
 
     request: Request
@@ -596,14 +600,14 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
     group: bytes
     """The placement group of its calls; empty: none."""
     has_limits: bool
-    """Whether its queues are of functions with a time limit. Else it is a family of one queue."""
+    """Whether the functions of its queues have a time limit. Else the family has one queue."""
     by_order: list[Queue] = field(default_factory=list)
     """The waiting queues, in order of their first calls."""
     by_length: list[Queue] = field(default_factory=list)
-    """With limits: the waiting queues, those with the shortest calls first."""
+    """With limits: the waiting queues, shortest calls first."""
 
     def add(self, queue: Queue) -> None:
-        """The queue waits, or begins with another call than before."""
+        """Add a queue that waits, or begins with another call than before."""
         order = queue.ready[0].order
         if queue.waits_at == order:
             return
@@ -617,7 +621,7 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
             queue.waits_at = order
 
     def remove(self, queue: Queue) -> None:
-        """The queue does not wait."""
+        """Remove a queue that does not wait any more."""
         if queue.waits_at < 0:
             return
         if not self.has_limits:
@@ -639,11 +643,11 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
         return first.ready[0].order if first is not None else NOTHING
 
     def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this: the family waits for GPUs, and there is enough of the rest for both."""
+        """Whether others may take a request: the family waits for GPUs, and there is enough of the rest for both."""
         return self.request.needs_gpu and not request.needs_gpu and fits(without_gpus(self.request, request), free)
 
     def after(self, order: int, longest_us: int) -> Queue | None:
-        """The first waiting queue behind a position whose calls take at most this long; of families with limits."""
+        """With limits: the first waiting queue behind a position with calls that take at most this long."""
         short = bisect_right(self.by_length, (longest_us, NOTHING), key=_length)
         if short * short <= len(self.by_length):  # else one of them is met sooner in the order of calls
             behind = (queue for queue in self.by_length[:short] if queue.waits_at > order)

@@ -1,7 +1,4 @@
-"""Sources: the nodes and bundles from which executors get their grants.
-
-A source can be reserved for a claimant that has waited for long.
-"""
+"""Sources: nodes and bundles from which executors get grants. A source can be reserved for a claimant that waits."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.protocol.resources import Pool, Request, fits
 
 NOTHING: Final = 1 << 62
-"""The position of a claimant that waits for nothing; a time that never comes."""
+"""The position of a claimant that does not wait; a time in the infinite future."""
 
 
 class Claimant(Struct, eq=False, gc=False):
@@ -23,7 +20,7 @@ class Claimant(Struct, eq=False, gc=False):
     """The sources that are reserved for it."""
     priority: int = 0
     no_reservation_until_us: int = 0
-    """A reservation of it has lapsed: until this time it gets no other one."""
+    """It gets no further reservation before this time: the last one has lapsed."""
     patience_us: int = RESERVATION_US
     """The shortest duration of its next reservation."""
 
@@ -32,7 +29,7 @@ class Claimant(Struct, eq=False, gc=False):
         raise NotImplementedError
 
     def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this part of what is reserved for it, because it waits for something else."""
+        """Whether others may take a request from its source, because it waits for other resources."""
         return False
 
 
@@ -40,9 +37,9 @@ class Contender(Struct, eq=False, gc=False):
     """A queue, as sources see it."""
 
     family: Claimant
-    """What is reserved for this is for the queue."""
+    """The claimant for which its sources are reserved."""
     takes_us: int = NOTHING
-    """How long its next call takes, estimated; NOTHING: not known."""
+    """The estimated duration of its next call; NOTHING: not known."""
 
 
 class Source(Struct, eq=False, gc=False):
@@ -51,11 +48,11 @@ class Source(Struct, eq=False, gc=False):
     total: Pool
     free: Pool
     actor_cpu: int = 0
-    """CPU units held by actors: they do not become free by waiting."""
+    """CPU units of actors: they do not become free by waiting."""
     reserved_for: Claimant | None = None
     reserved_until_us: int = 0
     begins_in_us: int = 0
-    """While it is reserved: in what time the claimant can start, estimated. Calls that are shorter do not delay it."""
+    """While it is reserved: the estimated time until the claimant can start. Shorter calls do not delay it."""
 
     def is_closed(self) -> bool:
         """Whether nothing is started here for now."""
@@ -63,12 +60,10 @@ class Source(Struct, eq=False, gc=False):
 
     def may_take(self, request: Request, asks: Contender | None) -> bool:
         """Whether a request of a queue can be served here now, in spite of reservations."""
-        if self.is_closed():
-            return False
-        return self.is_open_to(request, asks, self.free) and fits(request, self.free)
+        return not self.is_closed() and self.is_open_to(request, asks, self.free) and fits(request, self.free)
 
     def is_open_to(self, request: Request, asks: Contender | None, free: Pool) -> bool:
-        """Whether the source is not reserved for others, or serving this request of a queue does not delay those."""
+        """Whether the source is not reserved for others, or this request of a queue does not delay them."""
         kept_for = self.reserved_for
         return (
             kept_for is None

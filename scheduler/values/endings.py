@@ -1,4 +1,4 @@
-"""How calls end: their return values, and the release of what they held."""
+"""Ends of calls: their return values, and the release of their arguments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ REPORTED = {
     *("WorkerCrashedError", "GpuExecutorDiedError", "OutOfMemoryError", "TaskTimeoutError"),
     *("InfeasibleResourceError", "ObjectLostError", "ObjectStoreFullError"),
 }
-"""Errors of the runtime that are reported if no client reads them: no client has asked for them, nor was told of their
-cause."""
+"""Errors of the runtime that are logged if no client reads them: no client has asked for them or knows their cause."""
 
 
 def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
@@ -28,7 +27,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
     for id in task.return_ids():
         found = state.objects.get(id)
         if found is None or found.task is not task:
-            continue  # it was run again for another of its values
+            continue  # the call ran again for another of its values
         objects.give_up(state, found, code, data)
     if task.items is not None:
         items.ended(state, task)
@@ -48,15 +47,15 @@ def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:
 
 
 def had_ended(task: Task, running: bytes) -> bool:
-    """Whether a lost call that started before the `running` one is run again without using a retry.
+    """Whether a lost call that started before the `running` one runs again without using a retry.
 
-    It had ended, and its result was lost with the process. With `max_retries=0` it may not be run twice.
+    It had ended, and its result was lost with the process. With `max_retries=0` it may not run twice.
     """
     return task.id != running and task.function.spec.max_retries != 0
 
 
 def is_of_node(fault: Faulted | None) -> bool:
-    """Whether the cause of an executor's end is its node and not its calls: CUDA does not start there."""
+    """Whether an executor's node caused its end, and not its calls: CUDA does not start there."""
     return fault is not None and fault.blame == NODE
 
 
@@ -66,7 +65,7 @@ def cancelled(state: State, task: Task) -> None:
 
 
 def may_exceed_again(task: Task) -> bool:
-    """Whether a call that ran longer than its time limit is run again."""
+    """Whether a call that ran longer than its time limit runs again."""
     return task.function.spec.retries_timeouts and task.retries != 0
 
 
@@ -95,11 +94,10 @@ def conclude(state: State, task: Task, values: list[Value], move: Move, failure:
         objects.mark(state, ids, failure)
     for id, value in zip(ids, values, strict=True):
         found = state.objects.get(id)
-        if found is None or found.task is not task:  # it was run again for another of its values
-            if value.stored is not None:
-                objects.free_extent(state, value.stored)
-            continue
-        objects.conclude(state, found, value)
+        if found is not None and found.task is task:
+            objects.conclude(state, found, value)
+        else:  # the call ran again for another of its values
+            objects.discard(state, value)
     if task.items is not None:
         items.ended(state, task)
     for id in lineage.keep(state, task):
@@ -115,15 +113,12 @@ def conclude(state: State, task: Task, values: list[Value], move: Move, failure:
 
 
 def shared(state: State, ids: list[bytes], error: Value) -> list[Value]:
-    """One error for several return values.
-
-    A stored one belongs to the first that is wanted; the others hold that one.
-    """
+    """One error for several return values. A stored one belongs to the first wanted object; the others hold it."""
     if error.stored is None:
         return [error] * len(ids)
     wanted = [id for id in ids if state.objects[id].references > 1]
     if not wanted:
-        objects.free_extent(state, error.stored)
+        objects.discard(state, error)
     other = Value(b"", error.stored, [*error.holds, *wanted[:1]], is_error=True)
     unwanted = Value(b"", is_error=True)
     return [error if id in wanted[:1] else other if id in wanted else unwanted for id in ids]
@@ -132,9 +127,7 @@ def shared(state: State, ids: list[bytes], error: Value) -> list[Value]:
 def release_arguments(state: State, task: Task) -> None:
     """Release the arguments, the references inside them, and the handle of the called actor."""
     call = task.call
-    for id in call.arguments:
-        objects.release(state, id)
-    for id in call.holds:
+    for id in (*call.arguments, *call.holds):
         objects.release(state, id)
     if call.actor:
         objects.release(state, call.actor)

@@ -1,7 +1,7 @@
 """Calls that yield: items go one by one to the client that made the call, and to no other.
 
-That client holds each item from the moment it is yielded. A call that is run again yields from the start; what its
-client has had already is dropped, unless every copy of it has been lost meanwhile.
+That client holds each item at once. A call that runs again yields from the start. Items that its client has had are
+dropped, unless every copy of them has been lost meanwhile.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections.abc import Iterable, Mapping
 
 from mpi_runtime.scheduler.protocol.effects import Demand, Item
 from mpi_runtime.scheduler.protocol.events import Consumed, Yielded
-from mpi_runtime.scheduler.records.lifecycle import REBUILD, advance, so_far
+from mpi_runtime.scheduler.records.lifecycle import so_far
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import Client, Object, State
 from mpi_runtime.scheduler.values import objects
 
 ALL = 1 << 62
-"""As many values as there will ever be."""
+"""More values than there will ever be."""
 LOOK_EACH = 1024
-"""After so many values those are forgotten to which there is no reference any more."""
+"""The number of values after which values without a reference are forgotten."""
 
 
 def yielded(state: State, client: Client, event: Yielded, now: int) -> None:
     """A call has yielded its next value."""
     executor = client.as_executor()
     executor.progress_us = now
-    task = executor.in_hand.get(event.call)
+    task = executor.assigned.get(event.call)
     taker = None if task is None else state.clients.get(task.client)
     is_known = task is None or event.index < task.yielded
     is_wanted = not is_known and taker is not None and event.call in taker.held
@@ -33,15 +33,15 @@ def yielded(state: State, client: Client, event: Yielded, now: int) -> None:
         task.yielded += not is_known
         task.position = event.index + 1
         if not is_wanted:
-            task.consumed = max(task.consumed, event.index + 1)  # nobody will take it
+            task.consumed = max(task.consumed, event.index + 1)  # no client will consume it
         if task.function.spec.backpressure and task.consumed > event.index:
             state.to_client(executor.id, Demand(event.call, task.consumed))
     if not is_wanted:
         found = _of(state, task, event.index)
         if found is not None and found.task is not None:
             objects.conclude(state, found, event.value)
-        elif event.value.stored is not None:
-            objects.free_extent(state, event.value.stored)
+        else:
+            objects.discard(state, event.value)
         return
     assert task is not None
     assert taker is not None
@@ -57,25 +57,21 @@ def yielded(state: State, client: Client, event: Yielded, now: int) -> None:
 
 
 def _of(state: State, task: Task | None, index: int) -> Object | None:
-    """The object of an earlier attempt's value in an arena, while there is a reference to it."""
+    """The object of an earlier attempt's value in an arena, while it has references."""
     return None if task is None or task.items is None else state.objects.get(task.items.get(index, b""))
 
 
 def lost(state: State, without: Mapping[bytes, Object], calls: Iterable[Task], cause: str) -> None:
-    """Note which objects without a copy these calls, which have not ended, will yield again."""
+    """Note which objects without a copy these open calls will yield again."""
     for task in calls:
         for index in task.items or ():
             found = _of(state, task, index)
             if found is not None and found.id in without and index >= task.position:
-                advance(state.stories, found, REBUILD, cause)
-                found.copies, found.is_error = None, False
-                found.owner = -1  # it was told that there is a value, and asks if it wants it
-                found.task = task
-                found.references += 1
+                objects.make_again(state, found, task, cause)
 
 
 def ended(state: State, task: Task) -> None:
-    """A call has ended. What it was to yield again and has not is lost for good."""
+    """Give up items that an ended call has not yielded again."""
     for index in task.items or ():
         found = _of(state, task, index)
         if found is not None and found.task is task:
@@ -87,24 +83,21 @@ def ended(state: State, task: Task) -> None:
 
 
 def consumed(state: State, client: Client, event: Consumed, now: int) -> None:
-    """The client of a call has taken so many of its values: the call may yield more."""
+    """Note that the client of a call has consumed items: the call may yield more."""
     found = state.objects.get(event.call)
     if found is not None and found.task is not None:
         demand(state, found.task, event.count)
 
 
 def demand(state: State, task: Task, count: int) -> None:
-    """Of a call so many values need not be waited for any more.
-
-    It may not be running, or about to run elsewhere. So the count is kept, and is told with the next values too.
-    """
+    """Raise the number of consumed items of a call. It is kept for a call that does not run yet."""
     task.consumed = max(task.consumed, count)
     if task.executor is not None:
         state.to_client(task.executor.id, Demand(task.id, task.consumed))
 
 
 def client_died(state: State, executor: Executor) -> None:
-    """Nobody takes the values any more of calls that an executor has submitted: they need not wait."""
+    """Let the calls that a dead executor has submitted yield without waiting: nothing consumes their items."""
     for task in executor.children.values():
         if task.function.spec.backpressure:
             demand(state, task, ALL)

@@ -1,8 +1,8 @@
 """The journal in the scheduler: which calls are recorded, under which keys, and recalled.
 
-The key of a call is a hash of its code, its arguments, and the values of arguments that are references. So the journal
-is asked when a call has all its arguments. A call has no key if one of these values holds references or is an actor:
-then the effect of the call depends on more than its arguments.
+The key of a call is a hash of its code, its arguments, and the values of referenced arguments. So the journal is asked
+when a call has all its arguments. A call has no key if one of these values holds references or is an actor: then its
+effect depends on more than its arguments.
 
 A task is recorded with its return values, if these are its whole effect: see `is_partial` of `Task`. `checkpoints.py`
 does the same for actors.
@@ -22,7 +22,7 @@ KEY_BYTES = 16
 
 
 def submitted(executor: Executor, task: Task) -> None:
-    """The call that runs in an executor has submitted another call."""
+    """Note that the running call of an executor has submitted another call."""
     parent = executor.running()
     if parent is None:
         return
@@ -34,19 +34,19 @@ def submitted(executor: Executor, task: Task) -> None:
 
 
 def failed(state: State, client: Client, event: JournalFailed, now: int) -> None:
-    """A process could not write a file of the journal. The head decides whether the job continues."""
+    """Pass on that a process could not write to the journal. The head decides whether the job continues."""
     state.effects.journal.append(event)
 
 
 def touches_actor(executor: Executor | None) -> None:
-    """The call that runs in an executor has changed an actor without calling it: it has killed it, for instance."""
+    """Note that the running call of an executor has changed an actor without calling it: it has killed it."""
     parent = executor.running() if executor is not None else None
     if parent is not None:
         parent.is_partial = True
 
 
 def forget_parent(task: Task) -> None:
-    """A call has ended. If its values are not its whole effect, this is true of the call that submitted it too."""
+    """Note that a call has ended. If its values are not its whole effect, nor are those of its parent."""
     parent, task.parent = task.parent, None
     if parent is not None:
         parent.open_children -= 1
@@ -54,25 +54,29 @@ def forget_parent(task: Task) -> None:
 
 
 def asks(state: State, task: Task) -> bool:
-    """A call has all its arguments: find its key. Returns whether the journal is asked for its values."""
+    """Find the key of a call with all its arguments. Returns whether the journal is asked for its values."""
     task.key = key_of(state, task)
-    if not task.key or not state.recalls:
-        return False
-    spec = task.function.spec
-    state.effects.journal.append(Recall(task.id, task.key, spec.code, spec.name))
-    task.recalling = True
-    return True
+    return ask(state, task) if state.recalls else False
+
+
+def ask(state: State, task: Task, actor: bytes = b"") -> bool:
+    """Ask the journal for a call, if it has a key."""
+    if task.key:
+        spec = task.function.spec
+        state.effects.journal.append(Recall(task.id, task.key, spec.code, spec.name, actor, task.function.is_actor))
+        task.recalling = True
+    return bool(task.key)
 
 
 def forget_key(task: Task) -> None:
-    """An argument of a task is made again, or may be: its value can differ, so the key is no longer valid."""
+    """Forget the key of a task with an argument that may be made again: the value can differ."""
     if task.function.spec.kind == TASK:  # the state of an actor does not change with its arguments
         task.key = b""
         task.call.kept = ()
 
 
 def answered(state: State, event: Recalled) -> Task | None:
-    """The journal has answered. Returns the call; None: it has ended meanwhile."""
+    """Return the call about which the journal has answered; None: it has ended meanwhile."""
     found = state.objects.get(event.id)
     task = found.task if found is not None else None
     if task is None or not task.recalling:
@@ -82,17 +86,15 @@ def answered(state: State, event: Recalled) -> Task | None:
 
 
 def recalled(task: Task, event: Recalled) -> list[Value]:
-    """The values of a task from the journal. Empty if one is large: then the executor loads them."""
-    if len(event.values) != max(1, task.function.spec.num_returns):
-        return []
+    """The values of a call from the journal. Empty if one is large: then the executor loads them."""
     if any(value.file for value in event.values):
         task.call.kept = tuple(event.values)
         return []
-    return [Value(value.data) for value in event.values]
+    return [Value(value.data, is_error=value.is_error) for value in event.values]
 
 
 def ended(state: State, task: Task, event: Done | Returned) -> None:
-    """A call has returned: record it, if its values are its whole effect and a later run can read them."""
+    """Record a call that has returned, if its values are its whole effect and a later run can read them."""
     key = task.key or key_of(state, task)  # references inside its arguments have values by now
     if not key or task.is_partial or task.open_children:
         return
@@ -104,7 +106,7 @@ def ended(state: State, task: Task, event: Done | Returned) -> None:
             return
         values = [kept(value) for value in event.values]
     if task.call.kept and not any(value.file for value in values):
-        return  # they were loaded from there
+        return  # the journal has them
     spec = task.function.spec
     state.totals.recorded += 1
     state.effects.journal.append(Record(task.id, key, spec.code, spec.name, event.duration_us, values))
@@ -115,14 +117,14 @@ def _can_be_kept(value: Value) -> bool:
 
 
 def kept(value: Value) -> Kept:
-    """A value as the journal has it: a small one in the record, a large one in a file of its own."""
+    """The form of a value in the journal: a small one is in the record, a large one in a file."""
     if value.stored is None:
         return Kept(value.data, is_error=value.is_error)
     return Kept(b"", value.file, value.stored.size, value.digest)
 
 
 def key_of(state: State, task: Task) -> bytes:
-    """The key of a call; empty: it has none, or not yet."""
+    """The key of a call; empty: no key, or not yet."""
     call = task.call
     parts = [task.function.spec.code, call.digest]
     for id in (*call.arguments, *call.holds):

@@ -1,12 +1,12 @@
 """Lineage: the calls that are remembered so that lost values of arenas can be made again.
 
-A call is remembered as long as a value that it has made, if the value lies in an arena and the call may run again. Kept
-are its record and its small arguments. Of a large argument only the lineage is kept. So a chain of calls can run again
-from the last values that still exist. Small values live in the head and need no lineage. There is none for values that
-no task has made (`put()`, methods, items of generators), for errors, and for calls that must not run twice. Arguments
-with references inside are not held, because these may hold anything. Actors are not held.
+A call is remembered as long as its values in arenas, if it may run again. Its record and its small arguments are kept,
+and of large arguments only the lineage. So a chain of calls can run again from the last values that still exist. Small
+values live in the head and need no lineage. Values that no task has made (`put()`, methods, items of generators),
+errors, and calls that must not run twice have none. Arguments with references inside are not held, because these may
+hold anything. Actors are not held.
 
-All lineage takes at most LINEAGE_BYTES_MAX. The oldest goes first. A value that is lost after that stays lost.
+All lineage takes at most LINEAGE_BYTES_MAX. The oldest is dropped first; its values cannot be made again.
 
 Functions here return ids that need not be held any more. The caller releases them.
 """
@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.records.state import Lineage, Object, State
 
 
 def keep(state: State, task: Task) -> list[bytes]:
-    """A call has ended with values: remember it, if they may have to be made again. Returns ids to release."""
+    """Remember an ended call if its values may have to be made again. Returns ids to release."""
     call, spec = task.call, task.function.spec
     needs = [*call.arguments, *call.holds]
     if not task.retries or spec.kind != TASK or spec.num_returns < 0 or task.state != FINISHED:
@@ -31,10 +31,10 @@ def keep(state: State, task: Task) -> list[bytes]:
     if not stored:
         return needs
     released: list[bytes] = []
-    lineage = state.lineages.by_call.get(task.id)
+    lineage = state.lineages.get(task.id)
     if lineage is None:
-        lineage = state.lineages.by_call[task.id] = _of(state, task, needs, released)
-        state.lineages.size += lineage.size
+        lineage = state.lineages[task.id] = _of(state, task, needs, released)
+        state.lineage_bytes += lineage.size
     else:
         released += needs
     for made in stored:
@@ -42,15 +42,15 @@ def keep(state: State, task: Task) -> list[bytes]:
             released += forget(state, made)
             made.lineage = lineage
             lineage.uses += 1
-    while state.lineages.size > LINEAGE_BYTES_MAX:
-        oldest = next(iter(state.lineages.by_call.values()))
+    while state.lineage_bytes > LINEAGE_BYTES_MAX:
+        oldest = next(iter(state.lineages.values()))
         oldest.is_dropped = True
         released += _drop(state, oldest)
     return released
 
 
 def _of(state: State, task: Task, needs: list[bytes], released: list[bytes]) -> Lineage:
-    """A new lineage. The ids that it does not hold are added to `released`."""
+    """Make a lineage. The ids that it does not hold are added to `released`."""
     lineage = Lineage(task, {}, [], LINEAGE_CALL_BYTES + len(task.call.payload))
     for id in needs:
         found = state.objects[id]
@@ -66,7 +66,7 @@ def _of(state: State, task: Task, needs: list[bytes], released: list[bytes]) -> 
 
 
 def forget(state: State, found: Object) -> list[bytes]:
-    """An object no longer needs its lineage, if it has one. Returns ids to release."""
+    """Forget the lineage of an object. Returns ids to release."""
     lineage, found.lineage = found.lineage, None
     if lineage is None:
         return []
@@ -80,9 +80,9 @@ def _drop(state: State, lineage: Lineage) -> list[bytes]:
     pending = [lineage]
     while pending:
         one = pending.pop()
-        if state.lineages.by_call.get(one.task.id) is one:
-            del state.lineages.by_call[one.task.id]
-            state.lineages.size -= one.size
+        if state.lineages.get(one.task.id) is one:
+            del state.lineages[one.task.id]
+            state.lineage_bytes -= one.size
         released += one.held
         inputs, one.inputs, one.held = one.inputs, {}, []
         for other in inputs.values():

@@ -1,46 +1,19 @@
 """The directory of objects: values or their places, waiters, and reference counts.
 
-A reference is held by a process that has at least one `ObjectRef` or view of the object (each process counts for itself
-and reports its first and last), by a call that has it as an argument or inside one, by the call that makes the object,
-and by an object whose value contains it. At zero the object is freed, and the references it held are released in turn.
+An object is held by each process with at least one `ObjectRef` or view of it (a process counts for itself and reports
+its first and last), by calls that have it as an argument or inside one, by the call that makes it, and by objects that
+contain a reference to it. At zero the object is freed, and the references inside it are released in turn.
 """
 
 from __future__ import annotations
 
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.protocol.effects import (
-    ClientEffect,
-    Ready,
-    ReadyElsewhere,
-    ReadyError,
-    ReadyFailed,
-    ReadyStored,
-)
-from mpi_runtime.scheduler.protocol.events import (
-    BroadcastRequested,
-    ErrorRead,
-    Held,
-    OnDisk,
-    Put,
-    Stored,
-    SubscriptionRequested,
-    Value,
-)
+from mpi_runtime.scheduler.protocol import effects, events
+from mpi_runtime.scheduler.protocol.effects import ClientEffect, Ready
+from mpi_runtime.scheduler.protocol.events import OnDisk, Stored, Value
 from mpi_runtime.scheduler.protocol.limits import PUSH_BYTES_MAX
-from mpi_runtime.scheduler.records.lifecycle import (
-    ERROR,
-    GONE,
-    INLINE,
-    RAISE,
-    REFUSE,
-    RUNTIME_ERROR,
-    STORE,
-    STORED,
-    UNSEALED,
-    VALUE,
-    advance,
-    so_far,
-)
+from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.lifecycle import INLINE, STORED, UNSEALED, advance, so_far
 from mpi_runtime.scheduler.records.records import Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import lineage, spreading
@@ -97,7 +70,7 @@ def mark(state: State, ids: list[bytes], failure: Failure) -> None:
 
 
 def pass_on(found: Object) -> Failure | None:
-    """Note that an error becomes that of a further call. It counts as read, and the result stands for it there."""
+    """Note that a further call gets this error. It counts as read here, and returns the record for that call."""
     if found.failure is None:
         return None
     found.failure.is_read = True
@@ -105,7 +78,7 @@ def pass_on(found: Object) -> Failure | None:
 
 
 def forget_failure(state: State, found: Object) -> None:
-    """Note that an object is gone. If it was the last of an error that no client has read, the error is reported."""
+    """Note that an object is gone. If it was the last one of an error that no client has read, the error is logged."""
     failure, found.failure = found.failure, None
     if failure is not None:
         failure.objects -= 1
@@ -113,8 +86,8 @@ def forget_failure(state: State, found: Object) -> None:
             notes.unhandled(state, failure)
 
 
-def on_error_read(state: State, client: Client, event: ErrorRead, now: int) -> None:
-    """Note that a process has raised these errors to code that asked for the values."""
+def on_error_read(state: State, client: Client, event: events.ErrorRead, now: int) -> None:
+    """Note that these errors were raised in user code."""
     for id in event.ids:
         found = state.objects.get(id)
         if found is not None and found.failure is not None:
@@ -127,6 +100,13 @@ def free_extent(state: State, place: Stored) -> None:
     state.frees.setdefault(place.rank, []).append(place.offset)
 
 
+def discard(state: State, *values: Value) -> None:
+    """Free the memory of values that nothing needs."""
+    for value in values:
+        if value.stored is not None:
+            free_extent(state, value.stored)
+
+
 def erase(state: State, place: OnDisk) -> None:
     """Free a part of a spill file."""
     del state.spilling.on_disk[place.rank, place.offset]
@@ -136,25 +116,25 @@ def erase(state: State, place: OnDisk) -> None:
         state.spilling.rooms[rank.node.number].problem = ""
 
 
-def note_told(found: Object, client: int) -> None:
+def note_known(found: Object, client: int) -> None:
     """Note that a client knows the place of an object in the arena of its node."""
-    if found.told is None:
-        found.told = {}
-    found.told[client] = 0
+    if found.known_by is None:
+        found.known_by = {}
+    found.known_by[client] = 0
 
 
 def set_value(state: State, found: Object, value: Value) -> None:
-    """Give a pending object its value or the error of user code, and tell those who wait."""
+    """Give a pending object its value or the error of user code, and inform its waiters."""
     if value.stored is not None:
         place = value.stored
-        advance(state.stories, found, STORE)
+        advance(state.stories, found, lifecycle.STORE)
         found.is_error = value.is_error
         found.digest = value.digest
         found.made_by = value.made_by
         found.copies = {state.ranks[place.rank].node.number: place}
         state.extents.setdefault((place.rank, place.offset), found.id)
     else:
-        advance(state.stories, found, RAISE if value.is_error else VALUE)
+        advance(state.stories, found, lifecycle.RAISE if value.is_error else lifecycle.VALUE)
         found.data = value.data
     if value.holds:
         found.holds = [id for id in value.holds if hold(state, id)]
@@ -165,32 +145,41 @@ def set_value(state: State, found: Object, value: Value) -> None:
 
 def fail(state: State, found: Object, code: str, message: bytes) -> None:
     """Give a pending object an error of the runtime."""
-    advance(state.stories, found, REFUSE)
+    advance(state.stories, found, lifecycle.REFUSE)
     found.code = code
     found.data = message
     announce(state, found)
 
 
 def conclude(state: State, found: Object, value: Value) -> None:
-    """Give an object the value that its call has made for it, if anybody else holds it."""
+    """Give an object the value from its call, if anything else holds it."""
     found.task = None
     if found.references > 1 or found.actor is not None:
         set_value(state, found, value)
-    elif value.stored is not None:
-        free_extent(state, value.stored)
+    else:
+        discard(state, value)
     release(state, found.id)
 
 
 def give_up(state: State, found: Object, code: str, message: bytes) -> None:
-    """Give an object that its call will not make an error of the runtime, if anybody else holds it."""
+    """Give an object an error of the runtime instead of the value from its call, if anything else holds it."""
     found.task = None
     if found.references > 1:
         fail(state, found, code, message)
     release(state, found.id)
 
 
+def make_again(state: State, found: Object, task: Task, cause: str) -> None:
+    """Note that a call makes an object without copies again."""
+    advance(state.stories, found, lifecycle.REBUILD, cause)
+    found.copies, found.is_error = None, False
+    found.owner = -1  # it knows of a value, and subscribes when it wants it
+    found.task = task
+    found.references += 1
+
+
 def announce(state: State, found: Object) -> None:
-    """Tell the owner, the subscribers, and the calls that wait for it as an argument."""
+    """Inform the owner, the subscribers, and the calls that wait for it as an argument."""
     owner = state.clients.get(found.owner)
     if owner is not None and found.id in owner.held:
         if found.state == INLINE and len(found.data) <= PUSH_BYTES_MAX:  # the frequent case
@@ -212,35 +201,34 @@ def announce(state: State, found: Object) -> None:
 
 
 def await_value(found: Object, task: Task) -> None:
-    """Note that a call waits for an object. It is told of the value."""
+    """Have a call wait for an object."""
     task.missing += 1
     if found.waiters is None:
-        found.waiters = [task]
-    else:
-        found.waiters.append(task)
+        found.waiters = []
+    found.waiters.append(task)
 
 
 def push(state: State, found: Object, client: Client) -> None:
-    """Tell a client without a subscription; with the value if it is small or on its host."""
+    """Inform a client without a subscription; send the value if it is small or on its host."""
     if found.state == INLINE:
         is_small = len(found.data) <= PUSH_BYTES_MAX
-        state.to_client(client.id, Ready(found.id, found.data) if is_small else ReadyElsewhere(found.id))
+        state.to_client(client.id, Ready(found.id, found.data) if is_small else effects.ReadyElsewhere(found.id))
     elif found.state == STORED and client.node.number in state.spilling.rooms and not found.is_error:
-        state.to_client(client.id, ReadyElsewhere(found.id))  # its extent may be needed before it is read
+        state.to_client(client.id, effects.ReadyElsewhere(found.id))  # its extent may be needed before it is read
     else:
         deliver(state, found, client, fetch=False)
 
 
 def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
-    """Tell a client about a sealed object; with `fetch` copy it to its host first if needed."""
+    """Inform a client about a sealed object; with `fetch` copy it to its host first if needed."""
     message = value_message(found, client.node.number)
     if message is None:
         if fetch:
             spreading.start(state, found, client.node.number, client.id)
             return
-        message = ReadyElsewhere(found.id)
+        message = effects.ReadyElsewhere(found.id)
     elif found.copies is not None:
-        note_told(found, client.id)
+        note_known(found, client.id)
     state.to_client(client.id, message)
 
 
@@ -248,20 +236,20 @@ def value_message(found: Object, number: int) -> ClientEffect | None:
     """Return the message with the value for a client on this host; None: there is no copy."""
     if found.state == INLINE:
         return Ready(found.id, found.data)
-    if found.state in (STORED, GONE):
+    if found.state in (STORED, lifecycle.GONE):
         assert found.copies is not None
         place = found.copies.get(number)
         if place is None:
             return None
-        return ReadyStored(found.id, place.rank, place.offset, place.size, found.is_error)
-    if found.state == ERROR:
-        return ReadyError(found.id, found.data)
-    assert found.state == RUNTIME_ERROR, f"object {found.id.hex()} has no value yet"
-    return ReadyFailed(found.id, found.code, found.data.decode())
+        return effects.ReadyStored(found.id, place.rank, place.offset, place.size, found.is_error)
+    if found.state == lifecycle.ERROR:
+        return effects.ReadyError(found.id, found.data)
+    assert found.state == lifecycle.RUNTIME_ERROR, f"object {found.id.hex()} has no value yet"
+    return effects.ReadyFailed(found.id, found.code, found.data.decode())
 
 
-def on_broadcast(state: State, client: Client, event: BroadcastRequested, now: int) -> None:
-    """A client wants values on all nodes, now or when they are there."""
+def on_broadcast(state: State, client: Client, event: events.BroadcastRequested, now: int) -> None:
+    """Copy values to all nodes, now or when they exist."""
     for id in event.ids:
         found = state.objects.get(id)
         if found is not None:
@@ -269,7 +257,7 @@ def on_broadcast(state: State, client: Client, event: BroadcastRequested, now: i
             spreading.to_all(state, found)
 
 
-def on_put(state: State, client: Client, event: Put, now: int) -> None:
+def on_put(state: State, client: Client, event: events.Put, now: int) -> None:
     """Handle a put. The client holds the object."""
     assert event.id not in state.objects, f"object {event.id.hex()} is put twice"
     found = Object(event.id, client.id, 1)
@@ -277,25 +265,23 @@ def on_put(state: State, client: Client, event: Put, now: int) -> None:
     client.held[event.id] = None
     state.totals.put_bytes += event.value.stored.size if event.value.stored is not None else len(event.value.data)
     if event.value.stored is not None:
-        note_told(found, client.id)
+        note_known(found, client.id)
     owner, found.owner = found.owner, -1  # the client knows its own value: do not send it back
     set_value(state, found, event.value)
     found.owner = owner
 
 
-def on_subscribed(state: State, client: Client, event: SubscriptionRequested, now: int) -> None:
+def on_subscribed(state: State, client: Client, event: events.SubscriptionRequested, now: int) -> None:
     """Handle a subscription."""
     for id in event.ids:
         found = state.objects.get(id)
         if found is None:
             before = so_far(state.stories.of(id))
-            state.to_client(client.id, ReadyFailed(id, "ObjectLostError", _LOST.format(id.hex()) + before))
+            state.to_client(client.id, effects.ReadyFailed(id, "ObjectLostError", _LOST.format(id.hex()) + before))
         elif found.state not in UNSEALED:
             deliver(state, found, client, event.fetch)
-        elif found.subscribers is None:
-            found.subscribers = [(client.id, event.fetch)]
         else:
-            found.subscribers.append((client.id, event.fetch))
+            found.subscribers = [*(found.subscribers or ()), (client.id, event.fetch)]
 
 
 _LOST = (
@@ -329,7 +315,7 @@ def on_released(state: State, client: Client, ids: list[bytes]) -> None:
 
 
 def let_go(state: State, client: Client, id: bytes) -> None:
-    """A process has no reference to an object any more, and waits for no copy of it."""
+    """Release an object for a process, which waits for no copy of it any more."""
     if id in state.fetching:
         found = state.objects[id]
         for _ in range(spreading.leave(state, found, client)):
@@ -337,24 +323,24 @@ def let_go(state: State, client: Client, id: bytes) -> None:
     release(state, id)
 
 
-def on_held(state: State, client: Client, event: Held, now: int) -> None:
-    """Handle references that a process got by reading values or arguments."""
+def on_held(state: State, client: Client, event: events.Held, now: int) -> None:
+    """Handle new references of a process, from values or arguments that it has read."""
     for id in event.ids:
         if id not in client.held and hold(state, id):
             client.held[id] = None
             found = state.objects[id]
             if found.copies is not None and client.executor is not None and client.executor.has_as_argument(id):
-                note_told(found, client.id)  # it may be for a view
+                note_known(found, client.id)  # there may be a view
 
 
 def holders(state: State, found: Object) -> list[str]:
-    """The processes with references to a value, and the calls in hand that have it as an argument, in words."""
-    told = []
+    """The processes with references to a value, and the assigned calls that have it as an argument, in words."""
+    words = []
     for client in state.clients.values():
         executor = client.executor
         if found.id in client.held:
-            told.append("driver" if executor is None else str(executor))
+            words.append("driver" if executor is None else str(executor))
         if executor is not None and executor.has_as_argument(found.id):
             running = executor.running()
-            told.append(f"argument of {running.function.spec.name if running is not None else 'a call'}, {executor}")
-    return told
+            words.append(f"argument of {running.function.spec.name if running is not None else 'a call'}, {executor}")
+    return words

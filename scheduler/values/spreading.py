@@ -78,7 +78,7 @@ def serve(state: State, found: Object) -> None:
         if is_tried and not can_read(state, found):
             one.tried.clear()  # try all again: there are no other copies
         usable = [
-            (depth > 0, state.copying.sending.get(place.rank, 0), depth, node)
+            (depth > 0, state.sending.get(place.rank, 0), depth, node)
             for node, (place, depth, _) in left.items()
             if place.rank not in one.tried and not leads_to(fetches, node, one)
         ]
@@ -177,24 +177,24 @@ def leads_to(fetches: dict[int, Fetching], node: int, fetching: Fetching) -> boo
 
 def assign(state: State, fetching: Fetching, place: Place, node: int) -> None:
     """Order a copy from a place: the arena of a node, or the file of the fetching rank."""
-    state.copying.orders += 1
-    fetching.order = state.copying.orders
+    state.fetch_orders += 1
+    fetching.order = state.fetch_orders
     if fetching.offset < 0:
-        fetching.since = state.copying.orders
+        fetching.since = state.fetch_orders
     fetching.source, fetching.source_node, fetching.reason = place, node, ""
     if isinstance(place, OnDisk):
         state.to_rank(fetching.rank, Restore(fetching.id, place.offset, place.size, fetching.order))
         return
-    state.copying.sending[place.rank] = state.copying.sending.get(place.rank, 0) + 1
+    state.sending[place.rank] = state.sending.get(place.rank, 0) + 1
     state.to_rank(fetching.rank, Fetch(fetching.id, place.rank, place.offset, place.size, fetching.order))
 
 
 def unassign(state: State, fetching: Fetching) -> None:
     """Take its source from a fetch."""
     if isinstance(fetching.source, Stored):
-        state.copying.sending[fetching.source.rank] -= 1
-        if not state.copying.sending[fetching.source.rank]:
-            del state.copying.sending[fetching.source.rank]
+        state.sending[fetching.source.rank] -= 1
+        if not state.sending[fetching.source.rank]:
+            del state.sending[fetching.source.rank]
     fetching.source, fetching.source_node, fetching.reason = None, -1, ""
 
 

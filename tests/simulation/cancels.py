@@ -121,7 +121,7 @@ class Cancels:
         for call in calls:
             self.hands.pop(call, None)
 
-    def in_hand(self, executor: int) -> dict[bytes, int]:
+    def assigned(self, executor: int) -> dict[bytes, int]:
         """The calls that an executor has, as the head knows, and their attempts: first to last."""
         return {call: attempt for call, (number, attempt) in self.hands.items() if number == executor}
 

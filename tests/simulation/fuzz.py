@@ -235,7 +235,7 @@ class Attack:
         """Let the agent have the executors, with what is in their hands."""
         for executor in self.head._scheduler.state.executors.values():
             self._start(executor.id)
-            ids = [task.id for task in executor.in_hand.values() if task.state != STAGING]
+            ids = [task.id for task in executor.assigned.values() if task.state != STAGING]
             self.agent.to_executor(executor.id, ids, b"\x90")
             if ids and executor.state != STARTING:
                 self.agent._executors[executor.id].custody._claim()

@@ -141,9 +141,9 @@ class Losses:
             checker.lost_runs.subtract(lost)
             checker.unsaid.subtract(unsaid)
             actor = self._actors.pop(number, b"") or next((one for one in lost if one in checker.created), b"")
-            in_hand = checker.cancels.in_hand(number)
-            self.touched.update(in_hand)
-            for position, (id, attempt) in enumerate(in_hand.items()):
+            assigned = checker.cancels.assigned(number)
+            self.touched.update(assigned)
+            for position, (id, attempt) in enumerate(assigned.items()):
                 checker.items.lost_with_rank(id)
                 if (id, attempt) not in self._ran.get(number, ()):
                     self._begins(id)
@@ -154,7 +154,7 @@ class Losses:
                 is_first = position == 0 and number not in self.excused
                 pays = is_first or not function.max_retries or checker.takes_several(id)
                 (checker.lost_runs if pays else checker.unsaid)[id] += 1
-            if actor and actor not in in_hand:
+            if actor and actor not in assigned:
                 checker.lost_runs[actor] += 1
             checker.cancels.executor_died(number)
         checker.copies.rank_lost(rank)

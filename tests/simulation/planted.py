@@ -99,7 +99,7 @@ def one_death_before_a_call_fails_all(patch: pytest.MonkeyPatch) -> None:
 
 def a_busy_group_holds_up_others(patch: pytest.MonkeyPatch) -> None:
     def planted(actor: records.Actor, executor: Executor, group: str) -> int:
-        return actor_calls.ACTOR_CALLS_MAX - len(executor.in_hand)
+        return actor_calls.ACTOR_CALLS_MAX - len(executor.assigned)
 
     patch.setattr(actor_calls, "room_for", planted)
 
@@ -108,7 +108,7 @@ def an_actor_gets_calls_only_when_it_has_none(patch: pytest.MonkeyPatch) -> None
     pump = actor_calls.pump
 
     def planted(state: State, actor: records.Actor, now: int) -> None:
-        if actor.executor is None or not actor.executor.in_hand:
+        if actor.executor is None or not actor.executor.assigned:
             pump(state, actor, now)
 
     patch.setattr(actor_calls, "pump", planted)
@@ -118,11 +118,11 @@ def calls_beside_others_are_thought_not_to_have_run(patch: pytest.MonkeyPatch) -
     executor_died = actor_lives.executor_died
 
     def planted(
-        state: State, actor: records.Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int
+        state: State, actor: records.Actor, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int
     ) -> None:
         spec = actor.creation.function.spec
         concurrency, spec.concurrency = spec.concurrency, {}
-        executor_died(state, actor, executor, in_hand, event, now)
+        executor_died(state, actor, executor, assigned, event, now)
         spec.concurrency = concurrency
 
     patch.setattr(actor_lives, "executor_died", planted)
@@ -150,7 +150,7 @@ def items_are_told_again_by_a_second_attempt(patch: pytest.MonkeyPatch) -> None:
     yielded = items.yielded
 
     def planted(state: State, client: Client, event: Yielded, now: int) -> None:
-        task = client.as_executor().in_hand.get(event.call)
+        task = client.as_executor().assigned.get(event.call)
         if task is not None:
             task.yielded = min(task.yielded, event.index)
         yielded(state, client, event, now)
@@ -162,7 +162,7 @@ def an_item_is_lost(patch: pytest.MonkeyPatch) -> None:
     yielded = items.yielded
 
     def planted(state: State, client: Client, event: Yielded, now: int) -> None:
-        task = client.as_executor().in_hand.get(event.call)
+        task = client.as_executor().assigned.get(event.call)
         if task is not None and task.call.attempt:
             task.yielded = max(task.yielded, 1)
         yielded(state, client, event, now)
@@ -295,7 +295,7 @@ def calls_overtake_one_that_is_not_started(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_hears_of_calls_that_are_not_started(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(deadline, "tell", lambda state, function, now: None)
+    patch.setattr(deadline, "log", lambda state, function, now: None)
 
 
 def an_error_that_was_read_is_told(patch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def everything_is_made_again(patch: pytest.MonkeyPatch) -> None:
     rebuild = rebuilding.rebuild
 
     def planted(state: State, lost: Sequence[Object], cause: str) -> tuple[int, int]:
-        for kept in list(state.lineages.by_call.values()):
+        for kept in list(state.lineages.values()):
             if not any(found.lineage is kept for found in lost) and not rebuilding.why_not(state, kept, 0):
                 rebuilding.run_again(state, kept, cause)
         return rebuild(state, lost, cause)

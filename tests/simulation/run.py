@@ -233,8 +233,8 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"part of a file {place}" for place in state.spilling.on_disk]
     problems += [f"written object {id.hex()}" for room in state.spilling.rooms.values() for id in room.writing]
     problems += [f"fetch {id.hex()} to {sorted(fetches)}" for id, fetches in state.fetching.items()]
-    problems += [f"lineage of {id.hex()}" for id in state.lineages.by_call]
-    problems += [f"{state.lineages.size} bytes of lineage"] * bool(state.lineages.size)
+    problems += [f"lineage of {id.hex()}" for id in state.lineages]
+    problems += [f"{state.lineage_bytes} bytes of lineage"] * bool(state.lineage_bytes)
     for node in state.nodes.values():
         if msgspec.to_builtins(node.free) != msgspec.to_builtins(node.total):
             problems.append(f"node {node.number}: free {node.free} of {node.total}")
@@ -242,7 +242,7 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
         if node.reserved_for is not None:
             problems.append(f"node {node.number} is reserved")
     problems += [f"{len(queue.ready)} calls ready" for queue in state.queues.values() if queue.ready]
-    problems += [f"executor {one.id} with calls" for one in state.executors.values() if one.in_hand]
+    problems += [f"executor {one.id} with calls" for one in state.executors.values() if one.assigned]
     problems += [f"a queue of executor {one.id}" for one in state.executors.values() if one.queue is not None]
     problems += [f"waiting calls for {family.request}" for family in state.waiting]
     if state.submitted != state.finished + state.failed:

@@ -112,10 +112,10 @@ def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
     redo = deaths.redo
 
     def planted(
-        state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool
+        state: State, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int, spares_retry: bool
     ) -> None:
         event.running = b""
-        redo(state, executor, in_hand, event, now, spares_retry)
+        redo(state, executor, assigned, event, now, spares_retry)
 
     patch.setattr(deaths, "redo", planted)
 
@@ -153,11 +153,11 @@ def a_bundle_is_freed_before_its_processes_are_gone(patch: pytest.MonkeyPatch) -
 
     def planted(state: State, bundle: Bundle) -> None:
         if bundle in bundle.node.bundles:
-            patch.setattr(groups, "executors_in", lambda _: [])
+            patch.setattr(groups, "granted", lambda _: [])
             drained(state, bundle)
-            patch.setattr(groups, "executors_in", executors_in)
+            patch.setattr(groups, "granted", granted)
 
-    executors_in = groups.executors_in
+    granted = groups.granted
     patch.setattr(groups, "drained", planted)
 
 

@@ -94,7 +94,7 @@ class World:
                 in_a_row = self.failures.get(device.uuid, 0) if is_fresh or blame == BUSY else 0
                 self.failures[device.uuid] = in_a_row + (is_fresh and blame == DEVICE)
             id = self.running[executor]
-            name = self.cluster.state.executors[executor].in_hand[id].function.spec.name
+            name = self.cluster.state.executors[executor].assigned[id].function.spec.name
             self.cluster.client_says(executor, Faulted(name, "cudaErrorUnknown", blame, is_fresh, "traceback"))
             self.die(executor)
             assert {uuid for uuid, count in self.failures.items() if count >= 2} <= self.out

@@ -106,7 +106,7 @@ def test_callers_take_turns_when_an_actor_is_full() -> None:
         cluster.done(executor, mine[0])
         assert cluster.one(Call).id in (theirs, mine[ACTOR_CALLS_MAX])
         cluster.done(executor, mine[1])
-        sent = {*cluster.state.executors[executor].in_hand}
+        sent = {*cluster.state.executors[executor].assigned}
         assert theirs in sent
         assert mine[ACTOR_CALLS_MAX] in sent
         cluster.forget()

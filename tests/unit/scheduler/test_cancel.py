@@ -23,7 +23,7 @@ def child(cluster: Cluster, parent: bytes, client: int, number: int = 1) -> byte
     return id
 
 
-def in_hand(cluster: Cluster, number: int) -> tuple[int, list[bytes]]:
+def assigned(cluster: Cluster, number: int) -> tuple[int, list[bytes]]:
     """An executor with so many calls of a short function: the one that it runs and those behind."""
     known = cluster.submit()
     executor = cluster.placed(known)
@@ -95,7 +95,7 @@ def test_a_call_whose_argument_is_being_fetched_is_dropped() -> None:
 
 def test_a_call_behind_another_is_taken_back_and_not_queued_again() -> None:
     with Cluster().node() as cluster:
-        executor, (running, behind) = in_hand(cluster, 2)
+        executor, (running, behind) = assigned(cluster, 2)
         cancel(cluster, behind)
         assert cluster.one(Cancel) == Cancel(executor, behind, False)
         assert cluster.one(TakeBack) == TakeBack(executor, 1)
@@ -113,7 +113,7 @@ def test_a_call_that_is_cancelled_while_others_are_taken_back_does_not_wait_for_
             cluster.done(executor, id, us=1000)
         cluster.submit_many(5)
         cluster.forget()
-        hands = {executor: list(cluster.state.executors[executor].in_hand) for executor in executors}
+        hands = {executor: list(cluster.state.executors[executor].assigned) for executor in executors}
         quick, slow = sorted(executors, key=lambda executor: len(hands[executor]))
         _, behind, last = hands[slow]
         cluster.done(quick, *hands[quick], us=1000)
@@ -130,7 +130,7 @@ def test_a_call_that_is_cancelled_while_others_are_taken_back_does_not_wait_for_
 
 def test_what_stands_behind_a_cancelled_call_is_run() -> None:
     with Cluster().node() as cluster:
-        executor, (running, behind, third) = in_hand(cluster, 3)
+        executor, (running, behind, third) = assigned(cluster, 3)
         cancel(cluster, behind)
         cluster.one(Cancel)
         cluster.one(TakeBack)
@@ -152,11 +152,11 @@ def test_cancelling_behind_a_call_gives_up_too_what_is_still_fetched_for() -> No
         cluster.client_says(DRIVER, *(Call(id, spec.id, b"", (far,) if id == staged else ()) for id in ids))
         cluster.done(executor, known)
         cluster.forget()
-        assert [*cluster.state.executors[executor].in_hand] == ids
+        assert [*cluster.state.executors[executor].assigned] == ids
         cancel(cluster, ids[1])
         cluster.one(Cancel)
         cluster.one(TakeBack)
-        assert [*cluster.state.executors[executor].in_hand] == ids[:2]
+        assert [*cluster.state.executors[executor].assigned] == ids[:2]
         cluster.done(executor, *ids[:2])  # the other was too late
         cluster.told(ids[0])
         cluster.told(ids[1])
@@ -309,7 +309,7 @@ def test_a_method_that_was_sent_is_left_to_its_executor_and_never_killed() -> No
 
 def test_by_force_the_executor_of_a_task_is_killed() -> None:
     with Cluster().node() as cluster:
-        executor, (running, behind) = in_hand(cluster, 2)
+        executor, (running, behind) = assigned(cluster, 2)
         cancel(cluster, running, force=True)
         assert cluster.one(Cancel) == Cancel(executor, running, True)
         cluster.taken_back(executor, behind)  # the agent does so unasked
@@ -321,7 +321,7 @@ def test_by_force_the_executor_of_a_task_is_killed() -> None:
 
 def test_a_call_that_is_taken_back_before_it_is_to_be_killed_is_dropped() -> None:
     with Cluster().node() as cluster:
-        executor, (running, behind) = in_hand(cluster, 2)
+        executor, (running, behind) = assigned(cluster, 2)
         cancel(cluster, behind, force=True)
         assert cluster.one(Cancel).force
         cluster.one(TakeBack)
@@ -334,7 +334,7 @@ def test_a_call_that_is_taken_back_before_it_is_to_be_killed_is_dropped() -> Non
 
 def test_a_cancelled_call_whose_executor_dies_is_not_retried() -> None:
     with Cluster().node() as cluster:
-        executor, (running, behind) = in_hand(cluster, 2)
+        executor, (running, behind) = assigned(cluster, 2)
         for call in (running, behind):
             cancel(cluster, call)
         cluster.forget()

@@ -171,7 +171,7 @@ def test_a_method_without_a_record_ends_saving_unless_it_keeps_the_state() -> No
     assert len(job.effects(Checkpoint)) == 1
     assert len(job.notes) == 1
     assert (
-        "the state of Keeper is not saved from now on: no later run can know what Keeper.add has done" in job.notes[0]
+        "the state of Keeper is not saved from now on: no later run can know the effect of Keeper.add" in job.notes[0]
     )
 
 

@@ -83,10 +83,10 @@ def test_calls_in_hand_that_have_not_begun_are_taken_back() -> None:
         cluster.now += 2 * S
         cluster.decide()
         count = cluster.one(TakeBack).count
-        assert count == len(cluster.state.executors[executor].in_hand) - 1 == 2
-        in_hand = list(cluster.state.executors[executor].in_hand)
-        cluster.taken_back(executor, *in_hand[1:])
-        cluster.done(executor, in_hand[0])
+        assert count == len(cluster.state.executors[executor].assigned) - 1 == 2
+        assigned = list(cluster.state.executors[executor].assigned)
+        cluster.taken_back(executor, *assigned[1:])
+        cluster.done(executor, assigned[0])
         cluster.forget()
         assert cluster.state.nodes[0].free.cpu == UNIT
         assert cluster.explain(more[-1])["state"] == cluster.explain(ids[2])["state"] == "ready"

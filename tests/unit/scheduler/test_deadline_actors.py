@@ -194,7 +194,7 @@ def test_a_call_whose_argument_came_too_late_is_not_sent() -> None:
         cluster.nothing()
         assert cluster.explain(late)["why"].startswith("It is not started")
         assert cluster.explain(behind)["state"] == "ready"
-        assert not cluster.state.executors[1].in_hand
+        assert not cluster.state.executors[1].assigned
 
 
 def test_cancelled_it_lets_those_behind_it_go() -> None:

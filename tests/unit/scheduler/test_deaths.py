@@ -15,7 +15,7 @@ def with_calls_in_hand(cluster: Cluster, number: int, **fields: object) -> tuple
     executor = cluster.placed(ids[0])
     cluster.done(executor, ids[0])
     cluster.forget()
-    assert list(cluster.state.executors[executor].in_hand) == ids[1:]
+    assert list(cluster.state.executors[executor].assigned) == ids[1:]
     return executor, ids[1:]
 
 
@@ -45,7 +45,7 @@ def test_a_call_that_had_run_does_not_pay_for_the_one_behind_it() -> None:
         executor, (ran, kills) = with_calls_in_hand(cluster, 2, max_retries=2)
         cluster.died(executor, kills)
         executor = cluster.placed(ran)
-        assert cluster.state.executors[executor].in_hand[ran].call.attempt == 1
+        assert cluster.state.executors[executor].assigned[ran].call.attempt == 1
         assert cluster.placed(kills) == executor
         cluster.died(executor, kills)
         cluster.done(cluster.placed(ran), ran)
@@ -170,7 +170,7 @@ def test_all_is_taken_back_from_an_executor_that_blocks_while_some_is() -> None:
         cluster.forget()
         cluster.submit_many(10)
         cluster.forget()
-        mine, theirs = (list(cluster.state.executors[executor].in_hand) for executor in (first, second))
+        mine, theirs = (list(cluster.state.executors[executor].assigned) for executor in (first, second))
         cluster.done(second, *theirs, us=700)
         asked = [effect for _, _, effect in cluster.recorded if isinstance(effect, TakeBack)]
         cluster.forget()

@@ -182,10 +182,10 @@ def test_what_stands_behind_a_long_call_is_taken_back_if_there_is_room() -> None
         first, second = cluster.running(*ids[:2])
         cluster.done(first, ids[0])
         cluster.forget()
-        behind = list(cluster.state.executors[first].in_hand)
+        behind = list(cluster.state.executors[first].assigned)
         cluster.done(second, ids[1])
         cluster.forget()
-        cluster.done(second, *cluster.state.executors[second].in_hand)
+        cluster.done(second, *cluster.state.executors[second].assigned)
         cluster.forget()
         cluster.later(2 * STUCK_US)
         assert cluster.one(TakeBack) == TakeBack(first, len(behind) - 1)
@@ -239,7 +239,7 @@ def test_the_silent_one_is_found_though_another_one_was_loaded_before() -> None:
         cluster.forget()
         early, late = list(next(iter(cluster.state.queues.values())).loaded)
         cluster.later(STUCK_US - 1000)
-        call = next(iter(cluster.state.executors[early].in_hand))
+        call = next(iter(cluster.state.executors[early].assigned))
         cluster.done(early, call, us=1000)
         cluster.forget()
         cluster.later(1000)
@@ -296,7 +296,7 @@ def test_an_idle_executor_takes_over_half_of_a_long_queue() -> None:
         cluster.told(ids[1])
         cluster.submit_many(5)
         cluster.forget()
-        hands = [list(cluster.state.executors[executor].in_hand) for executor in (first, second)]
+        hands = [list(cluster.state.executors[executor].assigned) for executor in (first, second)]
         assert sorted(map(len, hands)) == [2, 3]
         quick, slow = (0, 1) if len(hands[0]) == 2 else (1, 0)
         cluster.done((first, second)[quick], *hands[quick], us=1000)
@@ -360,7 +360,7 @@ def test_the_one_that_had_room_first_is_sent_more_first() -> None:
         for executor, id in zip(executors, ids, strict=True):
             cluster.done(executor, id, us=1000)
         cluster.submit_many(6)
-        hands = {executor: list(cluster.state.executors[executor].in_hand) for executor in executors}
+        hands = {executor: list(cluster.state.executors[executor].assigned) for executor in executors}
         assert [len(hand) for hand in hands.values()] == [3, 3]
         for executor in reversed(executors):
             cluster.done(executor, hands[executor][0], us=1000)
@@ -444,7 +444,7 @@ def test_calls_in_hand_are_in_the_order_in_which_they_were_sent() -> None:
         for place, number in enumerate((1, 0)):
             cluster.rank_says(Fetched(1, values[number], place << 20))
             executor = cluster.placed(ids[number])
-        assert list(cluster.state.executors[executor].in_hand) == ids[::-1]
+        assert list(cluster.state.executors[executor].assigned) == ids[::-1]
 
 
 def test_the_values_of_arguments_come_before_the_call_in_one_frame() -> None:

@@ -361,8 +361,8 @@ def test_two_gpus_that_are_linked_are_worth_an_end(linked: bool, expected: list[
             else:
                 cluster.died(executor, call)
         cluster.forget()
-        for one in [one for one in cluster.state.executors.values() if one.in_hand]:
-            cluster.done(one.id, *one.in_hand)
+        for one in [one for one in cluster.state.executors.values() if one.assigned]:
+            cluster.done(one.id, *one.assigned)
         cluster.forget()
         pair = cluster.submit(cpu=0, gpu=2)
         if linked:

@@ -36,7 +36,7 @@ def busy() -> State:
 
 
 def running(state: State) -> Executor:
-    return next(one for one in state.executors.values() if one.queue is not None and one.in_hand)
+    return next(one for one in state.executors.values() if one.queue is not None and one.assigned)
 
 
 def served(state: State) -> Queue:

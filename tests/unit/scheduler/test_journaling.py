@@ -250,7 +250,7 @@ def test_a_task_that_changes_an_actor_is_not_recorded(spec: int) -> None:
     executor = next(iter(job.scheduler.state.executors))
     job.tell_rank(ExecutorStarted(executor, 4001))
     job.tell(executor, Done(id_of(60), b"", 10))
-    runner = next(one.id for one in job.scheduler.state.executors.values() if id_of(1) in one.in_hand)
+    runner = next(one.id for one in job.scheduler.state.executors.values() if id_of(1) in one.assigned)
     job.tell_rank(ExecutorStarted(runner, 4002))
     actor = id_of(60) if spec == 5 else b""
     job.tell(runner, Call(id_of(70), spec, b"", actor=actor))

@@ -39,7 +39,7 @@ def test_a_call_waits_for_the_node_that_has_its_arguments_and_runs_there() -> No
         cluster.nothing()
         cluster.later(MOVE_US // 2)
         cluster.nothing()
-        (first,) = cluster.state.executors[executor].in_hand
+        (first,) = cluster.state.executors[executor].assigned
         cluster.done(executor, first)
         assert node_of(cluster, cluster.placed(id)) == 1
         cluster.forget()
@@ -65,7 +65,7 @@ def test_those_behind_it_do_not_wait_once_more() -> None:
             cluster.submit(data, name="waits")
         cluster.nothing()
         cluster.later(MOVE_US)
-        at_work = {executor.rank.number for executor in cluster.state.executors.values() if executor.in_hand}
+        at_work = {executor.rank.number for executor in cluster.state.executors.values() if executor.assigned}
         assert at_work == {1, 2, 3, 4}
         cluster.forget()
 

@@ -294,7 +294,7 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.M
     monkeypatch.setattr(lineage, "LINEAGE_BYTES_MAX", 2000)
     with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
         old, *new = (large(cluster, node=1, offset=64 * number) for number in range(3))
-        assert list(cluster.state.lineages.by_call) == new
+        assert list(cluster.state.lineages) == new
         lose(cluster, 1)
         cluster.forget()
         cluster.subscribed(DRIVER, old)

@@ -5,7 +5,7 @@ import pytest
 from mpi_runtime.scheduler.log.notes import gib
 from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, UNHANDLED, Note
 from mpi_runtime.scheduler.protocol.events import CancelRequested, ErrorRead, Left, Released, Returned, Stored, Value
-from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US_MAX, TOLD_SINGLY_MAX
+from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US_MAX, LOGGED_SINGLY_MAX
 from tests.builders import DRIVER, LARGE, Cluster
 
 
@@ -52,7 +52,7 @@ def test_what_happens_often_is_told_seldom() -> None:
             cluster.died(cluster.placed(id), id)
             cluster.later(BACKOFF_US_MAX)
         notes = said(cluster)
-        assert len(notes) == TOLD_SINGLY_MAX + 3
+        assert len(notes) == LOGGED_SINGLY_MAX + 3
         assert [note.text.rpartition(". ")[2] for note in notes[-3:]] == [
             f"So far this has happened {times} times." for times in (8, 16, 32)
         ]

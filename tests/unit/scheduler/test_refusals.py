@@ -132,7 +132,7 @@ def test_ends_and_items_that_cannot_be(num_returns: int, event: Any) -> None:
         executor = cluster.placed(ID)
         say(cluster, executor, [event])
         assert refusal(cluster, executor)
-        assert list(cluster.state.executors[executor].in_hand) == [ID]
+        assert list(cluster.state.executors[executor].assigned) == [ID]
         cluster.died(executor, ID, "was killed")
         cluster.forget()
 
@@ -172,7 +172,7 @@ def test_what_was_said_before_counts_and_nothing_after() -> None:
         say(cluster, executor, [Put(OTHER, Value(b""))], ended=0)
         assert cluster.state.executors[executor].refused_ends == 2
         assert OTHER not in cluster.state.objects
-        assert cluster.state.executors[executor].in_hand
+        assert cluster.state.executors[executor].assigned
         cluster.forget()
 
 
@@ -188,7 +188,7 @@ def sent_ahead(cluster: Cluster, number: int, **fields: Any) -> tuple[int, list[
     cluster.done(cluster.placed(known), known, us=1)
     calls = cluster.submit_many(number, **fields)
     executor = cluster.placed(calls[0])
-    assert list(cluster.state.executors[executor].in_hand) == calls
+    assert list(cluster.state.executors[executor].assigned) == calls
     return executor, calls
 
 

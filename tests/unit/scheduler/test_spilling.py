@@ -17,10 +17,10 @@ def told_after(told: dict[int, int], asked: int, forgets: bool) -> dict[int, int
     """Whom the scheduler takes to know a place after client 7 has answered the question with this number."""
     state = State()
     found = state.objects[ID] = Object(ID, -1, 1)
-    found.told = told
+    found.known_by = told
     client = cast(Client, SimpleNamespace(id=7, node=SimpleNamespace(is_full=False)))
     spilling.forgotten(state, client, cast(Any, Forgotten(asked, [ID], [ID] if forgets else [])), 0)
-    return found.told
+    return found.known_by
 
 
 def test_who_forgets_a_place_is_not_known_to_use_it() -> None:
@@ -84,7 +84,7 @@ def test_copies_leave_first_and_are_not_written() -> None:
         double = cluster.put(size=LARGE, offset=64 + LARGE)
         cluster.state.objects[double].copies[1] = Stored(1, 64, LARGE)  # type: ignore[index]
         cluster.state.extents[1, 64] = double
-        cluster.state.objects[double].told = {}
+        cluster.state.objects[double].known_by = {}
         cluster.state.nodes[0].arena = 16
         cluster.rank_says(RoomWanted(0, LARGE - 1, [0]))
         assert cluster.one(Free, to=0).offsets == [64 + LARGE]

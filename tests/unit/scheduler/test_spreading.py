@@ -266,7 +266,7 @@ def test_a_cancelled_call_in_the_middle_of_a_chain_stops_nothing_that_others_nee
         cluster.client_says(DRIVER, CancelRequested(last, False, False))
         assert {to for _, to, one in cluster.recorded if type(one) is StopFetch} == {2, 3}
         assert cluster.state.fetching == {}
-        assert cluster.state.copying.sending == {}
+        assert cluster.state.sending == {}
         cluster.forget()
 
 

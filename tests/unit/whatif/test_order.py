@@ -78,7 +78,7 @@ def test_an_executor_ends_after_all_that_it_has_in_hand_and_any_time_if_one_call
     may_take_us: list[int], end_us: int
 ) -> None:
     tasks = {index: SimpleNamespace(function=SimpleNamespace(may_take_us=us)) for index, us in enumerate(may_take_us)}
-    assert backfill.ends_us(cast(Any, SimpleNamespace(progress_us=10, in_hand=tasks)), now=50) == end_us
+    assert backfill.ends_us(cast(Any, SimpleNamespace(progress_us=10, assigned=tasks)), now=50) == end_us
 
 
 def family_of(queue: SimpleNamespace, *reserved: SimpleNamespace) -> SimpleNamespace:
