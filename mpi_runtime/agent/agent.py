@@ -22,7 +22,7 @@ from mpi_runtime.agent.forkserver import ForkserverLine, Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
-from mpi_runtime.agent.poller import Poller
+from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.agent.spills import Spills
 from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
 from mpi_runtime.host.machine import shortage
@@ -339,8 +339,7 @@ class NodeAgent:
         retry_s = self._extents.serve_waiting()
         if self._arena.busy:
             return 0.0
-        look_s = self._memory.turn(self._executors.values()) if self._memory is not None else None
-        return retry_s if look_s is None else look_s if retry_s is None else min(retry_s, look_s)
+        return shorter(retry_s, self._memory.turn(self._executors.values()) if self._memory is not None else None)
 
     # Ends
 
@@ -359,10 +358,8 @@ class NodeAgent:
         if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             was_killed = self._memory.has_killed()
         cause = exited.problem or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
-        died = rank_events.ExecutorDied(
-            executor.number, running, cause, bool(was_killed), with_forkserver=with_forkserver
-        )
-        died.extents = self._extents.of(executor.number)
+        died = rank_events.ExecutorDied(executor.number, running, cause, bool(was_killed))
+        died.extents, died.with_forkserver = self._extents.of(executor.number), with_forkserver
         self._report(died)
 
     def stop(self) -> None:

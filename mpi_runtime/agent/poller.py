@@ -119,3 +119,8 @@ class Poller:
     def close(self) -> None:
         """Close the epoll."""
         self._epoll.close()
+
+
+def shorter(first: float | None, second: float | None) -> float | None:
+    """Return the shorter of two times; None means for ever."""
+    return min((one for one in (first, second) if one is not None), default=None)
