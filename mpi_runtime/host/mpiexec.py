@@ -1,6 +1,6 @@
 """The launcher of the installed MPI, and the command by which it starts ranks.
 
-What is easily missed when mpirun is started by hand:
+Easily missed when mpirun is started by hand:
 
 - The launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH.
 - Open MPI does not forward PATH: the program is this very interpreter, by its full path.
@@ -58,7 +58,7 @@ def launch_command(
     Args:
         launcher: as `find_launcher` returns it.
         program: the command of one rank.
-        ranks: how many.
+        ranks: their number.
         hosts: "A:2,B", hosts with a number of ranks each; None: those of the batch job, or this host.
         fault_tolerant: whether the job survives the loss of worker ranks (ULFM, Open MPI only).
         env: the environment of this process.
