@@ -101,7 +101,8 @@ class Spills:
             os.eventfd_read(self._bell)
         for ended in self._opened().poll() if self._file is not None else ():
             if ended.is_write:
-                self._report(Spilled(self._rank, ended.id, -1 if ended.problem else ended.offset, ended.problem))
+                offset = -1 if ended.problem else ended.offset
+                self._report(Spilled(self._rank, ended.id, offset, ended.problem, self._opened().path))
                 continue
             effect, target = self._targets.pop(ended.id)
             if ended.problem:

@@ -120,6 +120,8 @@ REFUSALS_TELL_US = 1_000_000
 
 ROOM_SHARE = 16
 """Where an arena is full this part of it is freed besides what is wanted, so that not every value waits."""
+READ_PAST_US = 300_000
+"""How long nothing can leave an arena before clients read values on disk in the file itself."""
 ROOM_PATIENCE_US = 60_000_000
 """How long those who wait for room in an arena wait where nothing can leave it, and calls run that may change that."""
 
