@@ -138,6 +138,18 @@ def _places(hosts: str | None, ranks: int) -> list[str]:
     return [name if ":" in name else f"{name}:{share}" for name in names]
 
 
+def with_places(hosts: str, ranks: int) -> str:
+    """Return hosts with a number of ranks each. Numbers too small for all ranks are raised, evenly.
+
+    After a restart on the hosts that are left their own numbers do not suffice, and Open MPI refuses further ranks.
+    """
+    places = [place.partition(":") for place in _places(hosts, ranks)]
+    if not all(number.isdecimal() for _, _, number in places):
+        return hosts  # in a form that only the launcher knows
+    share, more = divmod(max(0, ranks - sum(int(number) for _, _, number in places)), len(places))
+    return ",".join(f"{name}:{int(number) + share + (index < more)}" for index, (name, _, number) in enumerate(places))
+
+
 def spread_over_job(own: Allocation, ranks: int) -> list[str]:
     """Spread ranks evenly over the nodes of a batch job: return "node:ranks" for each node that gets ranks.
 
