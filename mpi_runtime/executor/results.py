@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi_runtime import errors
@@ -25,7 +25,7 @@ from mpi_runtime.executor.gpu_errors import Granted
 from mpi_runtime.gpu.device import VISIBLE
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.protocol import events
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Done, Returned, Spec, Value
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, Call, Done, Returned, Spec, Value
 
 if TYPE_CHECKING:
     from mpi_runtime.executor.saving import Saver
@@ -149,7 +149,7 @@ class Results:
         if count == 0 or (result is None and (count == 1 or count < 0)):
             return Done(call.id, serialize.NONE, duration_us)
         if count == 1 or count < 0:  # a generator of references; the items of a stream were sent, and None is left
-            value = store.write(serialize.dumps(result, "the result"), keep=keep)
+            value = store.write(self._serialized(call, spec, [result], "the result")[0], keep=keep)
             if value.stored is None and not value.holds:
                 return Done(call.id, value.data, duration_us)
             return Returned(call.id, [self.signed(spec, value)], duration_us)
@@ -161,8 +161,17 @@ class Results:
             ) from None
         if len(results) != count:
             raise ValueError(f"{spec.name} returned {len(results)} values, but num_returns is {count}")
-        values = store.write_all([serialize.dumps(one, f"a result of {spec.name}") for one in results], keep)
+        values = store.write_all(self._serialized(call, spec, results, f"a result of {spec.name}"), keep)
         return Returned(call.id, [self.signed(spec, value) for value in values], duration_us)
+
+    def _serialized(self, call: Call, spec: Spec, results: Sequence[Any], what: str) -> list[serialize.Serialized]:
+        """Serialise results. This runs user code too (`__reduce__`), which the cancellation of a task interrupts."""
+        try:
+            if spec.kind == TASK:
+                self._cancels.interruptible = call
+            return [serialize.dumps(one, what) for one in results]
+        finally:
+            self._cancels.interruptible = None
 
     def signed(self, spec: Spec, value: Value) -> Value:
         """Note in a value that lies in the arena which function made it, and where that begins."""
