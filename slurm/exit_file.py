@@ -52,7 +52,9 @@ class ExitFile:
             return
         # Replaced atomically: the script may read it at any time.
         temporary = f"{self._path}.new"
-        Path(temporary).write_text(f"{text}\n")
+        Path(temporary).unlink(missing_ok=True)  # of a killed program, or a symbolic link, which "x" does not follow
+        with open(temporary, "x") as file:
+            file.write(f"{text}\n")
         os.replace(temporary, self._path)
 
     @contextmanager

@@ -75,7 +75,8 @@ _BEGIN = """\
 # State of the program: "running" and where, then its exit code, or "requeue". Only an exit code here proves that it ran
 # to its end: when a node fails, the launcher may end with 0, and Slurm then calls the job COMPLETED.
 left="$PWD/{name}-{job}.exit"
-{{ echo >"$left" && rm -f "$left"; }} 2>/dev/null || exit {cannot_write}  # no line about it could be written either
+# Anything of that name goes first: written through a symbolic link of another user, it could be any file.
+{{ rm -f "$left" && (set -C; echo >"$left") && rm -f "$left"; }} 2>/dev/null || exit {cannot_write}
 told=
 trap 'told=1' USR1 URG  # the end is near: the program gets USR1 as soon as it can handle it
 trap 'exit 143' TERM

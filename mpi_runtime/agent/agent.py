@@ -1,8 +1,8 @@
 """The node agent, which head and worker share: the executors of this rank, and its part of the arena.
 
 The agent obeys the scheduler and keeps only what it needs for that. It forwards frames to and from executors without
-decoding them; `custody.py` records which calls each executor has in hand. If a frame of an executor cannot be read, the
-agent reports it to the head, which has the executor killed, and ignores all further frames of it.
+decoding them; `custody.py` records the calls assigned to each executor. If a frame of an executor cannot be read, the
+agent reports it to the head, which orders a kill, and ignores all further frames of that executor.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from mpi_runtime.agent.custody import Custody
 from mpi_runtime.agent.executors import Drafts, LocalExecutor, describe_status, keep_spare, last_words
@@ -21,47 +22,21 @@ from mpi_runtime.agent.forkserver import ForkserverLine, Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
-from mpi_runtime.agent.poller import Poller
+from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.agent.spills import Spills
 from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
-from mpi_runtime.scheduler.protocol.effects import (
-    Cancel,
-    Fetch,
-    Free,
-    RankEffect,
-    RoomAnswer,
-    StartExecutor,
-    StopExecutor,
-    StopFetch,
-    TakeBack,
-)
+from mpi_runtime.scheduler.protocol import effects, rank_events
+from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, RankEffect, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import DRIVER
 from mpi_runtime.scheduler.protocol.ids import attempt_of
-from mpi_runtime.scheduler.protocol.rank_events import (
-    ExecutorDied,
-    ExecutorStarted,
-    FrameRefused,
-    RoomWanted,
-    TakenBack,
-)
-from mpi_runtime.transport import codec
+from mpi_runtime.transport import codec, messages
 from mpi_runtime.transport.base import Transport
 from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError, Frame, pair
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import (
-    Abandon,
-    Allocate,
-    Drained,
-    Exit,
-    FromExecutor,
-    Pull,
-    Shutdown,
-    Unpull,
-    WorkerToHead,
-)
+from mpi_runtime.transport.messages import Drained, FromExecutor, Pull, Shutdown, Unpull, WorkerToHead
 from mpi_runtime.transport.tokens import tokens_of
 
 
@@ -109,7 +84,7 @@ class NodeAgent:
             rank,
             now_s,
             self._send,
-            lambda size, clients: report(RoomWanted(rank, size, clients)),
+            lambda size, clients: report(rank_events.RoomWanted(rank, size, clients)),
             lambda: self._spills.wake(),
         )
         self._transfers = Transfers(transport, arena, lambda size, use: extents.ask(size, NOBODY, use), extents.free)
@@ -130,7 +105,7 @@ class NodeAgent:
         if expects_calls:
             with contextlib.suppress(OSError):  # the first call that needs it gets the error
                 self._forkserver.start()
-        self.gpus = find_gpus()  # last: the forkserver gets ready meanwhile
+        self.gpus = find_gpus()  # last: meanwhile the forkserver starts
 
     # The forkserver
 
@@ -142,7 +117,7 @@ class NodeAgent:
             executor.pid = message.pid
             for lines in executor.outputs:
                 lines.pause(self._logs_paused)
-            self._report(ExecutorStarted(executor.number, message.pid))
+            self._report(rank_events.ExecutorStarted(executor.number, message.pid))
         else:
             self._on_exited(executor, message)
 
@@ -159,35 +134,28 @@ class NodeAgent:
     def _pids(self) -> list[int]:
         return [executor.pid for executor in self._executors.values() if executor.pid]
 
-    # Obeying
+    # Effects
 
     def obey(self, effect: RankEffect) -> None:
-        """Carry out an effect.
+        """Perform an effect.
 
         Raises:
             BadFrameError: it is impossible; nothing was changed.
         """
-        if isinstance(effect, StartExecutor):
-            self._start(effect)
-        elif isinstance(effect, StopExecutor):
-            self._stop(effect)
-        elif isinstance(effect, TakeBack):
-            self._take_back(effect)
-        elif isinstance(effect, Cancel):
-            self._cancel(effect)
-        elif isinstance(effect, Free):
-            if effect.executor:
-                self._extents.free_of(effect.executor, effect.offsets)
-            else:
-                self._extents.free(effect.offsets)
-        elif isinstance(effect, Fetch):
-            self._fetch(effect)
-        elif isinstance(effect, StopFetch):
-            self._transfers.stop(effect.id)
-        elif isinstance(effect, RoomAnswer):
-            self._extents.answered(effect.is_coming, effect.reason)
-        else:
+        if isinstance(effect, effects.Spill | effects.Restore | effects.Erase):
             self._spills.obey(effect)
+        elif isinstance(effect, StopExecutor | TakeBack | Cancel):
+            executor = self._executors.get(effect.executor)
+            if executor is not None:  # else it died, which the agent reports
+                _FOR_EXECUTOR[type(effect)](self, executor, effect)
+        else:
+            _FOR_AGENT[type(effect)](self, effect)
+
+    def _free(self, effect: effects.Free) -> None:
+        if effect.executor:
+            self._extents.free_of(effect.executor, effect.offsets)
+        else:
+            self._extents.free(effect.offsets)
 
     def _start(self, effect: StartExecutor) -> None:
         if effect.executor in self._executors:
@@ -201,7 +169,7 @@ class NodeAgent:
             self._forkserver.start()
             draft = self._drafts.take()
         except OSError as error:
-            self._report(ExecutorDied(effect.executor, b"", f"could not be started: {shortage(error)}"))
+            self._report(rank_events.ExecutorDied(effect.executor, b"", f"could not be started: {shortage(error)}"))
             return
         ours, theirs = pair()
         tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
@@ -237,14 +205,11 @@ class NodeAgent:
         executor = self._executors[number] = LocalExecutor(number, channel, tokens, cancels, draft, custody)
         return executor
 
-    def _stop(self, effect: StopExecutor) -> None:
-        executor = self._executors.get(effect.executor)
-        if executor is None:
-            return
+    def _stop(self, executor: LocalExecutor, effect: StopExecutor) -> None:
         if effect.force:
             self._kill(executor)
         else:
-            self._send(executor.channel, codec.encode([Exit()]))
+            self._send(executor.channel, codec.encode([messages.Exit()]))
 
     def _kill(self, executor: LocalExecutor) -> None:
         # The forkserver kills it: only the parent knows that the process id still belongs to the child.
@@ -254,7 +219,7 @@ class NodeAgent:
         """Forward a frame to an executor. `ids`: the calls in it, in order."""
         executor = self._executors.get(number)
         if executor is None:
-            return  # it died, which the scheduler will be told
+            return  # it died, which the agent reports
         executor.custody.pass_on(ids, frame)
 
     def _send(self, channel: Channel, frame: bytes) -> None:
@@ -262,20 +227,14 @@ class NodeAgent:
         if channel.unsent_bytes:
             self._poller.watch_unsent(channel)
 
-    def _take_back(self, effect: TakeBack) -> None:
-        executor = self._executors.get(effect.executor)
-        if executor is None:
-            return
-        self._report(TakenBack(executor.number, executor.custody.take_back(effect.count)))
+    def _take_back(self, executor: LocalExecutor, effect: TakeBack) -> None:
+        self._report(rank_events.TakenBack(executor.number, executor.custody.take_back(effect.count)))
 
-    def _cancel(self, effect: Cancel) -> None:
+    def _cancel(self, executor: LocalExecutor, effect: Cancel) -> None:
         """Interrupt a call, whether it runs or not. With `force`, kill the executor if the call runs."""
-        executor = self._executors.get(effect.executor)
-        if executor is None:
-            return
         if effect.force:
             taken, is_running = executor.custody.cancel_by_force(effect.id)
-            self._report(TakenBack(executor.number, taken))
+            self._report(rank_events.TakenBack(executor.number, taken))
             if is_running:
                 self._kill(executor)
             return  # else it has ended or was stolen, and the scheduler may give it to the same executor
@@ -291,26 +250,26 @@ class NodeAgent:
         self._transfers.fetch(effect)
 
     def pause_logs(self, paused: bool) -> None:
-        """Stop reading the output of executors, so that they wait; or continue."""
+        """Stop reading the output of executors, so that writers wait; or continue."""
         self._logs_paused = paused
         for executor in self._executors.values():
             for lines in executor.outputs:
                 lines.pause(paused or not executor.pid)
 
     def pull(self, rank: int, message: Pull | Unpull) -> None:
-        """Send an object to a rank that asks for it, or no more of it.
+        """Send an object to a rank that asks for it, or stop sending it.
 
         Raises:
             BadFrameError: there is no such object.
         """
-        if isinstance(message, Pull) and message.start >= message.size:
-            raise BadFrameError(f"rank {rank} asks for what is behind the end of an object")
-        if isinstance(message, Pull):
+        if isinstance(message, Unpull):
+            self._transfers.on_unpull(rank, message)
+        elif message.start < message.size:
             self._transfers.on_pull(rank, message)
         else:
-            self._transfers.on_unpull(rank, message)
+            raise BadFrameError(f"rank {rank} asks for bytes behind the end of an object")
 
-    # Hearing
+    # Frames of clients
 
     def _on_executor(self, executor: LocalExecutor) -> None:
         try:
@@ -336,11 +295,11 @@ class NodeAgent:
             self._refuse(executor, str(error))
 
     def _refuse(self, executor: LocalExecutor, problem: str) -> None:
-        """Refuse an executor that has sent a bad frame: ignore it, prevent further starts, and tell the head."""
+        """Refuse an executor that has sent a bad frame: ignore it, prevent further starts, and report it."""
         executor.is_refused = True
         self._poller.remove(executor.channel)
         executor.custody.doom()
-        self._report(FrameRefused(executor.number, problem))
+        self._report(rank_events.FrameRefused(executor.number, problem))
 
     def _on_local(self, executor: LocalExecutor, frame: bytes) -> None:
         for message in codec.to_agent.decode(frame):
@@ -365,8 +324,8 @@ class NodeAgent:
             self._on_memory(DRIVER, channel, message)
         return False
 
-    def _on_memory(self, client: int, channel: Channel, message: Allocate | Abandon) -> None:
-        if isinstance(message, Allocate):
+    def _on_memory(self, client: int, channel: Channel, message: messages.Allocate | messages.Abandon) -> None:
+        if isinstance(message, messages.Allocate):
             self._extents.allocate(client, channel, message)
         elif not self._extents.abandon(client, message.offset):
             raise BadFrameError(f"it gives back memory at {message.offset}, which it was not given")
@@ -376,17 +335,16 @@ class NodeAgent:
         for fetched in self._transfers.poll():
             self._report(fetched)
         for region in self._arena.settle():
-            self._transport.send(self._neighbours[region], codec.encode([]))  # wakes it: it reads the header
+            self._transport.send(self._neighbours[region], codec.encode([]))  # wakes that rank: it reads the header
         retry_s = self._extents.serve_waiting()
         if self._arena.busy:
             return 0.0
-        look_s = self._memory.turn(self._executors.values()) if self._memory is not None else None
-        return retry_s if look_s is None else look_s if retry_s is None else min(retry_s, look_s)
+        return shorter(retry_s, self._memory.turn(self._executors.values()) if self._memory is not None else None)
 
     # Ends
 
     def _on_exited(self, executor: LocalExecutor, exited: Exited, with_forkserver: bool = False) -> None:
-        """An executor is gone, perhaps since its forkserver was killed. All that it said before is passed on first."""
+        """Report the end of an executor. The frames that it sent before are forwarded first."""
         if not executor.is_refused:
             self._on_frames(executor, executor.channel.receive_rest())
         left = self._drafts.left(executor.draft, executor.arrived)
@@ -400,16 +358,9 @@ class NodeAgent:
         if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             was_killed = self._memory.has_killed()
         cause = exited.problem or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
-        self._report(
-            ExecutorDied(
-                executor=executor.number,
-                running=running,
-                cause=cause,
-                out_of_memory=bool(was_killed),
-                extents=self._extents.of(executor.number),
-                with_forkserver=with_forkserver,
-            )
-        )
+        died = rank_events.ExecutorDied(executor.number, running, cause, bool(was_killed))
+        died.extents, died.with_forkserver = self._extents.of(executor.number), with_forkserver
+        self._report(died)
 
     def stop(self) -> None:
         """End forkserver and executors."""
@@ -425,7 +376,7 @@ class NodeAgent:
         return self._transfers.busy
 
     def close(self) -> None:
-        """Close the arena. All ranks of the job are idle."""
+        """Close the arena. Call it when all ranks of the job are idle."""
         self._transfers.complete()
         self._spills.close()
         self._drafts.close()
@@ -442,3 +393,17 @@ class NodeAgent:
         for lines in executor.outputs:
             lines.drain()
         del self._executors[executor.number]
+
+
+_FOR_AGENT: dict[type, Callable[[NodeAgent, Any], None]] = {
+    StartExecutor: NodeAgent._start,
+    Fetch: NodeAgent._fetch,
+    effects.Free: NodeAgent._free,
+    effects.StopFetch: lambda agent, effect: agent._transfers.stop(effect.id),
+    effects.RoomAnswer: lambda agent, effect: agent._extents.answered(effect.is_coming, effect.reason),
+}
+_FOR_EXECUTOR: dict[type, Callable[[NodeAgent, LocalExecutor, Any], None]] = {
+    StopExecutor: NodeAgent._stop,
+    TakeBack: NodeAgent._take_back,
+    Cancel: NodeAgent._cancel,
+}

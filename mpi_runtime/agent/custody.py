@@ -1,8 +1,8 @@
-"""Custody: an agent's record of the calls that one executor has in hand. No socket, no clock.
+"""Custody: an agent's record of the calls assigned to one executor. No socket, no clock.
 
-The agent forwards frames without decoding them. It knows which calls are in them, in order, and how many of them have
-ended. To steal calls it takes their tokens (`transport/tokens.py`), the last call first, while the executor takes
-tokens from the other end. So it need not ask the executor, which may be busy for hours.
+The agent forwards frames without decoding them. It knows the order of the calls in them, and how many have ended. To
+steal calls it takes their tokens (`transport/tokens.py`), the last call first, while the executor takes tokens from the
+other end. So it need not ask the executor, which may be busy for hours.
 
 After calls were stolen, the executor still has their frames. When it finds no token for its next call, it drops all
 calls that it has received and not started, and sends `Drained`. Until then no further call may be sent: its token would
@@ -66,7 +66,7 @@ class Custody:
         """Note that this many calls end in a frame of the executor.
 
         Raises:
-            BadFrameError: it does not have so many in hand.
+            BadFrameError: fewer are assigned to it.
         """
         ids = self.ids
         if count > len(ids):
@@ -110,9 +110,7 @@ class Custody:
             BadFrameError: it had no reason to drop calls.
         """
         if received > self._sent or not self._draining:
-            raise BadFrameError(
-                f"it drops what it has of {received} call(s); it was sent {self._sent}, none taken back"
-            )
+            raise BadFrameError(f"it drops calls after {received}; it was sent {self._sent}, and none was taken back")
         if received != self._sent or self._is_doomed:
             return  # more calls are in flight to it, and will be dropped too; or it must not start any
         self._draining = False

@@ -19,7 +19,7 @@ SPARE_DESCRIPTORS = 24
 """File descriptors that must be free before an executor is started. It needs ten for a moment; the others are for long
 messages and files of the system."""
 SAID_BYTES_MAX = 2000
-"""How much of the output of an executor is quoted that died before it began a call, in bytes."""
+"""Bytes of output that are quoted if an executor died before it began a call."""
 
 
 class LocalExecutor:
@@ -28,9 +28,9 @@ class LocalExecutor:
     def __init__(self, number: int, channel: Channel, tokens: int, cancels: int, draft: int, custody: Custody) -> None:
         self.number = number
         self.draft = draft
-        """Which of the agent's drafts is its own."""
+        """The index of its draft."""
         self.arrived = 0
-        """How many frames have come from it."""
+        """How many frames it has sent."""
         self.channel = channel
         self.custody = custody
         self.tokens = tokens
@@ -38,7 +38,7 @@ class LocalExecutor:
         self.cancels = cancels
         """A pipe into which the ids of cancelled attempts are written."""
         self.is_refused = False
-        """Whether it has sent a frame that cannot be read. Everything that it sends afterwards is ignored."""
+        """Whether it has sent a frame that cannot be read. Its later frames are ignored."""
         self.pid = 0
         self.outputs: list[Lines] = []
 
@@ -84,7 +84,7 @@ class Drafts:
         self._free: list[int] = []
 
     def take(self) -> int:
-        """An empty draft, for an executor that will be forked.
+        """Return the index of an empty draft, for an executor that will be forked.
 
         Raises:
             OSError: the file cannot grow.
@@ -101,9 +101,9 @@ class Drafts:
         return left(os.pread(self.descriptor, SIZE, draft * SIZE), arrived)
 
     def give_back(self, draft: int) -> None:
-        """The executor's process is gone."""
+        """Take the draft of an executor that has ended."""
         self._free.append(draft)
 
     def close(self) -> None:
-        """No executor is left."""
+        """Close the file."""
         os.close(self.descriptor)

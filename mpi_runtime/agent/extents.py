@@ -17,12 +17,12 @@ ALLOCATE_WAIT_S = 5.0
 """How long a request may wait if the head makes no room, in seconds: releases of references may be under way."""
 ALLOCATE_RETRY_S = 0.01
 """Seconds until the next attempt. Another rank of the host may free memory, and does not report it."""
-TELL_S = 0.05
-"""Seconds after which the head is told again that bytes are missing."""
+REPORT_S = 0.05
+"""Seconds after which missing bytes are reported again."""
 AHEAD_MAX = 8
 """The most extents that one request gets besides what it asks for."""
 AHEAD_S = 1.0
-"""Seconds without a further request after which a client is to give back what it has not used of them."""
+"""Seconds without a further request after which a client is asked for those that it has not used."""
 NOBODY = -1
 """The client of extents for copies, which belong to no client."""
 
@@ -53,8 +53,8 @@ class Extents:
             rank: of this process.
             now_s: the clock, in seconds.
             send: sends a client a frame.
-            want: tells the head how many bytes are missing, and which clients wait for them. It is called by
-                `serve_waiting` only: while the head carries out effects it must not be told anything.
+            want: reports to the head how many bytes are missing, and which clients wait for them. Only `serve_waiting`
+                calls it: while the head performs effects it must not receive reports.
             wake: asks for a call of `serve_waiting` soon.
         """
         self._wake = wake
@@ -64,20 +64,20 @@ class Extents:
         self._send = send
         self._want = want
         self._clients: dict[int, int] = {}
-        """By offset of an extent in use: the client that was given it."""
+        """By offset of an extent in use: its client."""
         self._waiting: deque[_Request] = deque()
         """Requests that wait for room."""
         self._ahead: dict[int, tuple[Channel, float]] = {}
-        """Clients that may have unused extents: how they are told to give them back, and when they got the last."""
+        """Clients that may have unused extents: the channel, and the time of the last one."""
         self._looks_s = 0.0
-        """When the next of them are asked for what they have not used."""
+        """When the next of them are asked for their unused extents."""
         self._until_s = 0.0
-        """When they are refused, unless the head makes room."""
+        """When waiting requests are refused, unless the head makes room."""
         self._why = ""
         """The head's last reason for making no room."""
-        self._told_s = 0.0
+        self._reported_s = 0.0
         self._is_wanted = False
-        """Whether the head was last told that bytes are missing."""
+        """Whether the last report was that bytes are missing."""
 
     def allocate(self, client: int, channel: Channel, request: Allocate) -> None:
         """Answer a request for memory, now or when there is room."""
@@ -93,7 +93,7 @@ class Extents:
         self.ask(request.size, client, use)
 
     def _given_ahead(self, client: int, channel: Channel, request: Allocate) -> list[Ahead]:
-        """Further extents for a client, if memory is plentiful."""
+        """Return further extents for a client, if memory is plentiful."""
         count = min(request.ahead, AHEAD_MAX)
         if self._waiting or not self._arena.is_plentiful(request.size * count):
             return []
@@ -106,7 +106,7 @@ class Extents:
         return [Ahead(self._rank, request.size, offsets)]
 
     def _want_back(self, until_s: float) -> None:
-        """Have clients give back what they have not used, if they got the last before this time."""
+        """Ask clients for their unused extents, if they got the last one before this time."""
         for client, (channel, given_s) in list(self._ahead.items()):
             if given_s <= until_s:
                 del self._ahead[client]
@@ -124,7 +124,7 @@ class Extents:
                 self._until_s = self._now_s() + ALLOCATE_WAIT_S
                 self._why = ""
             self._waiting.append(_Request(client, size, use))
-            self._told_s = 0.0
+            self._reported_s = 0.0
             self._want_back(math.inf)
             self._wake()
 
@@ -134,9 +134,8 @@ class Extents:
         if is_coming:
             self._until_s = self._now_s() + ALLOCATE_WAIT_S
 
-    def _tell(self) -> None:
-        """Tell the head how many bytes are missing."""
-        self._told_s = self._now_s()
+    def _report_missing(self) -> None:
+        self._reported_s = self._now_s()
         size = self._arena.lacking([request.size for request in self._waiting])
         if size or self._is_wanted:
             self._is_wanted = size > 0
@@ -157,7 +156,7 @@ class Extents:
             self._clients.pop(offset, None)
         self._serve()
         if self._waiting or self._is_wanted:
-            self._told_s = 0.0
+            self._reported_s = 0.0
             self._wake()
         if unknown:
             raise BadFrameError(f"it frees memory at {unknown[:10]}, where nothing is allocated")
@@ -170,7 +169,7 @@ class Extents:
         return True
 
     def free_of(self, client: int, offsets: Iterable[int]) -> None:
-        """Free those extents of a dead client that are still its own. Others may have been allocated anew."""
+        """Free those extents of a dead client that are still its own. Others may have a new client by now."""
         self.free([offset for offset in offsets if self._clients.get(offset) == client])
 
     def of(self, client: int) -> list[int]:
@@ -188,8 +187,8 @@ class Extents:
     def serve_waiting(self) -> float | None:
         """Serve or refuse waiting requests. Return the seconds until the next call must come; None: none need."""
         now = self._serve()
-        if (self._waiting and now >= self._told_s + TELL_S) or (not self._waiting and self._is_wanted):
-            self._tell()
+        if (self._waiting and now >= self._reported_s + REPORT_S) or (not self._waiting and self._is_wanted):
+            self._report_missing()
         if self._ahead and now >= self._looks_s:
             self._looks_s = now + AHEAD_S
             self._want_back(now - AHEAD_S)

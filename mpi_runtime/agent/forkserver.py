@@ -1,4 +1,4 @@
-"""The forkserver of an agent: it is started with the first executor or earlier, and again after it was killed."""
+"""The forkserver of an agent: started with the first executor or earlier, and again after it was killed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from mpi_runtime.host import launchers
 
 
 class Forkservers:
-    """Starts the forkservers of one job. The first may be there before the job is: it takes longest to be ready."""
+    """Starts the forkservers of one job. The first may start before the job, because it takes longest to be ready."""
 
     def __init__(self, path: Sequence[str], early: Handle | None = None) -> None:
-        """Start nothing yet. Executors do not get the variables by which a process is a rank of the launcher.
+        """Start nothing yet. `path`: where forkservers find their modules; `early`: one that exists already.
 
-        Args:
-            path: where forkservers find their modules.
-            early: one that exists already, if any.
+        Executors do not get the variables by which a process is a rank of the launcher.
         """
         self.path = path
         self._environment = launchers.child_environment(configuration.environment())
@@ -45,7 +43,7 @@ class Forkservers:
         return early or forkserver_handle.start(self._environment, self.path)
 
     def end(self) -> None:
-        """End the first one, if nobody has taken it."""
+        """End the first one, unless it was taken."""
         if self._early is not None:
             self._early.end()
             self._early = None
@@ -60,8 +58,8 @@ class ForkserverLine:
         forkservers: Forkservers,
         setup: Setup,
         descriptors: list[int],
-        heard: Callable[[Forked | Exited], None],
-        lost: Callable[[int], None],
+        on_message: Callable[[Forked | Exited], None],
+        on_lost: Callable[[int], None],
         pids: Callable[[], list[int]],
     ) -> None:
         """Start nothing yet.
@@ -70,16 +68,16 @@ class ForkserverLine:
             poller: waits for messages of the forkserver.
             forkservers: starts it.
             setup: the first request to each forkserver: what executors have in common.
-            descriptors: those that go with it.
-            heard: is called with each message of the forkserver.
-            lost: is called with the exit code of a forkserver that has ended. The kernel has killed its executors.
+            descriptors: sent with it.
+            on_message: called with each message of the forkserver.
+            on_lost: called with the exit code of a forkserver that has ended. The kernel has killed its executors.
             pids: returns the process ids of the executors.
         """
         self._poller = poller
         self._forkservers = forkservers
         self._setup = setup, descriptors
-        self._heard = heard
-        self._lost = lost
+        self._heard = on_message
+        self._lost = on_lost
         self._pids = pids
         self._handle: Handle | None = None
         self._has_forked = False
@@ -90,11 +88,10 @@ class ForkserverLine:
         Raises:
             OSError: the system allows no further process, or no further descriptor.
         """
-        if self._handle is not None:
-            return
-        self._handle = self._forkservers.take()
-        self._poller.add(self._handle.socket, self._on_message)
-        self.ask(*self._setup)
+        if self._handle is None:
+            self._handle = self._forkservers.take()
+            self._poller.add(self._handle.socket, self._on_message)
+            self.ask(*self._setup)
 
     def ask(self, request: Request, descriptors: list[int]) -> None:
         """Send a request with these descriptors. Without a forkserver nothing happens."""
@@ -118,7 +115,6 @@ class ForkserverLine:
         self._heard(message)
 
     def _lose(self) -> None:
-        """Clean up after a forkserver that has ended. The kernel has killed its executors."""
         assert self._handle is not None
         handle, self._handle = self._handle, None
         self._poller.remove(handle.socket)
@@ -138,7 +134,7 @@ class ForkserverLine:
         self._forkservers.end()
 
     def _leave_scratch(self) -> None:
-        """Remove the files of the job, which the forkserver does itself unless it is killed."""
+        """Remove the files of the job, as the forkserver does unless it is killed."""
         scratch.leave(self._setup[0].scratch)
 
 

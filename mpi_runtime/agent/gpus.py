@@ -1,7 +1,7 @@
 """Finds the GPUs of a rank with a helper process, and shows executors theirs by environment variables.
 
 The driver may take seconds, so the helper starts before the ranks meet, and its answer is read when they have met. If
-there is no sign of a driver, no helper is started and nothing is loaded.
+there is no sign of a driver, no helper starts and nothing is loaded.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Gpus:
 
     @property
     def limit(self) -> str:
-        """A message, if CUDA_VISIBLE_DEVICES hides devices that would be needed for the stated number; else empty."""
+        """A message, if CUDA_VISIBLE_DEVICES hides devices that the stated number needs; else empty."""
         value, count = configuration.environment().get(VISIBLE), len(self.report.devices)
         if value is None or count >= min(self._stated, len(self.report.cards)):
             return ""

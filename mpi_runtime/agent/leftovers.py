@@ -1,17 +1,17 @@
-"""Deaths that nobody else handles: of a forkserver, of a process of the launcher, of a neighbouring rank.
+"""Deaths that no other code handles: of a forkserver, of a process of the launcher, of a neighbouring rank.
 
 1. If a task starts a program in a session of its own and ends, the program becomes a child of the forkserver. If the
    forkserver is killed, it becomes a child of the agent, which kills it. If the user's program uses MPI itself, the
    agent is a thread of it, and its children may be the program's own. Then they live on.
-2. Ranks of MPICH are not told when the process on their host dies that has started them (`hydra_pmi_proxy`), and its
-   launcher waits for ever. So each rank watches that process, ends with it, and ends the launcher.
+2. If the process of MPICH's launcher on a host dies (`hydra_pmi_proxy`), its ranks get no notice, and the launcher
+   waits for ever. So each rank watches the process that started it, ends with it, and ends the launcher.
 3. A killed rank ends the job, unless MPI survives it. Launchers report this more or less well (that of MPICH names
    another process), and some do not end the job. So the lowest rank of a host watches the others, reports which has
-   died, and ends. If the lowest has died itself, the launcher ends the others. MPICH's was seen not to, when the head
-   was killed: so they end the launcher after a while.
+   died, and ends. If the lowest itself has died, the launcher ends the others. MPICH's sometimes does not after the
+   head was killed, so the others end the launcher after `LAUNCHER_LIMIT_S`.
 4. With ULFM ranks survive the death of others, but not that of the head. MPI reports a death only if the process that
-   the launcher has started was killed by a signal. The head is a child of that process. So the ranks of its host watch
-   it themselves. On other hosts MPI notices the end of its connections.
+   the launcher started was killed by a signal. The head is a child of that process. So the ranks of its host watch it
+   themselves. On other hosts MPI notices the end of its connections.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The output of executors, read from their pipes and passed on in whole lines."""
+"""Reads the output of executors from their pipes, and forwards it in whole lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpi_runtime.transport.messages import Log
 
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 1 << 20
-"""A line longer than this is passed on in pieces."""
+"""A line longer than this is forwarded in pieces."""
 
 
 class Lines:
@@ -46,10 +46,10 @@ class Lines:
             whole, newline, rest = whole + newline + rest, b"\n", b""
         self._rest = rest
         if newline:
-            self._pass_on(whole + newline)
+            self._forward(whole + newline)
         return len(data)
 
-    def _pass_on(self, lines: bytes) -> None:
+    def _forward(self, lines: bytes) -> None:
         for part, writer in split(lines, self._writer):
             self._writer = writer
             if part:
@@ -61,7 +61,7 @@ class Lines:
             (self._poller.pause if paused else self._poller.resume)(self._descriptor)
 
     def drain(self) -> None:
-        """Pass on what is still in the pipe after the executor has died, and close the pipe.
+        """Forward what is still in the pipe after the executor has died, and close the pipe.
 
         A program that the executor started may hold the other end open, so the pipe may never end by itself.
         """
@@ -70,14 +70,14 @@ class Lines:
         self.close()
 
     def close(self) -> None:
-        """Stop reading for good. A last line without a newline is passed on."""
+        """Stop reading for good. A last line without a newline is forwarded."""
         if self._descriptor < 0:
             return
         self._poller.remove(self._descriptor)
         os.close(self._descriptor)
         self._descriptor = -1
         if self._rest:
-            self._pass_on(self._rest + b"\n")
+            self._forward(self._rest + b"\n")
             self._rest = b""
 
 

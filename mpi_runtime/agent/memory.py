@@ -32,15 +32,7 @@ class MemoryWatch:
         now_s: Callable[[], float],
         report: Callable[[MemoryReported], None],
     ) -> None:
-        """Create a watch.
-
-        Args:
-            rank: of this process.
-            memory: of this host.
-            threshold: the share of the memory from which on reports are sent; 0: never.
-            now_s: the clock.
-            report: sends a report to the head.
-        """
+        """Watch the memory of this host. `threshold`: the share of it from which on reports are sent; 0: never."""
         self._rank = rank
         self._memory = memory
         self._threshold = threshold
@@ -49,7 +41,7 @@ class MemoryWatch:
         self._next_s = 0.0
         self._is_tight = False
         self._kills = self._kills_before = memory.kills()
-        """How many processes the kernel had killed at the last look and the one before."""
+        """Number of processes that the kernel had killed at the last look, and at the one before."""
 
     def turn(self, executors: Collection[Watched]) -> float | None:
         """Look at the memory, if it is time. Return the seconds until the next look; None: no call runs."""

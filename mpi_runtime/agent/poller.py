@@ -17,7 +17,7 @@ GATHER_S = 500e-6
 """Seconds that a rank reads before it answers, as long as there is more to read."""
 
 ALONE_MAX = 8
-"""After so many turns without more to read, `gather` looks for more in one of so many turns."""
+"""After this number of turns without more to read, `gather` looks for more only in every eighth turn."""
 
 
 class HasFileno(Protocol):
@@ -56,7 +56,7 @@ class Poller:
             self._epoll.unregister(descriptor)
 
     def pause(self, source: HasFileno | int) -> None:
-        """Stop to wait for data from it, for now."""
+        """Ignore data from it for now."""
         self._epoll.modify(source if isinstance(source, int) else source.fileno(), 0)
 
     def resume(self, source: HasFileno | int) -> None:
@@ -64,7 +64,7 @@ class Poller:
         self._epoll.modify(source if isinstance(source, int) else source.fileno(), select.EPOLLIN)
 
     def watch_unsent(self, channel: Channel) -> None:
-        """To be called after a send: flush the channel when the other end takes more, if it has kept some frames."""
+        """Flush the channel when the other end takes more, if frames are unsent. Call it after a send."""
         if channel.unsent_bytes and channel.fileno() not in self._writers:
             self._writers[channel.fileno()] = channel
             self._epoll.modify(channel, select.EPOLLIN | select.EPOLLOUT)
@@ -101,10 +101,9 @@ class Poller:
     def gather(self, timeout_s: float | None) -> bool:
         """Like `poll`, but repeat it for a moment as long as there is more, so that one turn answers all of it.
 
-        With much traffic it saves most of the sends, and with them most wake-ups of other processes, which are the
-        larger part of the cost of a short call. With little traffic it would cost one more poll in each turn, on the
-        way of whoever waits for a single call. So after some turns in which there was no more, it is looked for in
-        every eighth only.
+        With much traffic this saves most of the sends, and with them most wake-ups of other processes, which are the
+        larger part of the cost of a short call. With little traffic it would delay a single call by one more poll in
+        each turn. So after some turns without more to read, it looks only in every eighth.
         """
         if not self.poll(timeout_s):
             return False
@@ -120,3 +119,8 @@ class Poller:
     def close(self) -> None:
         """Close the epoll."""
         self._epoll.close()
+
+
+def shorter(first: float | None, second: float | None) -> float | None:
+    """Return the shorter of two times; None means for ever."""
+    return min((one for one in (first, second) if one is not None), default=None)

@@ -31,7 +31,7 @@ class Spills:
         poller: Poller,
         report: Callable[[Spilled | Fetched], None],
     ) -> None:
-        """Spill from this arena. `directory` is called once, with the first object; `report` gets what has ended."""
+        """Spill from this arena. `directory` is called once, for the first object; `report` gets the ends."""
         self._rank = rank
         self._arena = arena
         self._extents = extents
@@ -40,10 +40,10 @@ class Spills:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._directory = directory
         self._file: SpillFile | None = None
-        """From the first object on: most jobs have none."""
+        """Opened with the first object: most jobs have none."""
         self._targets: dict[bytes, tuple[Restore, int]] = {}
-        """What is being read and where it will lie, by `_key`. An object may be asked for again while it is read for
-        nobody any more."""
+        """By `_key`: reads under way, each with its place in the arena. A second read of an object may begin before
+        an unwanted first one ends."""
         poller.add(self._bell, self._on_ended)
 
     def wake(self) -> None:
@@ -51,7 +51,7 @@ class Spills:
         os.eventfd_write(self._bell, 1)
 
     def obey(self, effect: Spill | Restore | Erase) -> None:
-        """Carry out an effect.
+        """Perform an effect.
 
         Raises:
             BadFrameError: it is impossible.
@@ -80,13 +80,13 @@ class Spills:
             self._extents.free([target])
             if is_first:
                 raise
-            reason = "it was erased while it waited for memory"  # so nobody wants it
+            reason = "it was erased while it waited for memory"  # so it is not needed
             self._report(Fetched(self._rank, effect.id, -1, reason, is_lost=True, order=effect.order))
         else:
             self._targets[_key(effect)] = effect, target
 
     def _whole(self, offset: int, size: int) -> memoryview:
-        """An extent with the rest of its last page, so that it can be read and written past the page cache."""
+        """Return an extent with the rest of its last page, so that it can be read and written past the page cache."""
         return self._arena.view(offset, Allocator.rounded(size))
 
     def _opened(self) -> SpillFile:
@@ -101,7 +101,8 @@ class Spills:
             os.eventfd_read(self._bell)
         for ended in self._opened().poll() if self._file is not None else ():
             if ended.is_write:
-                self._report(Spilled(self._rank, ended.id, -1 if ended.problem else ended.offset, ended.problem))
+                offset = -1 if ended.problem else ended.offset
+                self._report(Spilled(self._rank, ended.id, offset, ended.problem, self._opened().path))
                 continue
             effect, target = self._targets.pop(ended.id)
             if ended.problem:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.host.mpiexec import with_places
 from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_alive, kill_group
 from mpi_runtime.slurm import exit_file
 
@@ -44,12 +45,18 @@ _AGENTS = ("PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC")
 
 
 def run(
-    command: Callable[[str | None], list[str]], hosts: str | None, env: Mapping[str, str], file: Path, restarts: int
+    command: Callable[[str | None], list[str]],
+    ranks: int,
+    hosts: str | None,
+    env: Mapping[str, str],
+    file: Path,
+    restarts: int,
 ) -> int:
     """Start a program up to `restarts` times again, and return its exit code.
 
     Args:
         command: makes the command for these hosts.
+        ranks: their number. Hosts that are left get more of them if others are lost.
         hosts: as `--hosts` has them.
         env: the environment of the command.
         file: where the program leaves its exit code.
@@ -71,6 +78,7 @@ def run(
         if hosts == "":
             print("mpi-runtime run: none of the hosts answers", file=sys.stderr)
             break
+        hosts = with_places(hosts, ranks) if hosts else None
         where = f" on {hosts}" if hosts else ""
         print(
             f"mpi-runtime run: the program was ended before its end (the launcher's code is {code}); restart "

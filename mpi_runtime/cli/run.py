@@ -79,7 +79,7 @@ def run(words: Sequence[str]) -> int:
     if options.restarts:
         make_directory(folder)
     try:
-        return restarts.run(command, options.hosts, inner, file, options.restarts)
+        return restarts.run(command, options.ranks, options.hosts, inner, file, options.restarts)
     finally:
         if not file.is_relative_to("/proc"):
             exit_file.forget(file)

@@ -173,6 +173,16 @@ class Store:
         raise errors.from_code(entry.code, entry.message)
 
     def _view(self, entry: ReadyStored) -> memoryview:
-        """Return the bytes of an object in the arena. The caller has counted the view."""
+        """Return the bytes of an object in the arena or, if that is full, on disk. The caller has counted the view."""
         id, drop = entry.id, self._outbox.drop_view
-        return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: drop(id))
+        if not entry.file:
+            return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: drop(id))
+        from mpi_runtime.objects.spill_file import mapped  # not at the top: few jobs need it
+
+        try:
+            return self._arena.lend(mapped(entry.file, entry.offset, entry.size), lambda: drop(id))
+        except OSError as error:
+            drop(id)
+            raise errors.ObjectStoreFullError(
+                f"The object store of this host is full, and the value cannot be read from disk instead: {error}."
+            ) from error

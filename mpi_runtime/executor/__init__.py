@@ -1,4 +1,4 @@
-"""The processes of user code: executors, and the forkserver that makes them.
+"""The processes of user code: executors, and the forkserver that forks them.
 
 `forkserver.py` forks a process, `becoming.py` gives it the environment of its calls and a client, and `executor.py`
 runs calls until the process is stopped.
@@ -7,13 +7,14 @@ runs calls until the process is stopped.
 - `forkserver.py`: the forkserver: forks executors, reaps them, kills what they leave
 - `fork_messages.py`: messages between an agent and its forkserver
 - `becoming.py`: from a forked process to an executor: environment, CPUs, modules, client
-- `executor.py`: the executor: claims calls, runs user code, sends results
+- `executor.py`: the executor: claims calls and runs user code
+- `results.py`: sends results and errors, or ends the process
 - `cancels.py`: cancelled calls, and the signal that interrupts a running one
 - `yields.py`: items of generators, with back-pressure
 - `lanes.py`: actors that run several calls at a time: threads and asyncio loops
 - `actor_methods.py`: finds methods of an actor, and those that every actor has
 - `saving.py`: saves the state of an actor between calls
-- `gpu_errors.py`: errors of CUDA: whether the process can go on, and which processes use the memory
+- `gpu_errors.py`: errors of CUDA: whether the process can continue, and which processes use the memory
 - `output.py`: marks in the output that name the function or actor that writes
 - `scratch.py`: the files of a job on its hosts: unpacked archives of a `runtime_env`
 """

@@ -11,11 +11,11 @@ from mpi_runtime.client import current
 from mpi_runtime.scheduler.protocol.events import Spec
 
 _TITLE_CHARACTERS_MAX = 100
-"""It is printed before each line of the output of an actor."""
+"""The title is printed before each line of the output of an actor."""
 
 
 class ActorExit(BaseException):
-    """Raised by `exit_actor()`. It is no `Exception`, so that user code does not catch it by mistake."""
+    """Raised by `exit_actor()`. It is not an `Exception`, so that user code does not catch it by mistake."""
 
 
 def find_method(actor: Any, spec: Spec) -> Callable[..., Any]:

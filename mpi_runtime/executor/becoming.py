@@ -1,4 +1,4 @@
-"""From a forked process to an executor: it gets the environment of its user code, makes a client, and runs calls."""
+"""From a forked process to an executor: it sets the environment of its user code, makes a client, and runs calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def become(
     at_start: Container[str],
     problem: str,
 ) -> NoReturn:
-    """Be an executor until told to exit.
+    """Be an executor until `Exit` arrives.
 
     Args:
         setup: what all executors have in common.
@@ -81,13 +81,13 @@ def become(
 
 
 def _settle_in(client: Client, setup: Setup, request: Fork, at_start: Container[str]) -> str:
-    """Give the process the files that its `runtime_env` names. Return why that is impossible, else empty."""
+    """Give the process the files of its `runtime_env`. Return why that is impossible, else empty."""
     environment = request.environment
     if not scratch.needs_files(environment):
         return ""
     for key in (scratch.WORKING_DIR, scratch.PY_MODULES):
         for hash, id in scratch.archives_in(environment, key):
-            client.outbox.adopt(id)  # for the life of the process: calls that its calls submit name it too
+            client.outbox.adopt(id)  # for the life of the process: calls that its calls submit need it too
             client.inherited.archives[hash] = id
     return scratch.settle_in(
         lambda id: client.waiting.get([id], None)[0],
@@ -117,7 +117,7 @@ def prepare(setup: Setup, request: Fork) -> None:
     sys.argv[:] = map(bytes_to_text, setup.argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    # If memory runs out, the kernel is to kill this process and not its rank.
+    # If memory runs out, the kernel should kill this process and not its rank.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(OOM_SCORE))
     gc.enable()
@@ -161,11 +161,8 @@ def leave() -> NoReturn:
 def shadowed(directory: str, at_start: Container[str]) -> list[str]:
     """Return the loaded modules for which the directory of the program has others of the same name.
 
-    Executors unload them, so that an import in a task gives the same module as in the driver.
-
-    Args:
-        directory: of the program.
-        at_start: names of the modules that Python loads before it looks there.
+    Executors unload them, so that an import in a task gives the same module as in the driver. `at_start`: names of the
+    modules that Python loads before it looks there.
     """
     loaded = {name.partition(".")[0] for name in sys.modules}
     try:

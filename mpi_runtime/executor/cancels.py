@@ -1,8 +1,8 @@
 """Cancelled calls of an executor, and the interruption of those that run.
 
-The agent writes the id and attempt of a cancelled call into a pipe and has a signal sent, which interrupts user code
-even while it waits. A task gets a `KeyboardInterrupt`. Running methods of actors are not interrupted, because the actor
-is to live on; coroutines are.
+The agent writes the id and attempt of a cancelled call into a pipe, and the forkserver sends a signal, which interrupts
+user code even while it waits. A task gets a `KeyboardInterrupt`. Coroutines are cancelled. Other running methods of
+actors are not interrupted, because the actor should survive.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpi_runtime.scheduler.protocol.ids import ATTEMPT_BYTES, attempt_of
 
 READ_BYTES = ATTEMPT_BYTES << 12
 _DESTRUCTORS = ("__del__", "released")
-"""Names of functions: the second is called when a view of the arena is gone."""
+"""Names of functions. `released` is called when a view of the arena is gone."""
 IGNORED_PAUSE_S = 0.01
 """Seconds until an interrupt is repeated that Python had to ignore."""
 
@@ -30,12 +30,12 @@ IGNORED_PAUSE_S = 0.01
 class Cancels:
     """The cancelled attempts of one executor. While its main thread is inside this context, interrupts wait.
 
-    `client/interrupts.py` says why. The handler stays in place and checks whether it has to wait. No other code has a
+    See `client/interrupts.py`. The handler stays in place and checks whether it has to wait. No other code has a
     handler for this signal.
     """
 
     def __init__(self, pipe: int) -> None:
-        """Listen to nothing yet. `pipe`: the descriptor with ids of cancelled attempts, which does not block."""
+        """Interrupt nothing yet. `pipe`: the descriptor with ids of cancelled attempts, which does not block."""
         self._pipe = pipe
         self._pid = os.getpid()
         self._main = threading.main_thread().ident
@@ -69,10 +69,10 @@ class Cancels:
                 self.attempts.discard(attempt)
 
     def listen(self) -> None:
-        """Interrupt calls from now on. To be called in the main thread."""
+        """Interrupt calls from now on. Call it in the main thread."""
         signal.signal(CANCEL_SIGNAL, self._on_interrupt)
         sys.unraisablehook = self._on_ignored
-        self._on_interrupt(CANCEL_SIGNAL, None)  # a signal that came before was ignored
+        self._on_interrupt(CANCEL_SIGNAL, None)  # an earlier signal was ignored
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle the signal: read ids and interrupt. Several signals may become one."""
@@ -108,10 +108,9 @@ class Cancels:
 def _is_deaf(frame: FrameType | None) -> bool:
     """Whether Python would ignore what is raised here, and a reference or a view of ours would count for ever."""
     while frame is not None:
-        is_ours = frame.f_code.co_name in _DESTRUCTORS and str(frame.f_globals.get("__name__")).startswith(
-            "mpi_runtime."
-        )
-        if is_ours or frame.f_code is Cancels._on_ignored.__code__:
+        module, code = str(frame.f_globals.get("__name__")), frame.f_code
+        is_ours = code.co_name in _DESTRUCTORS and module.startswith("mpi_runtime.")
+        if is_ours or code is Cancels._on_ignored.__code__:
             return True
         frame = frame.f_back
     return False

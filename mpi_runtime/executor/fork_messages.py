@@ -19,14 +19,14 @@ MARK = b"\x1emrt-writer "
 
 
 class Setup(Struct, array_like=True, tag=1):
-    """The agent's first message: what all executors have in common. With it come descriptors: arena and drafts."""
+    """The agent's first message: what all executors have in common. Its descriptors: arena and drafts."""
 
     rank: int
     hostname: str
     regions: dict[int, int]
     inline_bytes_max: int
     directory: bytes
-    """Directory, path and arguments have their meaning in `Job`."""
+    """For directory, path and arguments see `Job`."""
     path: list[bytes]
     argv: list[bytes]
     descriptors: int
@@ -41,8 +41,7 @@ class Setup(Struct, array_like=True, tag=1):
 class Fork(Struct, array_like=True, tag=2):
     """From the agent: fork an executor.
 
-    With it come five descriptors: its socket, its token counter, the pipe with ids of cancelled calls, its standard
-    output and standard error.
+    Its five descriptors: socket, token counter, the pipe with ids of cancelled calls, standard output and error.
     """
 
     executor: int
@@ -57,7 +56,7 @@ class Fork(Struct, array_like=True, tag=2):
     imports: list[str] = []
     """Modules that its first function uses."""
     draft: int = 0
-    """Which of the drafts is its own."""
+    """The index of its draft."""
 
 
 class Kill(Struct, array_like=True, tag=3):
@@ -67,7 +66,7 @@ class Kill(Struct, array_like=True, tag=3):
 
 
 class Interrupt(Struct, array_like=True, tag=7):
-    """From the agent: send an executor the signal by which it looks for cancelled calls."""
+    """From the agent: send an executor the signal on which it reads the ids of cancelled calls."""
 
     executor: int
 

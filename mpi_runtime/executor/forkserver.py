@@ -3,15 +3,15 @@
 It is the parent of all executors of its agent, and cleans up after them:
 1. It reaps them, and reports to the agent how each ended.
 2. Before it reaps an executor, it kills the rest of its process group, so that programs started by user code do not
-   outlive it. Until it is reaped, its process id cannot be given to another process.
+   outlive it. Until then the kernel cannot give its process id to another process.
 3. It reports the end only when the whole group has ended. A forked child, such as a data loader, holds the device files
    that its parent had opened, and so the memory of the GPU, which the next executor needs.
-4. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). A copy of
-   an executor with GPUs, recognised by its pipes, is killed with it, and so is a command of a batch, recognised by its
-   environment; their end is awaited too. Other programs may outlive their executor. When the agent ends, however it
-   ends, the socket closes: then the forkserver kills all its children and ends.
+4. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). With an
+   executor the forkserver kills its copies that may hold GPUs, recognised by their pipes, and the command of a batch,
+   recognised by its environment, and awaits their end. Other programs may outlive their executor. When the agent ends,
+   however it ends, the socket closes: then the forkserver kills all its children and ends.
 5. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
-It has one thread, because forking would not be safe with more, and runs no user code.
+It has one thread, because a fork would not be safe with more, and runs no user code.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from mpi_runtime.host.spawn import COSTLY, THREAD_VARIABLES, name_process
 from mpi_runtime.transport.messages import bytes_to_text
 
 PUBLIC = (*(f"mpi_runtime.api.{name}" for name in ("job", "calls", "values", "context")),)
-"""What user code calls. It is named as text, since this module must not import it."""
+"""The modules that user code calls. They are text, since this module must not import them."""
 PRELOADED = ("cloudpickle", "mpi_runtime.executor.becoming", *PUBLIC)
 """Modules that executors find loaded."""
 LOOK_AGAIN_MS = 20
@@ -66,7 +66,7 @@ class Leaving(NamedTuple):
     exited: Exited
     """The report for the agent."""
     pipe: str
-    """The name in /proc of a pipe of it, if it had GPUs."""
+    """The name in /proc of its pipe, if it had GPUs."""
     deadline_s: float
 
 
@@ -81,18 +81,15 @@ class Forkserver:
         self._shadowed: list[str] = []
         self._scratch_lock = -1
         """The lock that keeps other jobs from removing the files of executors; -1: there are no files."""
-        self._executors: dict[int, int] = {}
-        """Executor number, by process id."""
-        self._pids: dict[int, int] = {}
+        self._executors: dict[int, tuple[int, str]] = {}
+        """By process id: the number of an executor, and, if it has GPUs, the name in /proc of a pipe that only it and
+        its copies have."""
         self._leaving: dict[int, Leaving] = {}
         """By process id: executors that are reaped, and whose process group has not ended."""
-        self._pipes: dict[int, str] = {}
-        """By process id of an executor with GPUs: the name in /proc of a pipe that only it and copies of it have."""
-        self._wake, wake = socket.socketpair()
-        for one in (self._wake, wake):
+        self._wake, self._wake_end = socket.socketpair()
+        for one in (self._wake, self._wake_end):
             one.setblocking(False)
-        self._wake_end = wake
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_end.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
@@ -119,6 +116,9 @@ class Forkserver:
         if self._scratch_lock >= 0:
             assert self._setup is not None
             scratch.leave(self._setup.scratch, self._scratch_lock)
+        self._close()
+
+    def _close(self) -> None:
         signal.set_wakeup_fd(-1)
         for one in (self._end, self._wake, self._wake_end):
             one.close()
@@ -142,11 +142,12 @@ class Forkserver:
             scratch.clean(request.scratch)
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
-        elif (pid := self._pids.get(request.executor)) is not None:
-            if isinstance(request, Kill):
-                kill_group(pid)
-            else:
-                os.kill(pid, CANCEL_SIGNAL)
+        else:
+            for pid in [pid for pid, (number, _) in self._executors.items() if number == request.executor]:
+                if isinstance(request, Kill):
+                    kill_group(pid)
+                else:
+                    os.kill(pid, CANCEL_SIGNAL)
         return True
 
     def _enter_scratch(self) -> str:
@@ -187,24 +188,21 @@ class Forkserver:
             try:
                 self._become_executor(request, descriptors, problem, parent)
             except BaseException:
-                with contextlib.suppress(OSError):  # this was done before
+                with contextlib.suppress(OSError):  # already done
                     os.dup2(descriptors[4], 2)
-                traceback.print_exc(file=sys.__stderr__)  # its callers get the text
+                traceback.print_exc(file=sys.__stderr__)  # the callers of its calls get the text
             finally:
                 os._exit(1)
         pipe = f"pipe:[{os.fstat(descriptors[2]).st_ino}]"
         for descriptor in descriptors:
             os.close(descriptor)
-        self._executors[pid] = request.executor
-        if request.gpu_ids:
-            self._pipes[pid] = pipe
-        self._pids[request.executor] = pid
+        self._executors[pid] = request.executor, pipe if request.gpu_ids else ""
         self._send(Forked(request.executor, pid))
 
     def _become_executor(self, request: Fork, descriptors: list[int], problem: str, parent: int) -> NoReturn:
         """In the child: undo what belongs to the forkserver, then be an executor.
 
-        `problem`: why it can have no files; empty: it can. `parent`: the forkserver, which may be dead by now.
+        `problem`: see `become`. `parent`: the forkserver, which may be dead by now.
         """
         setup = self._setup
         assert setup is not None
@@ -213,7 +211,7 @@ class Forkserver:
         if os.getppid() != parent:
             os._exit(1)
         os.setsid()
-        signal.set_wakeup_fd(-1)
+        self._close()
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -221,11 +219,9 @@ class Forkserver:
         # job. A handler, not SIG_IGN: programs that a task starts have the default again.
         for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
             signal.signal(number, lambda *_: None)
-        for one in (self._end, self._wake, self._wake_end):
-            one.close()
         if self._scratch_lock >= 0:
             os.close(self._scratch_lock)
-        _draw_anew()
+        _seed_numpy()
         from mpi_runtime.executor import becoming  # loaded already: see PRELOADED
 
         becoming.become(setup, request, descriptors, self._arena, self._drafts, self._shadowed, self._at_start, problem)
@@ -238,19 +234,18 @@ class Forkserver:
             except ChildProcessError:
                 ended = None
             if ended is None:
-                self._tell_ends()
+                self._report_ends()
                 return
             pid = ended.si_pid
-            number = self._executors.pop(pid, None)
-            if number is not None:
+            executor = self._executors.pop(pid, None)
+            if executor is not None:
                 kill_group(pid)
             _, status = os.waitpid(pid, 0)
-            if number is not None:
-                del self._pids[number]
-                name = self._pipes.pop(pid, "")
-                self._leaving[pid] = Leaving(Exited(number, status), name, time.monotonic() + END_LIMIT_S)
+            if executor is not None:
+                number, pipe = executor
+                self._leaving[pid] = Leaving(Exited(number, status), pipe, time.monotonic() + END_LIMIT_S)
 
-    def _tell_ends(self) -> None:
+    def _report_ends(self) -> None:
         """Report executors whose process groups have ended, or do not end within `END_LIMIT_S`."""
         for pid, leaving in list(self._leaving.items()):
             left = self._left_by(pid, leaving.pipe)
@@ -262,7 +257,7 @@ class Forkserver:
                 self._send(leaving.exited)
 
     def _left_by(self, executor: int, pipe: str) -> list[int]:
-        """Return what an executor has left that has become our child: its copies, and the command that it ran."""
+        """Return copies of an executor and its command that have become our children."""
         return [
             one
             for one in children()
@@ -271,7 +266,7 @@ class Forkserver:
         ]
 
     def _send(self, message: Forked | Exited) -> None:
-        with contextlib.suppress(OSError):  # the agent has ended, which is noticed when reading
+        with contextlib.suppress(OSError):  # the agent has ended: `_serve` notices
             self._end.send(msgspec.msgpack.encode(message))
 
 
@@ -284,7 +279,7 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
         preload: see `fork` of `forkserver_handle.py`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which a batch system announces the end: it is for the driver
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a batch system announces the end of the job to the driver
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     name_process("mpi-rt-forksrv")
     output.install()
@@ -295,10 +290,10 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
     os._exit(0)
 
 
-def _draw_anew() -> None:
+def _seed_numpy() -> None:
     """Seed numpy's global generator, if it was loaded before the fork: all executors would draw the same numbers.
 
-    Older versions of numpy load it by themselves. Python's own generator is seeded by each fork.
+    Older versions of numpy load it by themselves. Python seeds its own generator at each fork.
     """
     generators = sys.modules.get("numpy.random")
     if generators is not None:

@@ -15,25 +15,20 @@ from mpi_runtime.host.spawn import start_python
 
 
 class Handle(NamedTuple):
-    """A forkserver as its agent has it."""
+    """The agent's end of a forkserver."""
 
     socket: socket.socket
     wait: Callable[[], int]
-    """Waits for its end; its exit code, or the number of the signal that ended it, negative."""
+    """Waits for its end. Returns its exit code, or the negative number of the signal that ended it."""
 
     def end(self) -> int:
-        """End it: it kills all executors when our end closes. What `wait` says."""
+        """End it: it kills all executors when our end closes. Return the result of `wait`."""
         self.socket.close()
         return self.wait()
 
 
 def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
-    """Start a forkserver in a new interpreter.
-
-    Args:
-        environment: of its executors.
-        path: where it finds its modules.
-    """
+    """Start a forkserver in a new interpreter. `environment`: of its executors; `path`: where it finds its modules."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     remember = "at_start = set(sys.modules); from mpi_runtime.executor.forkserver import main"
     code = f"{remember}; main({theirs.fileno()}, at_start)"
@@ -53,12 +48,12 @@ def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
 
     Args:
         at_start: see `main` of `forkserver.py`.
-        preload: whether it loads what executors need at once, or when its agent has a first executor forked.
+        preload: whether it loads the modules of executors at once, or when its agent has a first executor forked.
 
     Returns:
-        None if the system allows no further process: who needs one later is told why.
+        None if the system allows no further process; a later `start` then raises the reason.
     """
-    from mpi_runtime.executor.forkserver import main  # not at the top: who starts an interpreter does without
+    from mpi_runtime.executor.forkserver import main  # not at the top: a process that only calls `start` saves it
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -76,7 +71,7 @@ def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
                         os.close(int(name))
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # launchers may give all ranks their own
             os.closerange(3, theirs.fileno())
-            sys.modules["__main__"] = types.ModuleType("__main__")  # not ours: it is to be the program's
+            sys.modules["__main__"] = types.ModuleType("__main__")  # not ours: it will be the program's
             launchers.leave_launcher()
             main(theirs.detach(), at_start, preload)
         finally:

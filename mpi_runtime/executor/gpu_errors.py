@@ -1,4 +1,4 @@
-"""Errors of CUDA in an executor: whether the process can continue, and what uses up the memory."""
+"""Errors of CUDA in an executor: whether the process can continue, and which processes use up the memory."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Granted(NamedTuple):
 
 def fault(granted: Granted, error: BaseException) -> Fault | None:
     """Return why this process can no longer use its devices, if the error or CUDA says so; else None."""
-    from mpi_runtime.gpu import cuda_context, faults  # not at the top: only a failing call with GPUs pays for it
+    from mpi_runtime.gpu import cuda_context, faults  # not at the top: only a failing call with GPUs needs them
 
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
-        return None  # a cancelled call, which should not wait for work on the device
+        return None  # a cancelled call, which should not wait for the device
     cuda = cuda_context.driver()
     found = faults.fault(error) or faults.of_number(cuda_context.error(cuda))
     if found is None:
@@ -62,7 +62,7 @@ def _shows_ours(granted: Granted) -> bool:
 
 
 def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[str, Any]]]) -> str:
-    """Return a text that says which processes use a device on which a call found too little memory; else empty.
+    """Return which processes use a device on which a call found too little memory; empty for other errors.
 
     `in_use` asks the scheduler about the devices of this node.
     """
@@ -78,7 +78,7 @@ def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[
 
 
 def _line(granted: Granted, device: Device, entry: dict[str, Any]) -> str:
-    """Return the line about one device: its memory, and what this call and others were granted of it."""
+    """Return the line about one device: its memory, and the grants of this call and of others."""
     units, memory = granted.units, granted.memory
     own = memory or device.memory * min(units, UNIT) // UNIT
     size = f" of {device.memory // MIB} MiB" if device.memory else ""
@@ -91,20 +91,19 @@ def _line(granted: Granted, device: Device, entry: dict[str, Any]) -> str:
     ]
     return (
         f"GPU {entry['id']} ({device.uuid}){size} on {granted.hostname}: this call was granted "
-        f"{min(units, UNIT) / UNIT:g} of it{promised}; {'; '.join(others) or 'nobody else has any of it'}; "
+        f"{min(units, UNIT) / UNIT:g} of it{promised}; {'; '.join(others) or 'no other call has any of it'}; "
         f"{entry['free']:g} is free."
     )
 
 
 def _advice(granted: Granted) -> str:
-    """Return what the user can do."""
     if 0 < granted.units < UNIT or granted.memory:
         return (
             "A share is a promise, not a fence: others may have taken more than theirs. Ask for more with num_gpus or "
             'gpu_memory="...GB", limit what the library takes (docs/gpus.md), or work on smaller parts.'
         )
     return (
-        "The device was this call's alone, but for what earlier calls of this process have left in the library's pool: "
+        "Only this call had the device. Earlier calls of this process may have left memory in the library's pool: "
         "free it (cupy: get_default_memory_pool().free_all_blocks(); torch: cuda.empty_cache()), set max_calls=1, work "
         'on smaller parts, or ask for a larger device with accelerator_type or gpu_memory="...GB".'
     )

@@ -10,24 +10,17 @@ import threading
 import time
 from collections.abc import Coroutine, Sequence
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mpi_runtime.client import scope
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.scheduler.protocol.events import Call, Spec
 from mpi_runtime.scheduler.protocol.ids import attempt_of
 
+if TYPE_CHECKING:
+    from mpi_runtime.executor.results import Results
+
 Work = tuple[Spec, Call, list[Any]]
-
-
-class Saves(Protocol):
-    """What saves the state of the actor."""
-
-    def begins(self) -> None:
-        """A call begins, and others may run."""
-
-    def ends(self) -> None:
-        """A call has ended, and its end was said."""
 
 
 class Runs(Protocol):
@@ -39,29 +32,16 @@ class Runs(Protocol):
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
         """Await a coroutine, and send the items of a generator. Return the result."""
 
-    def ended(self, spec: Spec, call: Call, start_us: int, result: Any) -> None:
-        """Send the result of a call."""
-
-    def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
-        """Send the error of a call."""
-
 
 class Lanes:
     """Runs calls of one actor concurrently."""
 
-    def __init__(self, executor: Runs, specs: dict[int, Spec], creation: Spec) -> None:
-        self._executor = executor
+    def __init__(self, executor: Runs, results: Results, specs: dict[int, Spec], creation: Spec) -> None:
+        self._results = results
         self._specs = specs
         self._creation = creation
-        self.saver: Saves | None = None
-        """Saves the state of the actor, if that is saved."""
-        # Each group of coroutines has its own loop, so a method that blocks it blocks no other group.
-        make = (
-            (lambda n: _Loop(executor).group(n, self)) if creation.is_async else (lambda n: _Threads(executor, n, self))
-        )
-        self._groups: dict[str, _Threads | _Coroutines] = {
-            name: make(limit) for name, limit in creation.concurrency.items()
-        }
+        kind = _Coroutines if creation.is_async else _Threads
+        self._groups = {name: kind(executor, results, limit) for name, limit in creation.concurrency.items()}
 
     def construct(self, cls: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return an instance of a class whose `__init__` is a coroutine. It runs in the loop of the default group."""
@@ -80,7 +60,7 @@ class Lanes:
             return
         known = ", ".join(repr(name) for name in self._groups if name) or "none"
         error = ValueError(f"{self._creation.name} has no concurrency group {spec.group!r}; it has: {known}")
-        self._executor.failed(spec, call, time.monotonic_ns() // 1000, error)
+        self._results.failed(spec, call, time.monotonic_ns() // 1000, error)
 
     def cancel(self, attempts: Sequence[bytes]) -> None:
         """Cancel those of these attempts that are running coroutines."""
@@ -89,11 +69,11 @@ class Lanes:
 
 
 class _Threads:
-    """A group whose calls run in threads, up to a limit. Threads are made when needed, and end with the process."""
+    """A group whose calls run in threads, up to a limit. Threads start when needed, and end with the process."""
 
-    def __init__(self, executor: Runs, limit: int, lanes: Lanes) -> None:
+    def __init__(self, executor: Runs, results: Results, limit: int) -> None:
         self._executor = executor
-        self._lanes = lanes
+        self._results = results
         self._limit = limit
         self._waiting: SimpleQueue[Work] = SimpleQueue()
         self._free = threading.Semaphore(0)
@@ -113,16 +93,16 @@ class _Threads:
         while True:
             spec, call, arguments = self._waiting.get()
             scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
-            saver = self._lanes.saver
+            saver = self._results.saver
             if saver is not None:
                 saver.begins()
             start_us = time.monotonic_ns() // 1000
             try:
                 result = self._executor.perform(spec, call, arguments)
             except BaseException as error:
-                self._executor.failed(spec, call, start_us, error)
+                self._results.failed(spec, call, start_us, error)
             else:
-                self._executor.ended(spec, call, start_us, result)
+                self._results.ended(spec, call, start_us, result)
                 del result
             if saver is not None:
                 saver.ends()
@@ -130,32 +110,24 @@ class _Threads:
             self._free.release()
 
 
-class _Loop:
-    """An asyncio loop in a thread of its own."""
+class _Coroutines:
+    """A group whose calls run in an asyncio loop, up to a limit. A method that is not a coroutine blocks the loop.
 
-    def __init__(self, executor: Runs) -> None:
+    The loop is the group's own, in a thread of its own, so that such a method blocks no other group.
+    """
+
+    def __init__(self, executor: Runs, results: Results, limit: int) -> None:
         self._executor = executor
+        self._results = results
         self._loop = asyncio.new_event_loop()
+        self._room = asyncio.Semaphore(limit)
+        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+        """Tasks that have begun. One that is cancelled before would never send its end."""
         threading.Thread(target=self._serve, name="mpi_runtime asyncio", daemon=True).start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-
-    def group(self, limit: int, lanes: Lanes) -> _Coroutines:
-        return _Coroutines(self._executor, self._loop, limit, lanes)
-
-
-class _Coroutines:
-    """A group whose calls run in an asyncio loop, up to a limit. A method that is no coroutine blocks the loop."""
-
-    def __init__(self, executor: Runs, loop: asyncio.AbstractEventLoop, limit: int, lanes: Lanes) -> None:
-        self._executor = executor
-        self._lanes = lanes
-        self._loop = loop
-        self._room = asyncio.Semaphore(limit)
-        self._tasks: dict[bytes, asyncio.Task[None]] = {}
-        """Tasks that have begun. One that is cancelled before would never send its end."""
 
     def put(self, work: Work) -> None:
         self._loop.call_soon_threadsafe(self._start, work)
@@ -177,15 +149,15 @@ class _Coroutines:
         saver = None
         try:
             async with self._room:
-                if (saver := self._lanes.saver) is not None:
+                if (saver := self._results.saver) is not None:
                     saver.begins()
                 start_us = time.monotonic_ns() // 1000
                 result = self._executor.perform(spec, call, arguments)
                 result = await self._executor.complete(spec, call, result)
         except BaseException as error:
-            self._executor.failed(spec, call, start_us, error)
+            self._results.failed(spec, call, start_us, error)
         else:
-            self._executor.ended(spec, call, start_us, result)
+            self._results.ended(spec, call, start_us, result)
         finally:
             del self._tasks[attempt]
             if saver is not None:

@@ -1,6 +1,6 @@
 """Tags the output of an executor with its writer, by a mark in the pipe before the first line of a new writer.
 
-An executor has its next calls before the running one has ended, so no other process could tell which of them wrote a
+An executor has its next calls before the running one has ended, so no other process can know which of them wrote a
 line. Marks go straight into the pipe, also while user code has redirected standard output or error.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from mpi_runtime.executor.fork_messages import MARK
 
 _outputs: list[Output] = []
-"""Those of this process, once they are installed."""
+"""Standard output and error of this process, once they are installed."""
 
 
 class Output(io.FileIO):
@@ -24,23 +24,23 @@ class Output(io.FileIO):
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "wb", closefd=False)
         self.pipe = -1
-        """Another descriptor of the pipe, for marks. -1: nobody asks whose lines these are."""
-        self._writer = self._told = b""
+        """Another descriptor of the pipe, for marks. -1: no marks are written."""
+        self._writer = self._marked = b""
 
     def begin(self, writer: bytes) -> None:
-        """What is written from now on is of this writer. Once there was a mark, this holds for other programs too."""
+        """Tag further output with this writer. After the first mark, output of child programs is tagged too."""
         self._writer = writer
-        if self._told and self._told != writer:
-            self._tell()
+        if self._marked and self._marked != writer:
+            self._mark()
 
     def write(self, data: bytes) -> int | None:  # type: ignore[override]  # (buffers of any kind)
         """Write, as `FileIO` does, after the mark that is due."""
-        if self._told != self._writer:
-            self._tell()
+        if self._marked != self._writer:
+            self._mark()
         return super().write(data)
 
-    def _tell(self) -> None:
-        self._told = self._writer
+    def _mark(self) -> None:
+        self._marked = self._writer
         if self.pipe >= 0:
             with contextlib.suppress(OSError):  # user code has closed it
                 os.write(self.pipe, MARK + self._writer + b"\n")
@@ -62,13 +62,13 @@ def install() -> None:
 
 
 def mark_in(pipes: Sequence[int]) -> None:
-    """Have marks written into these pipes: those of standard output and error."""
+    """Write marks into these pipes: those of standard output and error."""
     for output, pipe in zip(_outputs, pipes, strict=True):
         output.pipe = pipe
 
 
 def begin(writer: str) -> None:
-    """What this process writes from now on is of this writer."""
+    """Tag further output of this process with this writer."""
     flush()
     data = " ".join(writer.splitlines()).encode(errors="replace")
     for output in _outputs:
@@ -76,7 +76,7 @@ def begin(writer: str) -> None:
 
 
 def flush() -> None:
-    """Have all that Python has buffered written."""
+    """Write what Python has buffered."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

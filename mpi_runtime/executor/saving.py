@@ -1,10 +1,10 @@
 """Saves the state of an actor between calls: pickles it, writes it, and reports it with the ends of calls.
 
-A state and the end of the call after which it was saved are sent in one frame. So with `checkpoint_calls=1`, a process
-that has the result of a call can rely on it that the state is saved too; not if the actor runs several calls at a time.
+A state and the end of the call after which it was saved are sent in one frame. So with `checkpoint_calls=1` the state
+is saved when a process has the result of the call, unless the actor runs several calls at a time.
 
-The default costs little: every DEFAULT_S, and less often where saving takes long, so that it takes at most a twentieth
-of the time. The state of an actor that runs several calls at a time is saved when none runs.
+By default the state is saved every DEFAULT_S, and less often where saving takes long, so that it takes at most a
+twentieth of the time. The state of an actor that runs several calls at a time is saved when none runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpi_runtime.scheduler.protocol.events import JournalFailed, Kept, Saved, Sp
 
 DEFAULT_S = 10.0
 SHARE = 20
-"""By default saving takes at most one part of so many of the time."""
+"""By default saving takes at most one twentieth of the time."""
 LOOK_S = 1.0
 INLINE_BYTES_MAX = 1 << 16
 NUMBER_BYTES = 16
@@ -37,34 +37,31 @@ class Saver:
         self._actor = actor
         self._lock = threading.Lock()
         self._under_way = 0
-        """How many calls run, where several may: those that have begun, and whose ends were not said."""
+        """Number of calls that have begun and whose ends were not sent, if several may run at a time."""
         self._changed = 0
         """How many calls have ended since it was saved last."""
         self._is_wanted = False
-        """Whether somebody has asked for it."""
+        """Whether the scheduler or user code has asked for it."""
         self._last_s = time.monotonic()
         self._cost_s = 0.0
 
     def begins(self) -> None:
-        """A call begins, and others may run."""
+        """Note that a call begins, in an actor that runs several at a time."""
         with self._lock:
             self._under_way += 1
 
     def ends(self) -> None:
-        """A call has ended and its result was sent. If two end at once, neither has seen itself as the last."""
+        """Note that a call has ended and its result was sent. If two end at once, neither was the last in `post`."""
         with self._lock:
             self._under_way -= 1
             if not self._under_way and self._is_due() and (saved := self._saved()) is not None:
                 self._client.outbox.post_now(saved)
 
     def post(self, spec: Spec, message: object) -> bool:
-        """Say that a call has ended, with the state, if it is due; False: it is not, and nothing was said."""
+        """Send the end of a call and the state if saving is due; else return False, and send nothing."""
         with self._lock:
             self._changed += not spec.keeps_state
-            if self._under_way > 1 or not self._is_due():
-                return False
-            saved = self._saved()
-            if saved is None:
+            if self._under_way > 1 or not self._is_due() or (saved := self._saved()) is None:
                 return False
             self._client.outbox.add(message)
             self._client.outbox.post_now(saved)
@@ -78,7 +75,7 @@ class Saver:
                 self._client.outbox.post_now(saved)
 
     def save_now(self) -> bool:
-        """Save the state in a call that does nothing else. False: others run, and it is saved when they have ended.
+        """Save the state in a call that does nothing else. False: others run; it is saved when they have ended.
 
         Raises:
             Exception: whatever `save_state` raises.
@@ -91,7 +88,7 @@ class Saver:
             return True
 
     def pause_s(self) -> float | None:
-        """How long a process with nothing to do may sleep; None: until it is told something."""
+        """Return how long an idle process may sleep, in seconds; None: until a message arrives."""
         if not self._changed or (self._spec.save_calls and not self._spec.save_us):
             return None
         least_s = LOOK_S if self._under_way else 0.0  # in vain while a call runs
@@ -116,7 +113,7 @@ class Saver:
             self._last_s, self._changed, self._is_wanted = time.monotonic(), 0, False
             traceback.print_exc()
             print(
-                f"The state of {self._spec.name} could not be saved, as shown above. What was saved before counts.",
+                f"The state of {self._spec.name} could not be saved, as shown above. The last saved state counts.",
                 file=sys.stderr,
             )
             return None
@@ -144,7 +141,7 @@ class Saver:
 
 
 def to_bytes(state: Any, name: str) -> bytes:
-    """A state as bytes. Its arrays can be written to again when it is read.
+    """Return a state as bytes. Arrays in it are writable when it is read.
 
     Raises:
         JournalError: it has references inside, which no later run can follow.
@@ -164,7 +161,7 @@ def to_bytes(state: Any, name: str) -> bytes:
 
 
 def read(journal: str, kept: Kept) -> bytes | None:
-    """A state as bytes; None: its file is not there or damaged."""
+    """Return a state as bytes; None: its file is missing or damaged."""
     if not kept.file:
         return kept.data
     from mpi_runtime.journal import value_files

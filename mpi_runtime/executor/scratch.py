@@ -5,13 +5,12 @@
         <hash>/         an archive, unpacked by the executor that needs it first
         <hash>.lock     held by the executor that unpacks it
 
-They are made with the first executor that needs them, and only the user may read them. They are removed in one of
-three ways:
+The first executor that needs them makes them, and only the user may read them. They are removed in one of three ways:
 1. A forkserver that has used the directory releases the lock at its end, and removes the directory if nobody else holds
    the lock. It outlives its agent for this, however the agent ended.
 2. If the forkserver was killed, its agent removes the directory.
-3. If all processes of a host were killed at once, none is left to do so. Locks end with their processes, so the
-   forkserver of the user's next job on the host finds that nobody holds this one, and removes the directory.
+3. If all processes of a host were killed at once, their locks ended with them. So the forkserver of the user's next job
+   on the host finds that no process holds the lock, and removes the directory.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from typing import Any
 from mpi_runtime import config as configuration
 
 WORKING_DIR, PY_MODULES = "=working_dir", "=py_modules"
-"""Entries of an executor's environment that are no variables, as the '=' in their names shows: archives that it needs,
-each as `<hash>.<id of its object>`, separated by commas."""
+"""Entries of an executor's environment that are not variables, as the '=' in their names shows: archives that it
+needs, each as `<hash>.<id of its object>`, separated by commas."""
 _GOING = "going-"
 """Prefix of the name of a directory that is being removed."""
 _ATTEMPTS = 100
 
 
 def directory_of(base: str, job: str, hostname: str) -> str:
-    """Return the directory for the files of a job on a host. It is not made."""
+    """Return the directory for the files of a job on a host, without making it."""
     return os.path.join(base, f"mpi_runtime-{os.geteuid()}", f"{job}@{hostname.replace('/', '_')}")
 
 
@@ -87,7 +86,7 @@ def why_not(error: Exception, directory: str) -> str:
     """Return why there can be no files in the directory of a job, and what to do."""
     if not isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
-    if error.errno is None:  # it is one of ours, with advice
+    if error.errno is None:  # one of ours, with advice
         return str(error)
     base = os.path.dirname(os.path.dirname(directory))
     return (
@@ -97,7 +96,7 @@ def why_not(error: Exception, directory: str) -> str:
 
 
 def leave(directory: str, lock: int = -1) -> None:
-    """Release the directory, and remove it if nobody else holds it."""
+    """Release the directory, and remove it if no other process holds it."""
     if lock >= 0:
         os.close(lock)
     if os.path.isdir(directory):
@@ -126,7 +125,7 @@ def _check_own(parent: str) -> None:
     """Check that the directory belongs to this user only. Where all users may write, another could have made it.
 
     Raises:
-        PermissionError: it does not.
+        PermissionError: other users may read or write it.
     """
     found = os.lstat(parent)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
@@ -190,7 +189,7 @@ def settle_in(
         shadowed: returns the loaded modules for which a directory has others of the same name.
 
     Returns:
-        Why this is impossible; empty: it was done.
+        Why this is impossible; empty if it was done.
     """
     found: list[str] = []
     try:
@@ -212,7 +211,7 @@ def settle_in(
 
 
 def _unpacked(fetch: Callable[[bytes], Any], directory: str, hash: str, id: bytes) -> str:
-    """Return the directory with the content of an archive. Unpack it if nobody has."""
+    """Return the directory with the content of an archive. Unpack it if no other executor has."""
     from mpi_runtime.objects import archives
 
     path = os.path.join(directory, hash)
@@ -225,7 +224,7 @@ def _unpacked(fetch: Callable[[bytes], Any], directory: str, hash: str, id: byte
             os.mkdir(part, 0o700)
             try:
                 archives.unpack(fetch(id), part)
-                with contextlib.suppress(OSError):  # somebody else was first
+                with contextlib.suppress(OSError):  # another executor was first
                     os.rename(part, path)
             finally:
                 _remove(part)  # if it could not be unpacked

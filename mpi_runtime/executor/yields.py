@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import DynamicObjectRefGenerator
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put_written
 from mpi_runtime.executor.cancels import Cancels
+from mpi_runtime.executor.results import Results, Written
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.protocol.events import DYNAMIC, STREAMING, TASK, Call, Spec, Value, Yielded
 
@@ -21,41 +22,25 @@ DEMAND_PAUSE_S = 0.002
 """Seconds between two checks of an asynchronous generator whether it may continue."""
 
 
-class Judge(Protocol):
-    """Decides about errors, and signs values: the executor."""
-
-    def made_by(self, spec: Spec) -> str:
-        """What is said of values of a call."""
-
-    def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
-        """Whether an error is that of the whole call."""
-
-    def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
-        """Return the error as a value."""
-
-
-class Written(list[Value]):
-    """Values of a call in serialised form."""
-
-
 class Yields:
     """The items of the calls of one executor."""
 
-    def __init__(self, client: Client, cancels: Cancels, judge: Judge) -> None:
+    def __init__(self, client: Client, cancels: Cancels, results: Results) -> None:
         self._client = client
         self._cancels = cancels
-        self._judge = judge
+        self._results = results
         self._emitting = b""
-        """The call that has emitted, and how often."""
+        """The call that has emitted."""
         self._emitted = 0
+        """How often it has emitted."""
 
     def emit(self, item: Any) -> bool:
-        """Send an item of the running task, from the midst of it; whether any more are wanted.
+        """Send an item of the running task. Return whether any more are wanted.
 
-        With back-pressure it waits until the item was taken. The CPU is not given up meanwhile: the answer comes soon.
+        With back-pressure it waits until the item was taken. The CPU is not lent meanwhile: the answer arrives soon.
 
         Raises:
-            RuntimeError: what runs is not a task that streams.
+            RuntimeError: the running call is not a task that streams.
         """
         call = self._client.scopes.current().call
         spec = None if call is None else self._client.feed.specs[call.spec]
@@ -76,7 +61,7 @@ class Yields:
                 return feed.wants(call.id, index + 1, spec.backpressure)
 
             _ = complete() or self._client.line.wait_until(complete, None, [call.id], lends=False)
-        self._client.outbox.flush()  # what was sent before a process dies is to be heard
+        self._client.outbox.flush()  # items sent before a process dies count
         return not feed.is_abandoned(call.id)
 
     def all_of(self, spec: Spec, call: Call, result: Any) -> Any:
@@ -115,7 +100,7 @@ class Yields:
     def _begin(self, call: Call) -> None:
         feed = self._client.feed
         if self._emitting:
-            feed.yields_no_more(self._emitting)  # it has raised after it had emitted
+            feed.yields_no_more(self._emitting)  # it raised after it had emitted
         feed.begins_to_yield(call.id)
         self._emitting, self._emitted = call.id, 0
 
@@ -129,11 +114,11 @@ class Yields:
                     return values
             raise ValueError(f"{spec.name} yielded {len(values)} values, but num_returns is {spec.num_returns}")
         except BaseException as error:
-            if self._judge.fails(spec, call, error):
+            if self._results.fails(spec, call, error):
                 self._client.store.abandon(values)
                 raise
             while len(values) < spec.num_returns:
-                values.append(self._judge.error_of(call, spec, error))
+                values.append(self._results.error_of(call, spec, error))
             return values
         finally:
             items.close()
@@ -145,9 +130,9 @@ class Yields:
             for item in items:
                 refs.append(self._put(spec, item))  # noqa: PERF401  (those before an error count)
         except BaseException as error:
-            if self._judge.fails(spec, call, error):
+            if self._results.fails(spec, call, error):
                 raise
-            refs.append(put_written(self._client, self._judge.error_of(call, spec, error)))
+            refs.append(put_written(self._client, self._results.error_of(call, spec, error)))
         return DynamicObjectRefGenerator(refs)
 
     def _items(self, spec: Spec, result: Any) -> Iterator[Any]:
@@ -157,7 +142,7 @@ class Yields:
             wanted = "streaming" if spec.num_returns == STREAMING else "dynamic"
             raise TypeError(
                 f"{spec.name} was called with num_returns={wanted!r}, and returned {type(result).__name__!r}: it has "
-                "to be a generator function, or return something that can be gone through"
+                "to be a generator function, or return an iterable"
             ) from None
 
     async def all_of_async(self, spec: Spec, call: Call, result: Any) -> Any:
@@ -187,10 +172,7 @@ class Yields:
         return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
 
     def _written(self, spec: Spec, item: Any) -> Value:
-        value = self._client.store.write(serialize.dumps(item, f"an item of {spec.name}"))
-        if value.stored is not None:
-            value.made_by = self._judge.made_by(spec)
-        return value
+        return self._results.signed(spec, self._client.store.write(serialize.dumps(item, f"an item of {spec.name}")))
 
     def _put(self, spec: Spec, item: Any) -> ObjectRef[Any]:
         return put_written(self._client, self._written(spec, item))

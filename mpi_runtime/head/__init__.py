@@ -1,6 +1,6 @@
 """The head, rank 0: it runs the scheduler, performs its effects, and is the node agent of its own host.
 
-It is a child of the driver and runs no user code. `process.py` is the life of the process, `head.py` one job.
+It is a child of the driver and runs no user code. `process.py` has the life of the process, `head.py` one job.
 
 - `process.py`: starts the head, serves one job after another, ends MPI
 - `head.py`: one job: decodes frames, asks the scheduler, performs effects; the end in steps

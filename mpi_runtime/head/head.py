@@ -1,4 +1,4 @@
-"""The head: rank 0 of the job. It runs the scheduler, carries out its effects, and is the node agent of its rank.
+"""The head: rank 0 of the job. It runs the scheduler, performs its effects, and is the node agent of its rank.
 
 It is a child of the driver (or a thread of it, if the user's program uses MPI itself). It runs no user code and
 unpickles nothing.
@@ -6,13 +6,13 @@ unpickles nothing.
 A job ends in steps:
 1. The driver sends `Shutdown`, or its end of the socket closes, however the driver ended.
 2. The head sends `EndJob` to all workers and stops its own agent. All executors are killed and reaped.
-3. Transfers under way are completed, although nobody wants the values: MPI cannot cancel them, and they would be
-   written into the memory of the next job. A rank that waits for no transfer sends `Idle`, and still sends objects
-   that others wait for. When all ranks are idle, the head tells them, and they free the memory.
+3. Transfers under way are completed, although no call needs the values: MPI cannot cancel them, and would write them
+   into the memory of the next job. A rank that waits for no transfer sends `Idle`, and still sends objects that others
+   wait for. When all ranks are idle, the head sends `EndJob(all_idle=True)`, and they free the memory.
 4. After `Shutdown` the head waits for the next message of the driver. Under MPI that may be a further job, since MPI
    cannot be started twice. Otherwise the head sends `Stop`, the transports of all ranks close together, and it ends.
 5. If the driver's end closes without `Shutdown`, the driver was killed, and the launcher may be killing all other
-   ranks. Then the head waits for nobody and limits its own time (`die_soon`). The launcher ends the rest of the job.
+   ranks. Then the head waits for no other rank and limits its own time (`die_soon`). The launcher ends the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import os
 import signal
 import time
 
-from mpi_runtime.agent.poller import Poller
+from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.head.journal import JournalKeeper, open_journal
 from mpi_runtime.head.printer import Printer
 from mpi_runtime.head.recorder import new_recorder
@@ -30,7 +30,6 @@ from mpi_runtime.head.window import Window
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.heartbeat import Heartbeat
 from mpi_runtime.rank.joining import Rank, library, now_us, once_for_each_host
-from mpi_runtime.rank.worker import shorter
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, UNHANDLED, Answer, Effects, Note, RankEffect
 from mpi_runtime.scheduler.protocol.events import DRIVER, Call, RefusedError
@@ -64,7 +63,7 @@ hang."""
 JOURNAL_LIMIT_S = 30.0
 """How long the end of a job may wait for the last records of its journal, in seconds."""
 DIED = "died"
-"""What the user is told of a lost rank: it "died"."""
+"""The word for a lost rank in messages."""
 
 
 class DriverFrameError(Exception):
@@ -88,13 +87,13 @@ class Head:
         self._recorder = new_recorder()
         self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
         self._joined: dict[int, RankJoined] = {}
-        """What each rank has reported of itself."""
+        """The report of each rank."""
         self._working: set[int] = set()
-        """Workers that have not said that they are idle."""
+        """Workers that have not sent `Idle`."""
         self._has_begun = False
         """Whether all ranks have joined."""
         self._lost = set(rank.job.lost)
-        """Ranks that have died, as far as the scheduler knows. Used for membership only."""
+        """Ranks that have died, as far as the scheduler knows. Never iterated over: a set has no order."""
         self._bad_frames = BadFrames(transport.rank)
         self._ending = False
         self.driver_is_gone = False
@@ -103,12 +102,12 @@ class Head:
         self._launch = start.launch
         self._began_s = time.monotonic()
         self._names: dict[int, str] = {}
-        """The function of the last call that each executor was sent: a prefix of its output."""
+        """By executor: the function of its last call, a prefix of its output."""
         self._journal: JournalKeeper | None = None
         self._window: Window | None = None
 
     def report(self, message: BetweenRanks, source: int = 0) -> None:
-        """Take a message of a rank. The agent of this rank calls it directly."""
+        """Take a message of a rank. The agent of this rank calls this directly."""
         try:
             if isinstance(message, FromExecutor):
                 self._hear(message, now_us())
@@ -165,8 +164,7 @@ class Head:
         self._poller.add(self._driver, self._on_driver)
         journal, problem = open_journal(self._config, self._rank.job, self._transport.hostnames[0])
         if problem:
-            self._ending = True
-            send_welcome(self._driver, Welcome(problem, error="JournalError"), None)
+            self._refuse(problem, "JournalError")
             return
         if journal is not None:
             required = self._config.journal_required
@@ -174,21 +172,23 @@ class Head:
         recalls = journal is not None and journal.earlier.has_any()
         self._scheduler.handle_rank(JobBegan(self._config.num_gpus, journal is not None, recalls), now)
         effects = self._scheduler.decide(now)
-        self._tell(effects.notes)
+        self._log_notes(effects.notes)
         if effects.refusal:
-            self._ending = True
-            send_welcome(self._driver, Welcome(effects.refusal, error="GpuDiscoveryError"), None)
-        else:
-            self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {library(self._launch)}")
-            for line in journal.start_lines() if journal is not None else ():
-                self._say_of_journal(log.INFO, line)
-            states_cpus, looked_for_gpus = self._config.num_cpus is not None, self._config.num_gpus is None
-            text = unused(self._launch.kind, self._transport.size, self._joined.values(), states_cpus, looked_for_gpus)
-            if text:
-                self._say(log.WARNING, log.UNUSED, text)
-            driver = os.getpid() if self._is_thread else os.getppid()
-            self._window = Window(self._poller, driver, lambda: self._scheduler.glance(now_us()))
-            send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
+            self._refuse(effects.refusal, "GpuDiscoveryError")
+            return
+        self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {library(self._launch)}")
+        for line in journal.start_lines() if journal is not None else ():
+            self._say_of_journal(log.INFO, line)
+        if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
+            self._say(log.WARNING, log.UNUSED, text)
+        driver = os.getpid() if self._is_thread else os.getppid()
+        self._window = Window(self._poller, driver, lambda: self._scheduler.glance(now_us()))
+        send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
+
+    def _refuse(self, problem: str, error: str) -> None:
+        """End the job before it has begun. `error`: the class of the exception that the driver raises."""
+        self._ending = True
+        send_welcome(self._driver, Welcome(problem, error=error), None)
 
     def _on_driver(self) -> None:
         try:
@@ -208,8 +208,8 @@ class Head:
                 raise codec.BadFrameError(self._driver.splitter.problem)
         except (codec.BadFrameError, RefusedError) as error:
             raise DriverFrameError(
-                f"the program sent a frame that cannot be read: {error}. What it asks for is not known any more, so "
-                "the job cannot continue. Does it write to descriptors that it has not opened itself?"
+                f"the program sent a frame that cannot be read: {error}. Its requests are lost, so the job cannot "
+                "continue. Does it write to descriptors that it has not opened itself?"
             ) from error
 
     def run(self) -> None:
@@ -235,7 +235,7 @@ class Head:
                 self._lose(rank)
             soon = shorter(shorter(agent.turn(), self._printer.turn()), heartbeat.turn())
             effects = scheduler.decide(now_us())
-            self._tell(effects.notes)
+            self._log_notes(effects.notes)
             if self._journal is not None and self._journal.turn(effects.journal, now_us()):
                 soon = 0.0
             if effects.clients or effects.ranks:
@@ -262,7 +262,7 @@ class Head:
             self.report(message, source)
 
     def _perform(self, effects: Effects) -> None:
-        """Carry out effects: first those for ranks, then messages to clients. Each rank gets one frame."""
+        """Perform effects: first those for ranks, then messages to clients. Each rank gets one frame."""
         outgoing: dict[int, list[ToWorker]] = {}
         me = self._transport.rank
         for rank, rank_effects in effects.ranks.items():
@@ -301,21 +301,15 @@ class Head:
         steals the calls behind it.)
         """
         ids = [message.id for message in messages if type(message) is Call]
-        if not ids:
-            return [(ids, codec.encode(messages))]
-        self._name(client, messages)
+        if ids and type(last := messages[-1]) is Call:
+            self._names[client] = self._scheduler.name_of(last.spec)
         answers = [message for message in messages if type(message) is Answer]
-        if not answers:
+        if not ids or not answers:
             return [(ids, codec.encode(messages))]
         rest = [message for message in messages if type(message) is not Answer]
         return [([], codec.encode(answers)), (ids, codec.encode(rest))]
 
     # Output of executors
-
-    def _name(self, client: int, messages: list[object]) -> None:
-        last = messages[-1]
-        if type(last) is Call:
-            self._names[client] = self._scheduler.name_of(last.spec)
 
     def _print(self, log: Log) -> None:
         if not self._config.log_to_driver:
@@ -323,16 +317,15 @@ class Head:
         executor = self._scheduler.describe_executor(log.executor)
         where = f", rank {executor.rank}, {executor.hostname}" if executor.hostname and self._transport.size > 1 else ""
         name = executor.title or self._names.get(log.executor, "executor").partition(".")[0]
-        writer = log.writer.decode(errors="replace") or name  # it has no mark: no output of Python's came before it
+        writer = log.writer.decode(errors="replace") or name  # without a mark: no output of Python came before it
         self._printer.print(log.stream, f"({writer} pid={executor.pid}{where}) ".encode(), log.data)
 
-    def _tell(self, notes: list[Note]) -> None:
+    def _log_notes(self, notes: list[Note]) -> None:
         for note in notes:
             if note.event != UNHANDLED or not self._config.ignore_unhandled_errors:
                 self._say(note.level, note.event, note.text, note.rank, note.host)
 
     def _say(self, level: int, event: str, text: str, rank: int = 0, host: str = "") -> None:
-        """Log a line about the job for the user."""
         if level >= self._log_level:
             self._printer.say(log.line(level, event, text, rank, host or self._transport.hostnames[0]))
 
@@ -396,7 +389,7 @@ class Head:
             self._recorder.close()
 
     def _keep_driver_waiting(self) -> bool:
-        """Tell the driver that the end takes longer. Return whether the driver is still there."""
+        """Send the driver a sign that the end takes longer. Return whether the driver is still there."""
         if not self.driver_is_gone:
             self._driver.send_rest_and(codec.encode([Answer(0, b"")]), 0)
         return not self.driver_is_gone and not self._driver.closed

@@ -1,4 +1,4 @@
-"""The journal of a job, as its head uses it: calls of earlier runs are recalled, calls that end are recorded."""
+"""The head's use of the journal: it recalls calls of earlier runs, and records calls that end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class JournalKeeper:
 
 
 def open_journal(config: configuration.Config, job: Job, hostname: str) -> tuple[Journal | None, str]:
-    """Return the journal of a job, None if it has none; and why it cannot be used, else empty."""
+    """Return the journal of a job, None without one; and why it cannot be used, else empty."""
     if not config.journal:
         return None, ""
     from mpi_runtime.errors import JournalError  # not at the top: most jobs have no journal

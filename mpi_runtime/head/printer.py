@@ -1,7 +1,7 @@
 """Prints the output of executors, each line with its origin, without ever blocking the head.
 
-A terminal or a pipe may be slow, so a thread writes. If it is too far behind, the pipes of executors are no longer
-read, so that executors that write too much have to wait, and no other process.
+A terminal or a pipe may be slow, so a thread writes. If it falls too far behind, agents stop reading the pipes of
+executors. So executors that write too much have to wait, and no other process.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Printer:
             self._written_bytes += written
 
     def close(self, wait: Callable[[], bool]) -> None:
-        """Write the remaining output while somebody reads it, and report how much had to be dropped.
+        """Write the remaining output while it is read, and report how much had to be dropped.
 
         `wait` is called about once a second meanwhile. If it returns False, the rest is dropped at once.
         """
@@ -128,7 +128,7 @@ class Printer:
                 before, since_s = self._written_bytes, time.monotonic()
         if self._thread.is_alive():
             lost = self._put_bytes - self._written_bytes
-            text = f"mpi_runtime: {lost} bytes of output of tasks are lost: nobody has read any for {STALL_S:g} s.\n"
+            text = f"mpi_runtime: {lost} bytes of output of tasks are lost: none was read for {STALL_S:g} s.\n"
             if lost and select.select([], [2], [], 0)[1]:
                 os.write(2, text.encode())
 
@@ -141,6 +141,6 @@ def _write(stream: int, data: bytes) -> Iterator[int]:
         try:
             written = os.write(stream, data[at:end])
         except OSError:
-            written = len(data) - at  # nobody reads any more
+            written = len(data) - at  # the reader is gone
         at += written
         yield written

@@ -1,6 +1,6 @@
 """The process of the head, or its thread in a program that uses MPI itself: start, one job after another, end.
 
-`head.py` has what the head does in a job, and the steps in which a job ends.
+`head.py` has one job, and the steps in which it ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mpi_runtime.transport.start import Start, read_start, send_welcome
 def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
     """Be the head of one job after another until the driver ends. Return the exit code of the head's process.
 
-    An error is printed on standard error, unless the driver could be told.
+    An error is printed on standard error, unless the driver could receive it.
     """
     code = 1
     try:
@@ -100,7 +100,7 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
 
 
 def _refuse(driver: Channel, start: Start, error: TransportError) -> int:
-    """Tell the driver why there is no job. Return the exit code."""
+    """Send the driver the reason why there is no job. Return the exit code."""
     send_welcome(driver, Welcome(str(error)), None)
     if start.log >= 0:
         os.close(start.log)
@@ -108,20 +108,17 @@ def _refuse(driver: Channel, start: Start, error: TransportError) -> int:
 
 
 def main(descriptor: int, driver: int, forkserver: Handle | None) -> None:
-    """Be the head process of the driver at the other end of this descriptor.
+    """Be the head of the driver with this process id, at the other end of this socket.
 
-    Args:
-        descriptor: a socket.
-        driver: its process.
-        forkserver: for the executors of this rank, if it is there already.
+    `forkserver`: for the executors of this rank, if it exists already.
     """
     name_process("mpi-rt-head")
-    die_with_parent()  # until the ranks have met: MPI waits for them, and nobody reads what the driver sends
+    die_with_parent()  # until the ranks have met: MPI waits for them, and the driver's socket is not read
     if os.getppid() != driver:
         os._exit(1)  # it has died before
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does the signal by which a batch system announces the end ...
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and the one that ends it: the driver may save first
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, nobody would learn how a forkserver ended
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so do the signals by which a batch system announces the end ...
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and ends the job: the driver may save first
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, the status of a forkserver would be lost
     gc.set_threshold(100_000, 50, 100)  # there are many records, and they make no cycles
     end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))

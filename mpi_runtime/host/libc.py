@@ -1,4 +1,4 @@
-"""The C library, for calls that Python lacks. Agents do not load ctypes, so it is imported when needed."""
+"""The C library, for calls that Python lacks. ctypes is imported when needed, because agents do not load it."""
 
 from __future__ import annotations
 

@@ -18,15 +18,13 @@ def cpus_allowed() -> list[int]:
     There may be more of them than `cpu_count()`: a quota limits CPU time, not the choice of processors. If we chose
     some of them, all containers of a host would choose the same ones.
     """
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
-    """Return how many CPUs this host gives to processes like this one: at least 1.
+    """Return the number of CPUs for processes like this one on this host: at least 1.
 
-    This is the smallest of the affinity mask, the control group's quota (rounded up) and Slurm's SLURM_CPUS_ON_NODE.
+    It is the smallest of the affinity mask, the control group's quota (rounded up) and Slurm's SLURM_CPUS_ON_NODE.
     SLURM_CPUS_PER_TASK is not used: if Slurm binds tasks to their CPUs, the mask shows it; if not, the tasks share all
     CPUs of the job on the host.
     """
@@ -39,9 +37,9 @@ def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
 
 
 def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
-    """Return how many bytes of memory this host gives to processes like this one.
+    """Return the bytes of memory for processes like this one on this host.
 
-    This is the smallest of the host's memory, the control group's limit and Slurm's grant to the job on this host.
+    It is the smallest of the host's memory, the control group's limit and Slurm's grant to the job on this host.
     """
     env = environment() if env is None else env
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
@@ -127,7 +125,7 @@ def read(path: str) -> str:
 
 
 def is_in_memory(directory: str) -> bool:
-    """Return whether files in a directory take memory, so that nothing is gained by writing there."""
+    """Whether files in a directory take memory, so that a write there frees none."""
     path, kind, longest = os.path.realpath(directory), "", -1
     for line in read("/proc/self/mountinfo").splitlines():
         mount, _, system = line.partition(" - ")

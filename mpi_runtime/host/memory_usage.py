@@ -35,9 +35,7 @@ class Memory:
     def __init__(self, limit: int = 0, root: str = "") -> None:
         """Find the control groups that have limits.
 
-        Args:
-            limit: bytes that the processes passed to `fullest` may have together; 0: no limit.
-            root: directory that holds /proc and /sys.
+        `limit`: bytes that the processes passed to `fullest` may have together; 0: no limit. `root`: has /proc, /sys.
         """
         self._limit = limit
         self._root = root
@@ -90,7 +88,7 @@ def _of_group(directory: str) -> Use:
 
 
 def _limit_of(directory: str) -> int:
-    """Return the limit in bytes; 0: no limit. Version 1 says that by a number larger than any memory."""
+    """Return the limit in bytes; 0: no limit. In version 1 that is a number larger than any memory."""
     limits = [read(f"{directory}/{name}") for name in ("memory.max", "memory.limit_in_bytes")]
     found = [int(text) for text in limits if text.isdecimal() and int(text) < 1 << 60]
     return min(found, default=0)

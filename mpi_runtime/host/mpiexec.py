@@ -1,6 +1,6 @@
 """The launcher of the installed MPI, and the command by which it starts ranks.
 
-What is easily missed when mpirun is started by hand:
+Easily missed when mpirun is started by hand:
 
 - The launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH.
 - Open MPI does not forward PATH: the program is this very interpreter, by its full path.
@@ -58,7 +58,7 @@ def launch_command(
     Args:
         launcher: as `find_launcher` returns it.
         program: the command of one rank.
-        ranks: how many.
+        ranks: their number.
         hosts: "A:2,B", hosts with a number of ranks each; None: those of the batch job, or this host.
         fault_tolerant: whether the job survives the loss of worker ranks (ULFM, Open MPI only).
         env: the environment of this process.
@@ -136,6 +136,18 @@ def _places(hosts: str | None, ranks: int) -> list[str]:
     names = [name.strip() for name in (hosts or "").split(",") if name.strip()]
     share = -(-ranks // len(names)) if names else 0
     return [name if ":" in name else f"{name}:{share}" for name in names]
+
+
+def with_places(hosts: str, ranks: int) -> str:
+    """Return hosts with a number of ranks each. Numbers too small for all ranks are raised, evenly.
+
+    After a restart on the hosts that are left their own numbers do not suffice, and Open MPI refuses further ranks.
+    """
+    places = [place.partition(":") for place in _places(hosts, ranks)]
+    if not all(number.isdecimal() for _, _, number in places):
+        return hosts  # in a form that only the launcher knows
+    share, more = divmod(max(0, ranks - sum(int(number) for _, _, number in places)), len(places))
+    return ",".join(f"{name}:{int(number) + share + (index < more)}" for index, (name, _, number) in enumerate(places))
 
 
 def spread_over_job(own: Allocation, ranks: int) -> list[str]:

@@ -9,23 +9,24 @@ import time
 from collections.abc import Iterable
 
 from mpi_runtime.host.libc import libc
+from mpi_runtime.host.machine import read
 
 LAUNCHERS = ("prterun", "prted", "orterun", "orted", "mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy")
-"""Names of processes of launchers that are parents of ranks. Slurm's is not needed: Slurm ends what it has started."""
+"""Names of processes of launchers that are parents of ranks, without Slurm's, because Slurm ends its processes."""
 RANK_LIMIT_S = 10.0
-"""Seconds that the rank may take to end before its launcher is ended, or the rank where the launcher is gone."""
+"""Seconds that a rank may take to end before its launcher, or without a launcher the rank itself, is killed."""
 LAUNCHER_PAUSE_S = 0.5
 DESCRIPTORS_MAX = 1 << 20
 
 
 def die_with_parent(yes: bool = True) -> None:
-    """Have the kernel kill this process when its parent dies, even by kill -9; or no longer."""
+    """Make the kernel kill this process when its parent dies, even by kill -9; or no longer."""
     PR_SET_PDEATHSIG = 1
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL if yes else 0)
 
 
 def adopt_orphans(yes: bool = True) -> None:
-    """Make this process the new parent of descendants whose parents end, or leave them to one above."""
+    """Make this process the new parent of descendants that lose their parents; or leave them to one above."""
     PR_SET_CHILD_SUBREAPER = 36
     _prctl(PR_SET_CHILD_SUBREAPER, int(yes))
 
@@ -39,7 +40,7 @@ def children() -> list[int]:
     """Return the children of all threads of this process; none if the kernel was built without this list."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
-        found += map(int, _read(f"/proc/self/task/{thread}/children").split())
+        found += map(int, read(f"/proc/self/task/{thread}/children").split())
     return found
 
 
@@ -49,7 +50,7 @@ def descendants() -> list[int]:
     for pid in found:  # which grows meanwhile
         with contextlib.suppress(OSError):
             for thread in os.listdir(f"/proc/{pid}/task"):
-                found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+                found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 
@@ -64,7 +65,7 @@ def open_files(pid: int) -> set[str]:
 
 
 def has_variable(pid: int, name: str, value: str) -> bool:
-    """Whether a process was started with this in its environment; not if it has ended or is not accessible."""
+    """Whether a process was started with this variable; not if it has ended or is not accessible."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
         return f"{name}={value}".encode() in file.read().split(b"\0")
     return False
@@ -109,7 +110,7 @@ def end_launcher(pid: int, wait: bool) -> None:
     if os.fork():
         return
     _wait_alone(pid)
-    # After the second SIGTERM Open MPI's launcher no longer waits for anybody.
+    # After the second SIGTERM Open MPI's launcher no longer waits for its processes.
     for number in (0, signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         _signal(above, number)
         time.sleep(LAUNCHER_PAUSE_S)
@@ -117,7 +118,7 @@ def end_launcher(pid: int, wait: bool) -> None:
 
 
 def kill_later(pid: int) -> None:
-    """Have a process killed that has not ended by itself in time. It may be in code of C that lets no thread run."""
+    """Kill a process that does not end in time, from a child: C code in it may let no thread run."""
     if os.fork():
         return
     _wait_alone(pid)
@@ -152,7 +153,7 @@ def launchers_above(pid: int) -> list[int]:
 
 def _parent(pid: int) -> int:
     """Return the pid of the parent; 0 if the process has ended."""
-    stat = _read(f"/proc/{pid}/stat")
+    stat = read(f"/proc/{pid}/stat")
     return int(stat.rpartition(")")[2].split()[1]) if stat else 0
 
 
@@ -163,14 +164,5 @@ def is_alive(pid: int) -> bool:
 
 def _name(pid: int) -> str:
     """Return the name that `ps` shows; empty if the process has ended."""
-    name, _, rest = _read(f"/proc/{pid}/stat").partition("(")[2].rpartition(")")
+    name, _, rest = read(f"/proc/{pid}/stat").partition("(")[2].rpartition(")")
     return "" if not rest or rest.split()[0] in "ZX" else name
-
-
-def _read(path: str) -> str:
-    """Return the content of a file of the kernel; empty if it cannot be read."""
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     import subprocess
 
 COSTLY = ("numpy", "mpi_runtime.tune.trials.runner")
-"""What executors find loaded if their first function, or whoever submits it, uses it: it takes long, and a program
-that does not use it should not wait for it. It starts no threads that stay and knows no GPUs: it is loaded before
-executors are forked. The second is what runs trials in executors."""
+"""Modules that take long to load. They are loaded before executors are forked if the first function or its submitter
+uses them, so they must start no threads that stay and use no GPUs. The second one runs trials in executors."""
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What these libraries read once, when they are loaded, beside OMP_NUM_THREADS, which the runtime sets."""
+"""Libraries read these variables once, when they are loaded, beside OMP_NUM_THREADS, which the runtime sets."""
 PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.installed")
-"""Modules that executors load at the start if the driver has loaded them by `init()`. The last makes `import ray` mean
-in executors what it means in the driver."""
+"""Modules that executors load at the start if the driver has loaded them by `init()`. The last gives `import ray` the
+same meaning in executors as in the driver."""
 
 
 def start_python(

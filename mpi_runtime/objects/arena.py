@@ -336,7 +336,11 @@ class ClientArena:
         import numpy  # not at the top: a program without large objects starts without it
 
         # An array can be weakly referenced, which most objects with a buffer cannot.
-        lender = numpy.frombuffer(self._window(self._readers, region, mmap.ACCESS_READ).view(offset, size), numpy.uint8)
+        window = self._window(self._readers, region, mmap.ACCESS_READ)
+        return self.lend(numpy.frombuffer(window.view(offset, size), numpy.uint8), on_release)
+
+    def lend(self, lender: "NDArray[numpy.uint8]", on_release: Callable[[], None]) -> memoryview:
+        """Return a view of an array, and call `on_release` as `read` does."""
         views, key, finalizing = self._views, id(lender), sys.is_finalizing
 
         def released(_: object) -> None:

@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpi_runtime.objects.allocator import LARGE, PAGE, Allocator
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 CHUNK = 8 << 20
 """Bytes that are read or written at a time. In between the thread checks whether the file was closed."""
@@ -66,6 +71,11 @@ class SpillFile:
         self._ended: deque[Ended] = deque()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+
+    @property
+    def path(self) -> str:
+        """The path by which other processes of this user and host can read the file, as long as this process lives."""
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     @property
     def used(self) -> int:
@@ -177,6 +187,20 @@ class SpillFile:
             if not count:
                 raise OSError(errno.EIO, "the file is shorter than what was written to it")
             done += count
+
+
+def mapped(path: str, offset: int, size: int) -> NDArray[numpy.uint8]:
+    """Map an object in the spill file of another process, read-only.
+
+    Raises:
+        OSError: the process has ended, or the system does not let this one read its file.
+    """
+    import numpy  # not at the top: agents do not use it
+
+    rest = offset % mmap.ALLOCATIONGRANULARITY
+    with open(path, "rb") as file:
+        mapping = mmap.mmap(file.fileno(), rest + size, offset=offset - rest, access=mmap.ACCESS_READ)
+    return numpy.frombuffer(mapping, numpy.uint8, size, rest)
 
 
 def create(directory: str) -> int:

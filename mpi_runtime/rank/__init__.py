@@ -1,4 +1,4 @@
-"""The ranks that MPI starts: the worker, and what worker and head share.
+"""The ranks that MPI starts: the worker, and code that worker and head share.
 
 Rank 0 is in `head/`; the node agent of both is in `agent/`.
 

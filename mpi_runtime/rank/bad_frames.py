@@ -1,7 +1,7 @@
-"""Frames between ranks that cannot be read. They are counted, reported and dropped.
+"""Counts, reports and drops frames between ranks that cannot be read.
 
-Only ranks send them, so such a frame is a bug of ours or of MPI. Its messages are missing, and the job may wait for
-them for ever. The report says why.
+Only ranks send them, so such a frame is a bug of ours or of MPI. The job may wait for its messages for ever, and the
+report tells the user why.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-TELL_S = 1.0
-"""The least number of seconds between two lines."""
+REPORT_S = 1.0
+"""The least number of seconds between two reports."""
 
 
 class BadFrames:
@@ -24,21 +24,21 @@ class BadFrames:
         self._now_s = now_s
         self.counts: Counter[int] = Counter()
         """Number of frames, by the rank that sent them."""
-        self._untold = 0
-        self._told_s = -TELL_S
+        self._unreported = 0
+        self._reported_s = -REPORT_S
 
     def dropped(self, source: int, error: Exception) -> None:
-        """Count a dropped frame from this rank, and report it, at most once in `TELL_S`."""
+        """Count a dropped frame from this rank, and report it, at most once in `REPORT_S`."""
         self.counts[source] += 1
         now = self._now_s()
-        if now < self._told_s + TELL_S:
-            self._untold += 1
+        if now < self._reported_s + REPORT_S:
+            self._unreported += 1
             return
-        others = f"; so were {self._untold} other(s) since the last such line" if self._untold else ""
+        others = f"; so were {self._unreported} other(s) since the last report" if self._unreported else ""
         print(
             f"mpi_runtime: rank {self._rank}: a message from rank {source} cannot be read and is dropped{others}:",
             error,
             file=sys.stderr,
             flush=True,
         )
-        self._told_s, self._untold = now, 0
+        self._reported_s, self._unreported = now, 0

@@ -1,12 +1,12 @@
 """Heartbeats between rank 0 and the ranks of other hosts, because MPI does not report a network that is cut.
 
 While a job runs, rank 0 and each rank of another host send each other an empty frame from time to time. A rank that
-receives no frame of any kind from the other for `Config.heartbeat_timeout_s` takes it for lost, and ends. If it is the
-head, the program ends too. The ranks on the other side of the cut have to end by themselves, because nobody can reach
+receives no frame of any kind from the other for `Config.heartbeat_timeout_s` considers it lost, and ends. If it is the
+head, the program ends too. The ranks on the other side of the cut have to end by themselves, because no message reaches
 them. Within a host there are no heartbeats: the kernel reports the end of a process.
 
-A process that was itself stopped for a while has not listened. That time does not count. There are no heartbeats if the
-program has started MPI itself: the head is then a thread, and code that holds the interpreter lock would silence it.
+Time during which this process itself was stopped does not count. There are no heartbeats if the program has started MPI
+itself: the head is then a thread, and code that holds the interpreter lock would silence it.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from mpi_runtime.transport.base import Transport, TransportError
 
 BEATS = 10
-"""How many heartbeats are sent in the time after which a rank counts as lost."""
+"""Number of heartbeats in the time after which a rank counts as lost."""
 
 
 class LostError(TransportError):
@@ -37,7 +37,7 @@ class Heartbeat:
         self._now_s = now_s
         self._period_s = timeout_s / BEATS
         self._heard_s: dict[int, float] = {}
-        """By rank that is expected to send: when it was last heard."""
+        """By rank that is expected to send: the time of its last frame."""
         self._turn_s = 0.0
         """When the next heartbeat is due; unused while no rank is expected."""
         self.seen: set[int] = set()
@@ -90,7 +90,7 @@ class Heartbeat:
         more = f" and {len(lost) - 4} more ranks" if len(lost) > 4 else ""
         return (
             f"{who}{more}: nothing was heard for {self._timeout_s:g} s, so the host or the network is gone and the job "
-            "cannot go on. Where hosts may be silent for longer: init(heartbeat_timeout_s=...), 0 to wait for ever"
+            "cannot continue. Where hosts may be silent for longer: init(heartbeat_timeout_s=...), 0 to wait for ever"
         )
 
 

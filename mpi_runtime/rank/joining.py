@@ -73,7 +73,7 @@ class Host:
     """
 
     def __init__(self, transport: Transport, job: Job) -> None:
-        """Share an arena with the other ranks of the host. `job` has those that have died, as the head knows them.
+        """Share an arena with the other ranks of the host, without the lost ranks of `job`.
 
         Raises:
             TransportError: the system refuses the memory, or it cannot be shared.
@@ -82,7 +82,7 @@ class Host:
         mine = transport.hosts[transport.rank]
         self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine and rank not in job.lost]
         self.working = [rank for rank in self.ranks if rank] or self.ranks
-        """Those that run calls. Rank 0, which schedules, does so only if it is alone on its host."""
+        """The ranks that run calls. Rank 0, which schedules, does so only if it is alone on its host."""
         self.regions = {rank: index for index, rank in enumerate(self.ranks)}
         self._transport, self._key, self._lost_seen = transport, job.token.encode(), len(job.lost)
         capacity = config.object_store_memory or arena.default_capacity(machine.memory_limit())
@@ -95,7 +95,7 @@ class Host:
         self.arena = shared
 
     def heed_losses(self) -> None:
-        """Share the arena once more if a lower rank of this host has died: it may not have come to do so for all."""
+        """Share the arena once more if all lower ranks of this host have died: they may not have done so for all."""
         transport = self._transport
         if len(transport.lost) == self._lost_seen:
             return
@@ -129,7 +129,7 @@ class Rank:
         forkservers: Forkservers,
         finder: Finder | None = None,
     ) -> None:
-        """Take up a job. `launcher`: its kind. `finder`: of GPUs, if it was started early.
+        """Join a job. `launcher`: its kind. `finder`: of GPUs, if it was started early.
 
         Raises:
             TransportError: see `Host`.
@@ -180,25 +180,24 @@ class Rank:
     def _joined(self, transport: Transport, capacity: int, gpus: Gpus) -> RankJoined:
         """Return the resources of this rank. Each working rank reports those of the host: the head takes them once."""
         config, me = self.config, transport.rank
-        tells = self._is_working
-        cpus = machine.cpus_allowed() if tells else []
+        works = self._is_working
+        cpus = machine.cpus_allowed() if works else []
         cpu = -1
         if config.num_cpus is not None:
-            cpu = round(config.num_cpus * UNIT) if tells else 0
-            cpu = max(cpu, 0)
+            cpu = max(0, round(config.num_cpus * UNIT)) if works else 0
         elif len(cpus) > machine.cpu_count():
-            cpu = machine.cpu_count() * UNIT if tells else 0  # a quota allows fewer than there are
+            cpu = machine.cpu_count() * UNIT  # a quota allows fewer than there are
         return RankJoined(
             rank=me,
             host=self.host.ranks[0],
             hostname=transport.hostnames[me],
             cpus=cpus,
             cpu=cpu,
-            gpu=gpus.stated * UNIT if tells else 0,
-            memory=(config.memory or machine.memory_limit()) if tells else 0,
-            custom=_custom_units(config, transport.hostnames[me]) if tells else {},
+            gpu=gpus.stated * UNIT if works else 0,
+            memory=(config.memory or machine.memory_limit()) if works else 0,
+            custom=_custom_units(config, transport.hostnames[me]) if works else {},
             arena=capacity,
-            labels=configuration.labels(config) if tells else {},
+            labels=configuration.labels(config) if works else {},
             wall_us=time.time_ns() // 1000 - now_us(),
             devices=gpus.report.devices,
             links=gpus.report.links,
@@ -210,14 +209,14 @@ class Rank:
 
 
 def once_for_each_host(ranks: Iterable[RankJoined]) -> Iterator[RankJoined]:
-    """Leave out what a rank says of its whole host, if one before it has: any of them may have died before."""
-    told = set()
+    """Leave out the resources of a host if an earlier rank has reported them. Any rank may have died before."""
+    reported = set()
     for one in ranks:
-        if one.host in told:
+        if one.host in reported:
             yield msgspec.structs.replace(one, cpu=min(one.cpu, 0), gpu=0, memory=0, custom={}, labels={})
             continue
         if _resource_of_host(one.hostname) in one.custom:  # it is a working rank, which reports those of its host
-            told.add(one.host)
+            reported.add(one.host)
         yield one
 
 
@@ -239,7 +238,6 @@ def _end_us(spare_s: float) -> int:
 
 
 def _custom_units(config: Config, hostname: str) -> dict[str, int]:
-    """Return the custom resources of this host."""
     stated = {name: round(units * UNIT) for name, units in configuration.resources(config).items()}
     return {_resource_of_host(hostname): UNIT, **stated}
 
@@ -261,9 +259,9 @@ def raise_descriptor_limit() -> None:
 def end_process(code: int) -> NoReturn:
     """End a rank process without the exit handlers of Python: a worker may have imported the user's program.
 
-    With code 0 the exit handlers of C libraries run. In one of them MPICH tells its launcher that this rank has ended
-    as it should; otherwise the launcher would kill all other ranks of the host. After a failure they could hang, so
-    they do not run.
+    With code 0 the exit handlers of C libraries run. In one of them MPICH reports to its launcher that this rank has
+    ended well; otherwise the launcher would kill all other ranks of the host. After a failure they could hang, so they
+    do not run.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the other end may be closed

@@ -21,7 +21,7 @@ from typing import NoReturn
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Finder
 from mpi_runtime.agent.leftovers import watch_head, watch_launcher, watch_ranks
-from mpi_runtime.agent.poller import Poller
+from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
@@ -36,9 +36,9 @@ from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, S
 
 HEAD = 0
 MEET_GRACE_S = 5.0
-"""How much longer than the driver a worker waits for all ranks, in seconds. The driver's error says more."""
+"""Seconds that a worker waits for all ranks longer than the driver, because the driver's error has more details."""
 BLAME_S = 3.0
-"""How long a worker with an error at the start waits for the head to report the same, in seconds."""
+"""Seconds that a worker with an error at the start waits, because the head may report the same error."""
 
 
 class Worker:
@@ -58,10 +58,10 @@ class Worker:
         self._bad_frames = BadFrames(transport.rank)
         self._reports: list[WorkerToHead] = []
         self._is_ending = False
-        """Whether the job is ending, and the head has not been told that this rank is idle."""
+        """Whether the job is ending, and this rank has not sent `Idle`."""
         self._stopping = False
-        self._has_said_idle = False
-        """Whether the head was told so. Then only the end or another job can follow."""
+        self._has_sent_idle = False
+        """Whether it has. Then only the end or another job can follow."""
         self._heartbeat = Heartbeat(transport, 0.0, time.monotonic)
 
     def report(self, message: WorkerToHead) -> None:
@@ -74,9 +74,9 @@ class Worker:
             self._serve()
         except HeadLostError:
             has_left = HEAD in self._transport.neighbours and self._transport.has_left(HEAD)
-            if not (self._has_said_idle or has_left):
+            if not (self._has_sent_idle or has_left):
                 raise
-            self._stop()  # after the loss of a rank nobody waits for others at the end, so the head may end first
+            self._stop()  # after the loss of a rank no rank waits for others at the end, so the head may end first
         else:
             self._stop()
             self._transport.close(clean=True)
@@ -105,7 +105,7 @@ class Worker:
                 soon = self._rank.agent.turn()
                 if self._is_ending and not self._rank.agent.is_transferring:
                     self._is_ending = False
-                    self._has_said_idle = True
+                    self._has_sent_idle = True
                     self.report(Idle(transport.rank))
             if self._reports:
                 active = True
@@ -143,7 +143,7 @@ class Worker:
         elif self._rank is not None:
             self._perform_in_job(self._rank, source, message)
         elif kind is not PauseLogs:  # the output of the last job may still be on its way to the user
-            raise codec.BadFrameError(f"a {kind.__name__} is for a job, and there is none")
+            raise codec.BadFrameError(f"a {kind.__name__} is for a job, and none is running")
 
     def _perform_in_job(self, rank: Rank, source: int, message: object) -> None:
         agent = rank.agent
@@ -174,19 +174,12 @@ class Worker:
     def _begin(self, job: Job) -> None:
         if self._rank is not None:
             raise codec.BadFrameError("a job begins, and the last one has not ended")
-        self._has_said_idle = False
+        self._has_sent_idle = False
         forkservers, finder = self._forkservers or Forkservers(sys.path), self._finder
         self._forkservers = self._finder = None
         self._rank = Rank(self._transport, self._poller, self.report, job, self._launcher, forkservers, finder)
         self._heartbeat = Heartbeat(self._transport, self._rank.config.heartbeat_timeout_s, time.monotonic)
         self.report(self._rank.joined)
-
-
-def shorter(first: float | None, second: float | None) -> float | None:
-    """Return the shorter of two times; None means for ever."""
-    if first is None:
-        return second
-    return first if second is None else min(first, second)
 
 
 def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | None = None) -> NoReturn:
@@ -220,13 +213,13 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers send it to all ranks; it is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program may have set a handler, and does not run here
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, nobody would learn how a forkserver ended
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, the status of a forkserver would be lost
     raise_descriptor_limit()
     poller = Poller()
     forkservers = Forkservers(sys.path, forked)
     finder = Finder(sys.path)
     if launch.rank == FIRST_WORKER:
-        forkservers.start_early()  # the first call will run here; it starts while MPI does
+        forkservers.start_early()  # the first call will run here
     if start_timeout_s is not None:
         # MPICH's launcher ignores a rank that ends before MPI_Init, and the other ranks would wait for it for ever.
         # Python cannot interrupt MPI_Init, so this ends the process and prints where it waits.
@@ -237,7 +230,7 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
         time.sleep(BLAME_S)  # if all ranks have the same problem, rank 0 reports it, and its end ends all
         raise
     faulthandler.cancel_dump_traceback_later()
-    signal.signal(signal.SIGTERM, partial(_end_as_told, transport))
+    signal.signal(signal.SIGTERM, partial(_leave_and_end, transport))
     watch_launcher(poller, os.getpid())
     tolerant = launchers.is_fault_tolerant()
     if tolerant:
@@ -252,14 +245,14 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     except BaseException as error:
         if tolerant:
             _print(error, launch.rank)
-            os.kill(os.getpid(), signal.SIGKILL)  # MPI tells others of a rank that a signal has killed, and of no other
+            os.kill(os.getpid(), signal.SIGKILL)  # MPI reports only deaths by a signal to other ranks
         raise
     finally:
         transport.leave()
 
 
-def _end_as_told(transport: Transport, number: int, _: object) -> NoReturn:
-    """End as SIGTERM asks. Neighbours are told, so that none reports it as a death."""
+def _leave_and_end(transport: Transport, number: int, _: object) -> NoReturn:
+    """End by this signal. Neighbours are notified, so that none reports it as a death."""
     transport.leave()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

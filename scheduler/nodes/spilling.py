@@ -12,6 +12,9 @@
    all its arguments, however many wait. Calls that were sent ahead are taken back, and none is sent ahead meanwhile.
 5. If nothing can leave, because of views or because the disk is full too, the waiting clients get an error with the
    reason. While running calls may release memory, they wait first, up to ROOM_PATIENCE_US.
+
+   A client that waits for a value on the disk of its host reads it in the file itself (`read_past`).
+
 6. If memory and disk are both full, a value on disk can return only if another one leaves memory. So a part of the disk
    is kept for that: new values may not use it, and it is used only while no client waits (`for_copies`).
 
@@ -25,9 +28,15 @@ from collections.abc import Iterable
 
 from mpi_runtime.scheduler.dispatch.stealing import ask_all_for_the_rest
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.protocol.effects import Forget, RoomAnswer, Spill
+from mpi_runtime.scheduler.protocol.effects import Forget, ReadyStored, RoomAnswer, Spill
 from mpi_runtime.scheduler.protocol.events import Forgotten, OnDisk, Stored
-from mpi_runtime.scheduler.protocol.limits import HOLDERS_NAMED, LARGEST_OBJECTS, ROOM_PATIENCE_US, ROOM_SHARE
+from mpi_runtime.scheduler.protocol.limits import (
+    HOLDERS_NAMED,
+    LARGEST_OBJECTS,
+    READ_PAST_US,
+    ROOM_PATIENCE_US,
+    ROOM_SHARE,
+)
 from mpi_runtime.scheduler.protocol.rank_events import RoomWanted, Spilled
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STORED
 from mpi_runtime.scheduler.records.records import Node
@@ -56,9 +65,26 @@ def wanted(state: State, event: RoomWanted, now: int) -> None:
         room.stuck_us = -1
     elif room.stuck_us < 0:
         room.stuck_us = now
+    elif now >= room.stuck_us + READ_PAST_US:
+        read_past(state, node)
     if not is_coming and now < room.stuck_us + ROOM_PATIENCE_US:
         is_coming = may_end(state)
     state.to_rank(event.rank, RoomAnswer(is_coming, "" if is_coming else why_not(state, node, room)))
+
+
+def read_past(state: State, node: Node) -> None:
+    """Let clients of a node read the values that they wait for in the file, because the arena has no room for them."""
+    for fetching in [one for fetches in state.fetching.values() if (one := fetches.get(node.number)) is not None]:
+        place, found = fetching.source, state.objects[fetching.id]
+        if not isinstance(place, OnDisk) or not (file := state.spilling.files.get(place.rank)):
+            continue
+        for waiter in fetching.waiting:
+            if isinstance(waiter, int) and waiter in state.clients:
+                message = ReadyStored(found.id, place.rank, place.offset, place.size, found.is_error, file)
+                state.to_client(waiter, message)
+        fetching.waiting = [waiter for waiter in fetching.waiting if not isinstance(waiter, int)]
+        for _ in range(spreading.give_up_unneeded(state, found)):
+            objects.release(state, found.id)
 
 
 def may_end(state: State) -> bool:
@@ -195,6 +221,7 @@ def spilled(state: State, event: Spilled, now: int) -> None:
             room.last_problem = event.reason
     else:
         found.disk = OnDisk(event.rank, event.offset, place.size)
+        state.spilling.files[event.rank] = event.file
         state.spilling.on_disk[event.rank, event.offset] = found.id
         drop_if_full(state, node, [found])
     objects.release(state, event.id)

@@ -29,6 +29,8 @@ class ReadyStored(Struct, array_like=True, tag=61, gc=False):
     offset: int
     size: int
     is_error: bool = False
+    file: str = ""
+    """The path of the scratch file in which the object is, at `offset`; empty: it is in the arena."""
 
 
 class ReadyError(Struct, array_like=True, tag=62, gc=False):

@@ -120,6 +120,8 @@ REFUSALS_LOG_US = 1_000_000
 
 ROOM_SHARE = 16
 """The part of a full arena that is freed besides the wanted bytes, so that not every value waits."""
+READ_PAST_US = 300_000
+"""How long nothing can leave an arena before clients read values on disk in the file itself."""
 ROOM_PATIENCE_US = 60_000_000
 """How long clients wait for room in an arena that nothing can leave, while calls run that may change that."""
 

@@ -146,6 +146,8 @@ class Spilled(Struct, array_like=True, tag=54, gc=False):
     id: Id
     offset: Limit
     reason: str = ""
+    file: str = ""
+    """The path by which other processes of the host can read the file."""
 
 
 class JobBegan(Struct, array_like=True, tag=46, gc=False):

@@ -164,6 +164,8 @@ class Spilling(Struct, eq=False, gc=False):
 
     on_disk: dict[tuple[int, int], bytes] = {}
     """The object at (rank, offset) of the rank's file."""
+    files: dict[int, str] = {}
+    """The path of the file of each rank that has one."""
     erasures: dict[int, list[int]] = {}
     """Parts of files to free, by rank."""
     rooms: dict[int, Room] = {}

@@ -383,7 +383,8 @@ class Agent:
             world.counters["values written to disk"] += 1
             offset = next(offset for offset in range(len(self.file) + 1) if offset not in self.file)
             self.file[offset] = data
-            self.report(Spilled(self.rank, effect.id, offset))
+            world.files[name := f"file of rank {self.rank}"] = self.file
+            self.report(Spilled(self.rank, effect.id, offset, file=name))
 
         world.at(world.between(world.options.transfer_us), written)
 

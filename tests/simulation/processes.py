@@ -161,7 +161,8 @@ class Process:
         assert not isinstance(message, effects.ReadyElsewhere)
         is_error = isinstance(message, effects.ReadyError)
         if isinstance(message, effects.ReadyStored):
-            data = self.arenas(message.rank).get(message.offset, b"")
+            data = self.place_of(message).get(message.offset, b"")
+            self.world.counters["values read past the arena"] += bool(message.file)
             assert data, f"{message} points to memory that was freed"
             is_error = message.is_error
         else:
@@ -171,19 +172,22 @@ class Process:
         content = _decoder.decode(data)
         return (oracle.ERROR if is_error else oracle.VALUE), content.digest, content.inner
 
+    def place_of(self, message: effects.ReadyStored) -> dict[int, bytes]:
+        return self.world.files[message.file] if message.file else self.arenas(message.rank)
+
     def look_again(self, message: Entry) -> None:
         """Look at a value once more after a while, now and then: it must not have changed."""
         if not self.world.options.arena_slots or not isinstance(message, effects.ReadyStored):
             return
         if self.world.rng.random() < 0.7:
             return
-        data = self.arenas(message.rank)[message.offset]
+        data = self.place_of(message)[message.offset]
         self.outgoing.view(message.id)
         self.world.counters["views"] += 1
 
         def look() -> None:
             if self.alive:
-                now = self.arenas(message.rank).get(message.offset)
+                now = self.place_of(message).get(message.offset)
                 assert now == data, f"{message} has changed while it was looked at"
                 self.outgoing.drop_view(message.id)
                 self.flush()

@@ -64,6 +64,8 @@ class World:
         self.happened = 0
         self.counters: Counter[str] = Counter()
         """How often what was explored."""
+        self.files: dict[str, dict[int, bytes]] = {}
+        """The files of ranks with values that have left full arenas, by path."""
         self.journal: Journal | None = Journal() if options.has_journal else None
         self.trace = 0
         """Hash of every frame with its time and sender."""

@@ -51,6 +51,36 @@ def test_a_call_that_runs(tmp_path: Path) -> None:
     assert get(quick.remote(1)) == 1
 
 
+class Hangs:
+    """A value that takes for ever to be pickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        self.path.touch()
+        time.sleep(LONG_S)
+        return Hangs, (self.path,)
+
+
+@remote(max_retries=3)
+def hang(path: Path, count: int) -> Any:
+    return Hangs(path) if count == 1 else [Hangs(path)] * count
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_call_that_hangs_in_the_pickling_of_its_result(count: int, force: bool, tmp_path: Path) -> None:
+    refs = hang.options(num_returns=count).remote(tmp_path / "runs", count)
+    ref = refs if count == 1 else refs[0]
+    wait_until((tmp_path / "runs").exists)
+    started = time.monotonic()
+    cancel(ref, force=force)
+    assert is_cancelled(ref)
+    assert time.monotonic() - started < LONG_S / 3
+    assert get(quick.remote(1)) == 1
+
+
 def test_a_call_that_is_queued(tmp_path: Path) -> None:
     busy = [long.remote(tmp_path / str(number)) for number in range(2)]
     wait_until(lambda: len(list(tmp_path.iterdir())) == 2)

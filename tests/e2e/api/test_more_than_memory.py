@@ -110,6 +110,23 @@ def test_what_an_executor_looks_at_stays(directory: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_arrays_of_three_times_the_store_are_held_at_once(directory: Path) -> None:
+    """All memory is in use by views, so that no value on disk finds room there: it is read in the file."""
+
+    @remote
+    def hold(refs: list[Any]) -> list[int]:
+        held = get(refs)
+        return [int(array.sum()) for array in held]
+
+    refs = [make.remote(n) for n in range(BLOCKS)]
+    assert get(hold.remote(refs)) == [n * BLOCK // 8 for n in range(BLOCKS)]
+    held = [get(ref) for ref in refs]
+    del refs
+    assert [int(array.sum()) for array in held] == [n * BLOCK // 8 for n in range(BLOCKS)]
+    assert not any(array.flags.writeable for array in held)
+
+
+@pytest.mark.timeout(120)
 def test_without_a_disk_the_store_is_full_and_nothing_else_is_lost() -> None:
     with mpi_runtime.init(num_cpus=2, object_store_memory=ARENA, object_spilling_directory=""):
         refs = [put(np.full(BLOCK // 8, n, np.int64)) for n in range(6)]
@@ -148,7 +165,9 @@ try:
 except ObjectStoreFullError as error:  # a result finds no room either, and its call says so
     print("result:", sys.argv[1] in str(error))
 assert [int(ray.get(ref)[-1]) for ref in kept] == list(range(len(kept)))
-del kept[::2]
+held = ray.get(kept)
+assert [int(array[-1]) for array in held] == list(range(len(kept)))
+del kept[::2], held
 assert int(ray.get(make.remote(7))[0]) == 7
 print("goes on")
 """

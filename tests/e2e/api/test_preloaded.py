@@ -82,7 +82,7 @@ from mpi_runtime.executor import forkserver
 numpy.random.seed(7)
 first = numpy.random.random()
 numpy.random.seed(7)
-forkserver._draw_anew()
+forkserver._seed_numpy()
 assert numpy.random.random() != first
 """
     run_program(source).expect(0)

@@ -17,7 +17,7 @@ from mpi_runtime.cli import main as cli
 from mpi_runtime.cli import run as run_verb
 from mpi_runtime.cli.run import python_command, split
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.host.mpiexec import Launcher, find_launcher, launch_command
+from mpi_runtime.host.mpiexec import Launcher, find_launcher, launch_command, with_places
 from mpi_runtime.slurm import exit_file
 from tests import helpers
 
@@ -187,6 +187,20 @@ def test_hosts_share_the_ranks() -> None:
     assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 7, "a"))
     assert "--host a:6,b:1" in shlex.join(launch_command(OPENMPI, ["p"], 7, "a:6,b:1"))
     assert launch_command(MPICH, ["p"], 4, "a,b") == [MPICH.path, "-hosts", "a:2,b:2", "-n", "4", "p"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "places"),
+    [
+        ("a:2,b:2", "a:4,b:3"),
+        ("a:6,b:2", "a:6,b:2"),
+        ("a,b", "a:4,b:4"),
+        ("a:1", "a:7"),
+        ("a:*,b:2", "a:*,b:2"),
+    ],
+)
+def test_hosts_that_are_left_take_all_ranks(hosts: str, places: str) -> None:
+    assert with_places(hosts, 7) == places
 
 
 def test_command_for_mpich_is_plain() -> None:

@@ -97,7 +97,7 @@ class Model:
 model = Model.remote()
 pid = ray.get(model.pid.remote())
 text = str(raised(ray.get, model.step.remote()))
-assert "this call was granted 1 of it, 16384 MiB; nobody else has any of it; 0 is free." in text, text
+assert "this call was granted 1 of it, 16384 MiB; no other call has any of it; 0 is free." in text, text
 assert "max_calls=1" in text
 assert ray.get(model.pid.remote()) == pid
 """,

@@ -64,7 +64,7 @@ print("answer", value, ray.get(account.all.remote()), flush=True)
 
 
 def started(lab: Lab, folder: Path, mpi: str) -> Program:
-    """The program on both hosts, to be started again if it does not come to its end."""
+    """The program with two ranks on each host, to be started again if it does not come to its end."""
     folder.mkdir()
     folder.chmod(0o755)
     (folder / "app.py").write_text(APP)
@@ -75,7 +75,8 @@ def started(lab: Lab, folder: Path, mpi: str) -> Program:
         "TMPDIR": None,
         "PRTE_MCA_plm_ssh_agent" if mpi == "openmpi" else "HYDRA_LAUNCHER_EXEC": ssh,
     }
-    words = ["run", "-n", "4", "--mpi", mpi, "--hosts", "host1:2,host2:2", "--journal", f"{folder}/journal"]
+    hosts = ",".join(f"{host}:2" for host in lab.hosts)
+    words = ["run", "-n", f"{2 * len(lab.hosts)}", "--mpi", mpi, "--hosts", hosts, "--journal", f"{folder}/journal"]
     command = [*lab.enter("host1"), str(mpi_python(mpi)), "-m", "mpi_runtime", *words, "--restarts", "3"]
     return start_command([*command, f"{folder}/app.py", str(folder)], env=env, cwd=folder, place=folder / "place")
 
@@ -137,4 +138,18 @@ def test_a_host_is_cut_off(mpi: str, two_hosts: Lab, tmp_path: Path) -> None:
             wait_until(lambda: "answer" in program.stdout, 120, "the answer of those that are left")
         done = program.finish(timeout=60)
     check(done, folder, tmp_path)
-    assert "restart 1 of 3 on host1:2" in done.stderr
+    assert "restart 1 of 3 on host1:4" in done.stderr
+
+
+@pytest.mark.dies("journal")
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_one_of_four_hosts_is_cut_off(mpi: str, four_hosts: Lab, tmp_path: Path) -> None:
+    """The others take its ranks. Open MPI refuses more ranks than the hosts have places."""
+    folder = four_hosts.place / f"{mpi}-four"
+    with started(four_hosts, folder, mpi) as program:
+        program.wait_for_line("half", timeout=60)
+        with four_hosts.cut("host4"):
+            wait_until(lambda: "answer" in program.stdout, 120, "the answer of those that are left")
+        done = program.finish(timeout=60)
+    check(done, folder, tmp_path)
+    assert "restart 1 of 3 on host1:3,host2:3,host3:2" in done.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpi_runtime.rank.bad_frames import TELL_S, BadFrames
+from mpi_runtime.rank.bad_frames import REPORT_S, BadFrames
 
 
 def test_lines_come_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
@@ -11,11 +11,11 @@ def test_lines_come_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         frames.dropped(0, ValueError("first"))
     frames.dropped(1, ValueError("of another"))
-    now[0] += TELL_S
+    now[0] += REPORT_S
     frames.dropped(1, ValueError("second"))
     assert frames.counts == {0: 3, 1: 2}
     assert capsys.readouterr().err.splitlines() == [
         "mpi_runtime: rank 2: a message from rank 0 cannot be read and is dropped: first",
         "mpi_runtime: rank 2: a message from rank 1 cannot be read and is dropped; "
-        "so were 3 other(s) since the last such line: second",
+        "so were 3 other(s) since the last report: second",
     ]

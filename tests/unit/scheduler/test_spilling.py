@@ -4,8 +4,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from mpi_runtime.scheduler.nodes import spilling
-from mpi_runtime.scheduler.protocol.effects import Fetch, Free, RoomAnswer, Spill
-from mpi_runtime.scheduler.protocol.events import Forgotten, Stored, Value, Where
+from mpi_runtime.scheduler.protocol.effects import Fetch, Free, ReadyStored, Restore, RoomAnswer, Spill
+from mpi_runtime.scheduler.protocol.events import DRIVER, Forgotten, Stored, Value, Where
+from mpi_runtime.scheduler.protocol.limits import READ_PAST_US
 from mpi_runtime.scheduler.protocol.rank_events import RoomWanted, Spilled
 from mpi_runtime.scheduler.records.state import Client, Object, State
 from tests.builders import LARGE, Cluster
@@ -74,6 +75,25 @@ def test_what_is_kept_of_the_disk_is_used_only_for_copies_for_which_nobody_waits
         cluster.rank_says(RoomWanted(0, LARGE, []))
         assert not cluster.one(RoomAnswer).is_coming
         assert not cluster.state.spilling.rooms[0].for_copies
+        cluster.forget()
+
+
+def test_a_value_on_disk_is_read_there_if_memory_stays_full() -> None:
+    with Cluster().node() as cluster:
+        id = cluster.put(size=LARGE, offset=64)
+        cluster.rank_says(RoomWanted(0, LARGE, [0]))
+        cluster.rank_says(Spilled(0, id, 4096, file="/proc/1/fd/9"))
+        cluster.client_says(DRIVER, Forgotten(1, [id], [id]))
+        cluster.forget()
+        cluster.subscribed(DRIVER, id)
+        assert cluster.one(Restore, to=0).offset == 4096
+        cluster.rank_says(RoomWanted(0, LARGE, []))
+        assert not cluster.one(RoomAnswer).is_coming
+        assert not [one for _, _, one in cluster.recorded if isinstance(one, ReadyStored)], "room may come soon"
+        cluster.later(READ_PAST_US)
+        cluster.rank_says(RoomWanted(0, LARGE, []))
+        assert cluster.told(id) == ReadyStored(id, 0, 4096, LARGE, file="/proc/1/fd/9")
+        assert not cluster.state.fetching
         cluster.forget()
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import struct
 import subprocess
+import sys
 import termios
 import time
 from dataclasses import fields
@@ -36,6 +37,18 @@ def test_a_script_for_one_node_needs_no_mpi() -> None:
     ]  # fmt: skip
     assert "\n/env/bin/python -m mpi_runtime --exit-file \"$left\" 'dir/my app.py' --size '3 4' &\n" in text
     assert 'left="$PWD/my_app-$SLURM_JOB_ID.exit"' in text
+
+
+def test_a_script_and_its_program_write_through_no_symbolic_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("app-7.exit", "app-7.exit.new"):
+        (tmp_path / name).symlink_to(victim)
+    text = script.text(Request(name="app", python=sys.executable), ("-c", "import sys; sys.exit(5)"))
+    done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env={**os.environ, "SLURM_JOB_ID": "7"}, timeout=60)
+    assert done.returncode == 5
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "app-7.exit").is_symlink()
 
 
 def test_a_script_says_all_that_was_asked_for() -> None:
