@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import cast
 
 WARN_S = "MPI_RUNTIME_WARN_S"
-"""The variable that tells the program how many seconds before the end SIGUSR1 was requested."""
+"""The variable with the number of seconds before the end for which SIGUSR1 was requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ _BEGIN = """\
 # State of the program: "running" and where, then its exit code, or "requeue". Only an exit code here proves that it ran
 # to its end: when a node fails, the launcher may end with 0, and Slurm then calls the job COMPLETED.
 left="$PWD/{name}-{job}.exit"
-{{ echo >"$left" && rm -f "$left"; }} 2>/dev/null || exit {cannot_write}  # no line about it could be written either
+{{ echo >"$left" && rm -f "$left"; }} 2>/dev/null || exit {cannot_write}  # a message could not be written either
 told=
 trap 'told=1' USR1 URG  # the end is near: the program gets USR1 as soon as it can handle it
 trap 'exit 143' TERM

@@ -122,12 +122,12 @@ class _Watch:
         self._callbacks: list[tuple[float, Callable[[], object]]] = []
         """Callbacks that were not called yet: seconds before the end, and the function."""
         self._news: queue.SimpleQueue[int] = queue.SimpleQueue()
-        """Numbers of signals that came, 0 for a new callback. The only kind of queue that handlers may use."""
+        """Numbers of signals, 0 for a new callback. The only kind of queue that handlers may use."""
         self._thread: threading.Thread | None = None
         self._previous: dict[int, Any] = {}
         """The signal handlers before ours."""
         self._announced_s = 0.0
-        """How many seconds before the end SIGUSR1 was requested, if it came too early."""
+        """How many seconds before the end SIGUSR1 was requested, if it arrived too early."""
 
     def add(self, seconds: float, callback: Callable[[], object]) -> None:
         self._callbacks.append((seconds, callback))

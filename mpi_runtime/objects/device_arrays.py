@@ -28,7 +28,7 @@ _said: list[str] = []
 
 
 class OnDevice(bytearray):
-    """Stands for bytes that remain on a device until they are needed. It is empty itself."""
+    """Stands for bytes that remain on a device until they are needed; itself empty."""
 
     nbytes: int
     way: staging.Way
@@ -107,7 +107,7 @@ def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     """Return the array on the current device of this process; a numpy array in a driver that uses no device.
 
     Raises:
-        DeviceUnavailableError: there is none.
+        DeviceUnavailableError: this process has no device.
     """
     if _is_driver_without_device():
         _say_how(facts, place)
@@ -116,7 +116,7 @@ def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
 
 
 def _is_driver_without_device() -> bool:
-    """Whether this is a driver without a CUDA context. Making one would use GPU memory that nobody has planned."""
+    """Whether this is a driver without a CUDA context. Making one would use GPU memory outside of any grant."""
     return not this_process.hostname and not cuda_context.has_begun(cuda_context.driver())
 
 
@@ -137,14 +137,14 @@ def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     """Return the array on the current device of this process, even if CUDA has to be started.
 
     Raises:
-        DeviceUnavailableError: there is none.
+        DeviceUnavailableError: this process has no device.
     """
     try:
         array, way = arrays.make(facts)
     except LookupError as error:
         raise errors.DeviceUnavailableError(
             f'The value is a {facts.library} array on {place}; use get(ref, device="cpu") to have it as a numpy array. '
-            f"This process cannot have it as it is: {error}. A task gets it as an argument if it has num_gpus; else "
+            f"This process cannot hold it on a GPU: {error}. A task gets it as an argument if it has num_gpus; else "
             'pass it the reference in a list, f.remote([ref]), and have it call get with device="cpu".'
         ) from error
     with pinned_twin(memoryview(data)) as pinned:
@@ -160,7 +160,7 @@ def make_on_host(facts: arrays.Facts, place: str, data: memoryview) -> Any:
 
 
 class _Reader:
-    """A file of bytes that are there already. `io.BytesIO` would copy them first."""
+    """A file of bytes in memory, without the copy that `io.BytesIO` makes."""
 
     def __init__(self, data: Any) -> None:
         self._left = memoryview(data)
