@@ -11,16 +11,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import cloudpickle
-
 from mpi_runtime import errors
 from mpi_runtime.gpu import arrays, cuda_context, staging
-from mpi_runtime.objects import this_process
+from mpi_runtime.objects import code_pickler, this_process
 from mpi_runtime.objects.arena import pinned_twin
 
 Reducer = Callable[[Any], Any]
-_COMMON: list[dict[type, Reducer]] = cloudpickle.Pickler.dispatch_table.maps
-"""The reducers of cloudpickle."""
+_COMMON: list[dict[type, Reducer]] = code_pickler.Pickler.dispatch_table.maps
+"""The reducers of cloudpickle, and ours for code."""
 _OWN = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
 """Methods by which a class defines how its instances are pickled."""
 _said: list[str] = []
@@ -68,13 +66,13 @@ def _pickles_itself(kind: type, base: type) -> bool:
     return any(getattr(kind, name, None) is not getattr(base, name, None) for name in _OWN)
 
 
-class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class Pickler(code_pickler.Pickler):
     """The pickler of cloudpickle, with arrays on devices."""
 
     dispatch_table = _Reducers(takes_all=False)
 
 
-class LastPickler(cloudpickle.Pickler):  # type: ignore[misc]
+class LastPickler(code_pickler.Pickler):
     """For values that `Pickler` cannot pickle: arrays of other libraries become arrays of cupy or torch."""
 
     dispatch_table = _Reducers(takes_all=True)

@@ -270,9 +270,9 @@ def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] 
     if pickler is None:
         if "cupy" in _modules or "torch" in _modules:
             return _dumps_with_devices(value, what)
-        import cloudpickle
+        from mpi_runtime.objects.code_pickler import Pickler
 
-        pickler = cloudpickle.Pickler
+        pickler = Pickler
     with Collecting() as refs:
         try:
             found = _pickled(pickler, value)
