@@ -53,6 +53,11 @@ def end_time_at_start() -> float | None:
     return own.end_s if own.end_s is not None and own.end_s > time.time() else _asked(own, _START_LIMIT_S)
 
 
+def lead_s(wanted_s: float, end_s: float | None) -> float:
+    """Return how many seconds before its end to end a job: those wanted, but at most half of what is left now."""
+    return wanted_s if end_s is None else min(wanted_s, max(0.0, end_s - time.time()) / 2)
+
+
 def _asked(own: Allocation, limit_s: float) -> float | None:
     if (asked := ends.question(own)) is None:
         return own.end_s
