@@ -8,9 +8,9 @@
 - `ledger.py`: the devices of a host, and the choice for a request: whole ones, or a share of one
 - `topology.py`: chooses the devices with the best links
 - `caps.py`: limits the memory pools of cupy and torch to the granted amount
-- `faults.py`: which exceptions are CUDA errors, and whether the process can go on
+- `faults.py`: which exceptions are CUDA errors, and which of them make CUDA unusable in their process
 - `cuda_context.py`: asks the driver whether CUDA still works here; pins memory
-- `arrays.py`: arrays of cupy and torch: describe, copy, make again
+- `arrays.py`: arrays of cupy and torch: describe, copy, rebuild
 - `staging.py`: copies between device and host through pinned buffers
 """
 

@@ -1,6 +1,6 @@
 """Arrays of cupy and torch: describes one, rebuilds it from the description, copies its bytes.
 
-To send an array, only libraries that the program has loaded are used. To make one again, its library is imported.
+To send an array, only libraries that the program has loaded are used. To rebuild one, its library is imported.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def known_class(kind: type) -> type | None:
 
 
 def find(array: Any) -> Found | None:
-    """Return what is needed to send an array; None if it is not on a GPU, or if its own class must pickle it."""
+    """Return the description of an array; None if it is not on a GPU, or if its own class must pickle it."""
     base = known_class(type(array))
     if base is not None:
         return (_find_cupy if base.__name__ == "ndarray" else _find_torch)(array)
@@ -178,10 +178,7 @@ def find(array: Any) -> Found | None:
 
 
 def _by_dlpack(library: Any, array: Any) -> Any:
-    """Return an array of this library with the bytes of another library's array.
-
-    The other library may refuse to share read-only memory; then the bytes are copied.
-    """
+    """Return an array of this library with the bytes of another library's array: a copy if that refuses to share."""
     try:
         return library.from_dlpack(array)
     except BufferError:
@@ -230,7 +227,7 @@ def _ask_for_devices(library: Any) -> None:
 
 
 def on_host(facts: Facts, data: memoryview) -> Any:
-    """Return the array as a read-only numpy array, a view of `data`. torch's bfloat16 becomes float32, in a copy.
+    """Return the array as a read-only numpy view of `data`; torch's bfloat16 as a copy in float32.
 
     Raises:
         TypeError: numpy has no such dtype.
@@ -247,6 +244,6 @@ def on_host(facts: Facts, data: memoryview) -> Any:
     except TypeError:
         raise TypeError(
             f"The value holds a tensor of torch.{facts.dtype}, and numpy has no such type. Convert it where it is "
-            "made, with x.float() say, or read it in a process with a GPU."
+            "made, for instance with x.float(), or read it in a process with a GPU."
         ) from None
     return numpy.ndarray(facts.shape, dtype, data, order="F" if facts.order == "F" else "C")

@@ -1,8 +1,8 @@
 """Limits the memory pools of libraries in a process to the device memory that its call was granted.
 
 Without a limit the memory pool of a library grows until the device is full, and other calls that share the device fail.
-What a process takes besides, above all its CUDA context, is counted as `Device.reserve`. A library that is imported
-later gets the limit when it has been imported.
+Other memory of a process, above all its CUDA context, is counted as `Device.reserve`. A library gets the limit after
+its import.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ FRACTION, PREALLOCATE = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PRE
 
 
 def set_cap(cap: int, total: int, environment: MutableMapping[str, str]) -> None:
-    """Limit the memory that libraries in this process take of its one device, from now on.
-
-    Libraries that are imported later get the same limit.
+    """Limit the memory that libraries in this process, also later imports, take of its one device.
 
     Args:
         cap: bytes; 0: no limit.

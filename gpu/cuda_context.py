@@ -64,8 +64,8 @@ def _is_active(cuda: Any, ordinal: int) -> bool:
 def register(cuda: Any, address: int, size: int, flags: int = PORTABLE) -> int:
     """Have memory of this process pinned, so that devices read and write it themselves; returns CUDA's number or 0.
 
-    The driver is asked and not the CUDA runtime: a refusal by the runtime would be found by the next one who asks for
-    the last error, which libraries do after each kernel.
+    This asks the driver and not the CUDA runtime: libraries ask the runtime for its last error after each kernel, and
+    would find a refusal there.
 
     Args:
         cuda: from `driver`.
@@ -93,7 +93,7 @@ def _in_a_context(cuda: Any, call: Callable[[], int]) -> int:
 
 
 def _error_on(cuda: Any, ordinal: int) -> int:
-    """What `error` asks, for one device."""
+    """Return CUDA's number for the error on one device, or 0."""
     device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
     cuda.cuDeviceGet(ctypes.byref(device), ordinal)
     code = int(cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(is_active)))

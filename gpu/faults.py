@@ -85,15 +85,15 @@ DRIVER_NAMES = {
 
 
 def of_number(number: int) -> Fault | None:
-    """Return the fault with this CUDA number; None if a process can go on using CUDA after the error."""
+    """Return the fault with this CUDA number; None if CUDA still works in the process after the error."""
     found = FAULTS.get(number)
     return Fault(found[0], found[2], number) if found is not None else None
 
 
 def fault(error: BaseException) -> Fault | None:
-    """Return the fault that led to this error; None if there is none.
+    """Return the fault that led to this error, if any.
 
-    The chain of causes is searched too: if user code raised another error while it handled a CUDA error, the context
+    This searches the chain of causes too: if user code raised another error while it handled a CUDA error, the context
     is just as dead.
     """
     for one in _chain(error):
@@ -145,7 +145,7 @@ def _may_be_of_cuda(error: BaseException) -> bool:
 
 
 def _number(error: BaseException) -> int | None:
-    """Return CUDA's number for an error, if its class holds one. In other classes a number may mean anything."""
+    """Return CUDA's number for an error if its class is known to hold one."""
     kinds = [kind for kind in type(error).__mro__ if _is_of_library(kind)]
     if not any(
         word in kind.__name__ for kind in kinds for word in ("CUDARuntime", "CUDADriver", "Accelerator", "Cuda")

@@ -44,7 +44,7 @@ class Inventory(Struct, eq=False, gc=False):
     homes: list[int] = []
     """For each device its home, the nearest rank; empty until somebody needs it."""
     suspects: dict[int, str] = {}
-    """Devices on which the last process failed at once, and what it ran, if that may be the reason. They are granted
+    """Devices on which the last process failed at once, with its program if that may be the cause. They are granted
     only when no other device will do."""
     out: dict[int, str] = {}
     """Devices in quarantine, and why."""
@@ -175,7 +175,7 @@ def _whole(
 
 
 def _best(inventory: Inventory, candidates: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """Return the best connected set that one rank can use; empty if no rank can use so many."""
+    """Return the best connected set that one rank can use; empty if no rank can use that many."""
     found = inventory.sets.get((candidates, count))
     if found is not None:
         return found

@@ -169,10 +169,7 @@ def _instance(nvml: Any, handle: Any, whole: Device) -> Device:
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
-    """Return the bytes that programs can use, and the bytes in use.
-
-    Only the newer call says how much the driver keeps for itself.
-    """
+    """Return the bytes that programs can use, and those in use; only the newer call knows the driver's own share."""
     newer = _ask(nvml, lambda one: nvml.nvmlDeviceGetMemoryInfo(one, version=nvml.nvmlMemory_v2), handle)
     if newer is not None:
         return newer.total - newer.reserved, newer.used

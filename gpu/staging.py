@@ -24,7 +24,7 @@ PINNED_BYTES_MIN = 64 << 10
 copy. Neither this value nor `CHUNK` has been confirmed on a card: see benchmarks/gpu_copies.py."""
 
 WAITS = 3
-"""How often to wait for a copy that must have ended. An interrupt breaks off one wait; an error of CUDA comes again."""
+"""How often to wait for a copy that must have ended. An interrupt breaks off one wait; an error of CUDA repeats."""
 
 
 class Pair(NamedTuple):
@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 
 
 _pairs: list[Pair] = []
-"""The two pinned buffers of this process, while nobody uses them."""
+"""The two pinned buffers of this process while they are free."""
 _lent_out: dict[int, Pair] = {}
 """Buffers in use. Those of copies that were interrupted stay here: the device may still write to them."""
 
@@ -116,7 +116,7 @@ def to_device(way: Way, data: memoryview) -> None:
 def fill_pinned(way: Way, target: Bytes) -> bool:
     """Have the device write the bytes of the array into pinned memory itself; returns whether it could.
 
-    The copy is complete on return, and however this ends, nothing is written there afterwards.
+    On return, also by an error, no copy is under way.
     """
     way.settle()
     return _at_once(way, way.down, target)
@@ -131,7 +131,7 @@ def _at_once(way: Way, start: Callable[[Bytes, int], None], buffer: Bytes) -> bo
     is_started = False
     try:
         try:
-            with suppress(Exception):  # refused; what is wrong with the device itself is met again in `_landed`
+            with suppress(Exception):  # refused; `_landed` raises errors of the device itself again
                 start(buffer, 0)
                 is_started = True
         finally:
@@ -142,9 +142,9 @@ def _at_once(way: Way, start: Callable[[Bytes, int], None], buffer: Bytes) -> bo
 
 
 def _landed(way: Way) -> None:
-    """Wait until the copy has ended, also if signal handlers raise something meanwhile, which is raised at the end.
+    """Wait until the copy has ended. Errors that signal handlers raise meanwhile are raised at the end.
 
-    The memory belongs to somebody else soon: a copy that goes on would overwrite what is there by then.
+    The memory gets another owner soon: a copy under way would overwrite that owner's bytes.
     """
     raised = None
     for _ in range(WAITS):

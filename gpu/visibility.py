@@ -103,7 +103,7 @@ def _numbers_are_sure(report: Report, environment: Mapping[str, str]) -> bool:
 
 
 def stated_tokens(environment: Mapping[str, str], count: int) -> list[str]:
-    """Return names for stated devices, which nobody has looked at: entries of the user's variable, else 0, 1, ..."""
+    """Return names for stated devices, which were not probed: entries of the user's variable, else 0, 1, ..."""
     value = environment.get(VISIBLE)
     entries = [entry.strip() for entry in value.split(",")] if value else []
     return entries[:count] if len(entries) >= count else [str(number) for number in range(count)]
@@ -127,7 +127,7 @@ def not_told(report: Report, environment: Mapping[str, str]) -> str:
 
 
 def trap(environment: Mapping[str, str], launcher: str) -> str:
-    """Return a message about a known problem of this launcher in this environment; empty if there is none.
+    """Return a message about a known problem of this launcher in this environment; empty: no problem.
 
     Args:
         environment: of a rank.

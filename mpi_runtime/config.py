@@ -105,7 +105,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """In a job of Slurm with a journal: whether the job is queued again shortly before the end of its time, to go on
     from there. Elsewhere it means nothing."""
     requeue_before_s: float = 60.0
-    """How many seconds before. In these actors save their states."""
+    """How many seconds before, but at most half of what is left at `init()`. In these actors save their states."""
+    drain_s: float = 0.0
+    """In a job of a batch system: calls that cannot end this many seconds before the end of its time are not started.
+    With `requeue`, `requeue_before_s` counts."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -307,6 +310,7 @@ def _check(config: Config) -> None:
             raise ValueError(f"{name} must be a path, and no path has a zero byte: {getattr(config, name)!r}")
     check_number("journal_sync_s", config.journal_sync_s)
     check_number("requeue_before_s", config.requeue_before_s)
+    check_number("drain_s", config.drain_s)
     if config.requeue and not config.journal:
         raise ValueError(
             "requeue=True needs a journal, or each start would begin from scratch: init(journal=DIR, requeue=True), or "

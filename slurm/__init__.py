@@ -7,6 +7,7 @@ Slurm.
 - `allocation.py`: the allocation of a job: nodes, CPUs, GPUs, memory
 - `nodelist.py`: Slurm's short forms for names and counts
 - `script.py`: the text of a batch script for a request
+- `bounds.py`: the most that a job has, by its request
 - `profiles.py`: options that a user needs often, in a TOML file
 - `jobs.py`: submits Slurm jobs and asks for their status
 - `commands.py`: runs commands of the batch system, and explains failures

@@ -4,9 +4,9 @@ Only variables that describe the job are used. Under mpirun, Slurm's variables o
 `SLURM_NTASKS`) describe the launcher's own daemon; rank and size come from the launcher (host/launch.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from mpi_runtime.slurm import nodelist
@@ -84,15 +84,14 @@ def _ids(text: str) -> tuple[str, ...]:
 
 def _pbs(env: Mapping[str, str]) -> Allocation:
     """Read OpenPBS, PBS Pro and Torque: the node file has a line for each task."""
-    hosts = _first_words(env.get("PBS_NODEFILE", ""))
-    nodes, tasks = _counted(hosts)
+    tasks = Counter(words[0] for words in _words(env.get("PBS_NODEFILE", "")))
     cpus = _number(env.get("PBS_NUM_PPN")) or _number(env.get("NCPUS"))
     return Allocation(
         system="pbs",
         job=env["PBS_JOBID"],
-        nodes=nodes,
-        tasks=tasks,
-        cpus=(cpus,) * len(nodes) if cpus else (),
+        nodes=tuple(tasks),
+        tasks=tuple(tasks.values()),
+        cpus=(cpus,) * len(tasks) if cpus else (),
         gpus=_ids(env["CUDA_VISIBLE_DEVICES"]) if "CUDA_VISIBLE_DEVICES" in env else None,
         array_task=_number(env.get("PBS_ARRAY_INDEX") or env.get("PBS_ARRAYID")),
     )
@@ -110,40 +109,30 @@ def _lsf(env: Mapping[str, str]) -> Allocation:
         tasks=slots,
         cpus=slots,
         gpus=_ids(env["CUDA_VISIBLE_DEVICES"]) if "CUDA_VISIBLE_DEVICES" in env else None,
-        array_task=index or None,  # 0 says that there is no array
+        array_task=index or None,  # 0: no array
     )
 
 
 def _sge(env: Mapping[str, str]) -> Allocation:
     """Read Grid Engine: a line of the file of hosts has name, slots, queue and processors."""
-    try:
-        lines = [line.split() for line in Path(env["PE_HOSTFILE"]).read_text().splitlines()]
-    except OSError:
-        lines = []
-    slots = tuple(_number(words[1]) or 0 for words in lines if len(words) > 1)
+    hosts = [words for words in _words(env["PE_HOSTFILE"]) if len(words) > 1]
+    slots = tuple(_number(words[1]) or 0 for words in hosts)
     return Allocation(
         system="sge",
         job=env.get("JOB_ID", ""),
-        nodes=tuple(words[0] for words in lines if len(words) > 1),
+        nodes=tuple(words[0] for words in hosts),
         tasks=slots,
         cpus=slots,
         array_task=_number(env.get("SGE_TASK_ID")),  # "undefined" if there is no array
     )
 
 
-def _first_words(path: str) -> list[str]:
+def _words(path: str) -> list[list[str]]:
+    """Return the words of each line of a file; nothing if it cannot be read."""
     try:
-        return [line.split()[0] for line in Path(path).read_text().splitlines() if line.strip()]
+        return [line.split() for line in Path(path).read_text().splitlines() if line.strip()]
     except OSError:
         return []
-
-
-def _counted(hosts: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the names in the order of their first line, and the number of lines of each."""
-    counts: dict[str, int] = {}
-    for host, lines in groupby(hosts):
-        counts[host] = counts.get(host, 0) + len(list(lines))
-    return tuple(counts), tuple(counts.values())
 
 
 def _number(text: str | None) -> int | None:

@@ -41,7 +41,7 @@ class ExitFile:
         self.was_told = True
         text = (
             "mpi-runtime: SIGUSR1 announces that the job's time ends, or a preemption. The program continues: it has "
-            "no callback of mpi_runtime.slurm.before_walltime(seconds, callback) that would save something.\n"
+            "no callback of mpi_runtime.slurm.before_walltime(seconds, callback) that would save results.\n"
         )
         os.write(2, text.encode())  # not print: the signal may have interrupted a print
 
@@ -113,7 +113,7 @@ def running(path: Path) -> tuple[int, str] | None:
 
 
 def forget(path: Path) -> None:
-    """Forget what an exit file says."""
+    """Empty an exit file."""
     if path.is_relative_to("/proc"):
         path.write_text("")
     else:

@@ -3,7 +3,8 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -42,59 +43,57 @@ def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = Non
 
 
 def _follow_one(job: str | int, progress: Progress, found: list[Status]) -> int:
-    known: tuple[object, ...] = ()
-    pauses = _pauses()
+    now = found[0]
     with contextlib.ExitStack() as stack:
         file: IO[str] | None = None
-        while True:
-            (now,) = found
+        for (now,), is_news in _looks(job, found, lambda one: (one.state, one.reason, one.nodes, bool(one.start))):
             if file is None and now.output and Path(now.output).exists():
                 file = stack.enter_context(open(now.output, errors="replace"))
             if file is not None and (written := file.read()):
                 progress.write(written)
-            news = now.state, now.reason, now.nodes, bool(now.start)
-            progress.show(f"mpi-runtime: {str(now).splitlines()[0]}", is_news=news != known, is_last=now.has_ended)
+            progress.show(f"mpi-runtime: {str(now).splitlines()[0]}", is_news, is_last=now.has_ended)
             if now.has_ended:
                 break
-            if news != known:
-                known, pauses = news, _pauses()
-            time.sleep(next(pauses))
-            found = _patiently(job)
     return _code(_with_late_codes([now])[0])
 
 
 def _follow_array(job: str | int, progress: Progress, found: list[Status]) -> int:
     tasks: dict[str, Status] = {}
-    known = ""
-    pauses = _pauses()
     seen: set[int] = set()
-    while True:
+    for present, is_news in _looks(job, found, lambda one: (one.job, one.state)):
         # Slurm may forget a task that has ended before the last task ends.
         tasks = {name: one for name, one in tasks.items() if one.has_ended}
-        tasks |= {one.job: one for one in found}
-        seen.update(*(task_numbers(one) for one in found))
+        tasks |= {one.job: one for one in present}
+        seen.update(*(task_numbers(one) for one in present))
         for number in seen.difference(*(task_numbers(one) for one in tasks.values())):
             tasks[f"{job}_{number}"] = _never_begun(f"{job}_{number}", found[0].name)
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for one in tasks.values():
-            counts[one.state] = counts.get(one.state, 0) + len(task_numbers(one))
-        news = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+            counts[one.state] += len(task_numbers(one))
+        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         has_ended = all(one.has_ended for one in tasks.values())
-        name = next(iter(tasks.values())).name
-        progress.show(f"mpi-runtime: array {job} {name}: {news}", is_news=news != known, is_last=has_ended)
+        progress.show(f"mpi-runtime: array {job} {found[0].name}: {states}", is_news, is_last=has_ended)
         if has_ended:
             break
-        if news != known:
-            known, pauses = news, _pauses()
-        time.sleep(next(pauses))
-        found = _patiently(job)
     ended = _with_late_codes(sorted(tasks.values(), key=task_number))
     progress.write(table(ended))
     return next((code for code in map(_code, ended) if code), 0)
 
 
+def _looks(job: str | int, found: list[Status], key: Callable[[Status], object]) -> Iterator[tuple[list[Status], bool]]:
+    """Yield the status of a job again and again, and whether the keys are news. After news the pauses are short."""
+    pause, longest = POLL_S
+    known: list[object] = []
+    while True:
+        is_news = known != (known := [key(one) for one in found])
+        yield found, is_news
+        pause = POLL_S[0] if is_news else min(pause * 1.5, longest)
+        time.sleep(pause)
+        found = _patiently(job)
+
+
 def _never_begun(job: str, name: str) -> Status:
-    """Return the status of a task that was cancelled while it waited. Slurm no longer knows such a task."""
+    """Return the status of a task that was cancelled while it waited: Slurm has forgotten it."""
     return Status(job, "CANCELLED", "", None, "", name, "", "", "", "", None, None)
 
 
@@ -125,10 +124,3 @@ def _patiently(job: str | int) -> list[Status]:
             if time.monotonic() > give_up_s or not any(words in str(error).lower() for words in _PASSING):
                 raise
         time.sleep(POLL_S[1])
-
-
-def _pauses() -> Iterator[float]:
-    pause, longest = POLL_S
-    while True:
-        yield pause
-        pause = min(pause * 1.5, longest)

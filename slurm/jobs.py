@@ -15,11 +15,11 @@ ENDED = frozenset(
     ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
 )
 _HINTS = {
-    # Reasons why a job waits for ever, or until somebody does something.
-    "PartitionConfig": "no nodes of its partition have what it asks for, or its time is longer than they allow",
-    "PartitionNodeLimit": "it asks for more nodes than its partition gives to a job",
-    "PartitionTimeLimit": "it asks for more time than its partition gives to a job",
-    "BadConstraints": "no node has what it asks for",
+    # Reasons why a job waits for ever, or until a person acts.
+    "PartitionConfig": "no nodes of its partition satisfy its request, or its time is longer than they allow",
+    "PartitionNodeLimit": "it requests more nodes than its partition gives to a job",
+    "PartitionTimeLimit": "it requests more time than its partition gives to a job",
+    "BadConstraints": "no node satisfies its request",
     "JobHeldUser": "it is held: scontrol release JOB",
     "JobHeldAdmin": "the administrators hold it",
     "launch_failed_requeued_held": "it could not be started, and is held: scontrol release JOB",
@@ -88,8 +88,8 @@ class Status:
             parts.append(f"on {self.nodes}")
         if self.has_ended:
             own = self.program_exit_code
-            told = "the program did not run to its end" if own is None else f"the program has ended with {own}"
-            parts.append(f"exit code {self.exit_code}; {told}")
+            end = "the program did not run to its end" if own is None else f"the program has ended with {own}"
+            parts.append(f"exit code {self.exit_code}; {end}")
             if self.reason == "JobLaunchFailure":
                 parts.append(_NOT_STARTED)
             elif own is None and self.exit_code == script.CANNOT_WRITE:
@@ -169,7 +169,7 @@ def submit_script(text: str, cwd: str | None = None) -> str:
         call(["sbatch", "--test-only"], cwd, text, env=env)
     except SlurmError as error:
         # By default Slurm accepts jobs that can never run. Its message is the same for jobs that wait for the repair
-        # of a node. Any other error comes again below.
+        # of a node. sbatch reports any other error again below.
         if _NEVER in str(error).lower() and _are_all_nodes_available(text):
             raise SlurmError(f"it could never start. {error}") from None
     answer = call(["sbatch", "--parsable"], cwd, text, env=env)
@@ -179,7 +179,7 @@ def submit_script(text: str, cwd: str | None = None) -> str:
 def _for_sbatch(text: str) -> dict[str, str]:
     """Return the environment for sbatch, which hands it on to the job.
 
-    To sbatch a variable such as SBATCH_PARTITION counts more than the script. What a job around this process has set,
+    To sbatch a variable such as SBATCH_PARTITION counts more than the script. Variables of a job around this process,
     such as SLURM_NTASKS_PER_NODE, would mislead the commands of the new job.
     """
     names = set(re.findall(r"^#SBATCH '?--([\w-]+)", text, re.MULTILINE))

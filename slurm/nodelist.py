@@ -18,7 +18,7 @@ def expand(text: str) -> list[str]:
     while position < len(text):
         part = _PART.match(text, position)
         if part is None:
-            raise ValueError(f"{text!r} is not a list of nodes: what is wrong begins at {text[position:]!r}")
+            raise ValueError(f"{text!r} is not a list of nodes: the error begins at {text[position:]!r}")
         names += _expand_one(part[1])
         position = part.end()
     return names

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import cast
 
 WARN_S = "MPI_RUNTIME_WARN_S"
-"""The variable that tells the program how many seconds before the end SIGUSR1 was requested."""
+"""The variable with the number of seconds before the end for which SIGUSR1 was requested."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,11 @@ def end_time_at_start() -> float | None:
     return own.end_s if own.end_s is not None and own.end_s > time.time() else _asked(own, _START_LIMIT_S)
 
 
+def lead_s(wanted_s: float, end_s: float | None) -> float:
+    """Return how many seconds before its end to end a job: those wanted, but at most half of what is left now."""
+    return wanted_s if end_s is None else min(wanted_s, max(0.0, end_s - time.time()) / 2)
+
+
 def _asked(own: Allocation, limit_s: float) -> float | None:
     if (asked := ends.question(own)) is None:
         return own.end_s
@@ -122,12 +127,12 @@ class _Watch:
         self._callbacks: list[tuple[float, Callable[[], object]]] = []
         """Callbacks that were not called yet: seconds before the end, and the function."""
         self._news: queue.SimpleQueue[int] = queue.SimpleQueue()
-        """Numbers of signals that came, 0 for a new callback. The only kind of queue that handlers may use."""
+        """Numbers of signals, 0 for a new callback. The only kind of queue that handlers may use."""
         self._thread: threading.Thread | None = None
         self._previous: dict[int, Any] = {}
         """The signal handlers before ours."""
         self._announced_s = 0.0
-        """How many seconds before the end SIGUSR1 was requested, if it came too early."""
+        """How many seconds before the end SIGUSR1 was requested, if it arrived too early."""
 
     def add(self, seconds: float, callback: Callable[[], object]) -> None:
         self._callbacks.append((seconds, callback))

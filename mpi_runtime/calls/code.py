@@ -42,10 +42,10 @@ def dump_code(code: object, name: str) -> bytes:
         TypeError: it refers to something that cannot be serialised.
         ValueError: it is far too large.
     """
-    import cloudpickle
+    from mpi_runtime.objects import code_pickler  # not at the top: it loads cloudpickle
 
     try:
-        pickled: bytes = cloudpickle.dumps(code, protocol=5)
+        pickled = code_pickler.dumps(code)
     except Exception as error:
         raise TypeError(
             f"cannot serialise {name}: {error}. It refers to something that belongs to this process (a lock, an open "

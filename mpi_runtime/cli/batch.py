@@ -17,7 +17,7 @@ from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
 from mpi_runtime.batch.memory.past import BatchJournal
-from mpi_runtime.batch.run.capacity import infeasible, node_resources
+from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
 from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun
 from mpi_runtime.batch.show.live import live_view
 from mpi_runtime.batch.show.overview import described
@@ -27,8 +27,9 @@ from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.mpiexec import launch_command
+from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
-from mpi_runtime.slurm.walltime import before_walltime, requeue
+from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
 
 _NO_FLAGS = ("name", "after", "ranks")
 """Options that are not for all commands."""
@@ -85,7 +86,7 @@ def run_batch(options: argparse.Namespace) -> int:
     if problems:
         return _refuse(options.file, problems)
     try:
-        job = mpi_runtime.init(num_gpus=options.gpus)
+        job = mpi_runtime.init(num_gpus=options.gpus, drain_s=_drain_s(groups))
     except ValueError as error:  # of a flag or a variable
         raise LaunchError(str(error)) from error
     with job:
@@ -119,13 +120,18 @@ def run_batch(options: argparse.Namespace) -> int:
 
 def _watch_time(run: BatchRun, groups: Sequence[Group]) -> None:
     """Have the batch ended in order before the job's time is over, or when SIGTERM says that it is."""
-    grace_s = max((command.grace for group in groups for command in group.commands), default=0.0)
+    drain_s = _drain_s(groups)
 
     def end() -> None:
         run.end_in_time()
-        threading.Event().wait(grace_s + END_S)  # SIGTERM ends the process when this returns: it has ended by then
+        threading.Event().wait(drain_s)  # SIGTERM ends the process when this returns: it has ended by then
 
-    before_walltime(grace_s + END_S, end)
+    before_walltime(lead_s(drain_s, end_time_at_start()), end)
+
+
+def _drain_s(groups: Sequence[Group]) -> float:
+    """Return how long before the end of the job's time the batch begins to end."""
+    return END_S + max((command.grace for group in groups for command in group.commands), default=0.0)
 
 
 def _requeue() -> None:
@@ -154,11 +160,12 @@ def _selection(
     return found
 
 
-def problems_of(words: Sequence[str]) -> tuple[str, list[str]]:
+def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
     """Look at a batch that is to be submitted, without a job.
 
     Args:
         words: of a command line of `mpi-runtime batch`.
+        bounds: the most that the job will have.
 
     Returns:
         The name of the batch, and what is wrong with it.
@@ -169,7 +176,7 @@ def problems_of(words: Sequence[str]) -> tuple[str, list[str]]:
     options = _parser().parse_args(words)
     form = options.form or form_of(options.file)
     groups, problems = read_batch(_read(options.file), form, _defaults(options), os.path.dirname(options.file))
-    problems += wrong_names(groups)
+    problems += wrong_names(groups) or beyond(groups, bounds, _drain_s(groups))
     return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems)]
 
 

@@ -1,6 +1,7 @@
 """The verbs `submit`, `status` and `template`: Slurm jobs from the command line."""
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 from mpi_runtime.cli.run import split
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.slurm import following, jobs, script
+from mpi_runtime.slurm import bounds, following, jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
 _INTERRUPTED, _NOBODY_READS = 130, 141
@@ -98,7 +99,10 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
     if given["array"]:
         raise LaunchError("--batch and --array exclude each other: all jobs of the array would run the same batch")
     program = [given["batch"], *(["--requeue"] if given["requeue"] else []), *words]
-    name, wrong = problems_of(program)
+    limits = bounds.of(jobs.make_request(given["profile"], **options))
+    if any(word.split("=")[0] == "--gpus" for word in words):
+        limits = limits._replace(gpus=math.inf)
+    name, wrong = problems_of(program, limits)
     if wrong:
         raise LaunchError("\n".join([f"{len(wrong)} wrong in {given['batch']}; nothing was submitted", *wrong]))
     options["name"] = options["name"] or f"batch-{name}"

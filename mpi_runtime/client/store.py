@@ -100,6 +100,7 @@ class Store:
             self.abandon(values)
             if not isinstance(error, (value_files.DamagedError, OSError)):
                 raise
+            self._outbox.post(JournalFailed(str(error), one.file))
             return None
         return values
 

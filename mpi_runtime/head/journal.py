@@ -57,6 +57,9 @@ class JournalKeeper:
                 if why_not:
                     self._say(log.INFO, why_not)
                 self._scheduler.handle_rank(Recalled(effect.id, values), now)
+            elif effect.unreadable:
+                if line := journal.unreadable(effect.problem, effect.unreadable):
+                    self._say(log.WARNING, line)
             elif not journal.problem:
                 journal.fail(effect.problem)
                 self._lose()

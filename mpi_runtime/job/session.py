@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Container
 from typing import NoReturn
@@ -70,7 +71,7 @@ class Session:
     def save_and_requeue(self) -> None:
         """The time of the job is nearly over: have actors save their states, and have the job queued again.
 
-        A job that has recorded nothing is not: the next one would not come further.
+        As long as it has recorded nothing it is not: the next one would not come further.
         """
         client, limit_s = self.client, time.monotonic() + self.config.requeue_before_s / 2
         client.outbox.post_now(EndAnnounced())
@@ -80,10 +81,20 @@ class Session:
             self._warn(f"{unsaved} actors have not saved their states in time: what they did since runs again")
         if not client.questions.query("progress")[1]:
             self._warn(
-                "the job is not requeued: no call of it has been recorded, and the next job would get no further. "
+                "the job is not requeued yet: no call of it has been recorded, and the next job would get no further. "
                 "Make calls shorter than the time of the job, or give it more"
             )
+            threading.Thread(target=self._requeue_when_recorded, name="mpi_runtime requeue", daemon=True).start()
             return
+        self._requeue()
+
+    def _requeue_when_recorded(self) -> None:
+        with contextlib.suppress(HeadDiedError, OSError):  # the job has ended
+            while not self.client.questions.query("progress")[1]:
+                time.sleep(1.0)
+            self._requeue()
+
+    def _requeue(self) -> None:
         time.sleep(_LOOK_S)  # the journal is written by now
         from mpi_runtime import slurm  # not at the top: other jobs need none of it
 
@@ -173,10 +184,11 @@ def start(config: Config) -> Session:
 def _requeue_in_time(seconds: float) -> None:
     global _is_requeued
     from mpi_runtime import slurm  # not at the top: most jobs need none of it
+    from mpi_runtime.slurm.walltime import end_time_at_start, lead_s
 
     if not _is_requeued and slurm.allocation().system == "slurm":
         _is_requeued = True
-        slurm.before_walltime(seconds, _save_and_requeue)
+        slurm.before_walltime(lead_s(seconds, end_time_at_start()), _save_and_requeue)
 
 
 def _save_and_requeue() -> None:

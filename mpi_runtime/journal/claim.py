@@ -1,137 +1,261 @@
 """Keeps a journal to one job at a time, also where files cannot be locked.
 
-The owner's name stands in a file, `owner`, which exists once: it is made whole under another name and gets this one by
-`link`, which fails where there is one. Each second the owner writes it anew with a higher number. A job that finds it
-takes the journal over if the owner's process is dead, which can be seen on its own host only, or if the number stands
-still for STALE_S. Clocks of hosts are not compared.
+Each owner makes a file, `owner-N`, with a higher number than all before. It is written whole under another name and
+gets this one by `link`, which fails if the name exists. No such file is ever replaced, and only its owner writes to it:
 
-If two think so at a time, or the owner was only stopped, two jobs use one journal. They write files of their own, so
-nothing is lost or damaged; calls are made twice.
+    beat: 19 characters | newline | an `Owner` in JSON
+
+Each second the owner writes a higher beat in place, so that a full disk does not look like its death. The file with the
+highest number names the owner. Another job takes the journal over, with the next number, if
+
+- the owner has released the journal,
+- its process is dead, which can be seen on its own host only, or
+- its beat has stood still for LOOKS quick looks in a row. A failed or slow look starts the count from zero: if the file
+  system or the observer stalls, every owner seems to stand still. Clocks of hosts are not compared.
+
+An owner that was stopped, replaced, and continued finds a higher number at its next beat, and records no more. Until
+then two jobs use one journal. They write files of their own, so nothing is lost or damaged; calls are made twice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import os
 import time
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
 from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import private
 
-NAME = "owner"
+PREFIX = "owner-"
 BEAT_S = 1.0
 """How often the owner writes."""
-STALE_S = 10.0
-LOOK_S = 0.2
+LOOK_S, LOOKS = 0.2, 50
+"""Pause between two looks at an owner, and how many must find it unchanged: ten seconds."""
+QUICK_S = 1.0
+"""A look that ends later than this after the one before does not count."""
+LIMIT_S = 120.0
+"""Seconds after which a job gives up the journal if its looks fail or are slow."""
+_BEAT_BYTES = 20
+_RELEASED = b"released"
+
+Step = tuple[Literal["numbers", "read", "link", "remove"], int]
+Verdict = Literal["free", "in use", "unknown"]
 
 
 class Owner(msgspec.Struct):
     """The content of the file."""
 
     job: str
-    """The job in words: its host and process, and what a batch system calls it."""
+    """The job in words: its host and process, and its name in a batch system."""
     host: str
-    """Where its process number means something: the boot of a host, and the namespace of processes."""
+    """The scope of its process number: the boot of a host, and the namespace of processes."""
     pid: int
     started: str
-    """When the process has started, as the kernel counts: its number may be given again."""
-    token: str
-    beats: int = 0
+    """The start of its process by the kernel's clock: numbers of processes are used again."""
+
+
+class InUseError(Exception):
+    """The owner lives. The argument is the content of its file."""
+
+
+def taking(judge: Callable[[bytes], Verdict]) -> Generator[Step, Any, int]:
+    """Yield the steps by which a job claims a journal, and return its number. Pure: the caller performs them.
+
+    The answers: `numbers` lists the numbers of all owners. `read` returns the content of a file (None: it cannot be
+    read now) and whether this look counts; None if the file is gone. `link` returns whether this job's file has the
+    name.
+
+    Raises:
+        InUseError: another job has the journal.
+    """
+    while True:
+        last = max((yield "numbers", 0), default=0)
+        if last and not (yield from _watch(last, judge)):
+            continue
+        if not (yield "link", last + 1):
+            continue
+        numbers = yield "numbers", 0
+        if max(numbers) > last + 1:  # the first list was old
+            yield "remove", last + 1
+            continue
+        for number in numbers:
+            if number <= last:
+                yield "remove", number
+        return last + 1
+
+
+def _watch(number: int, judge: Callable[[bytes], Verdict]) -> Generator[Step, Any, bool]:
+    """Look at an owner until it is known to have ended. Returns False if its file is gone: a higher number exists."""
+    first: bytes | None = None
+    looks = 0
+    while looks <= LOOKS:
+        found = yield "read", number
+        if found is None:
+            return False
+        content, counts = found
+        looks = looks + 1 if counts else 0
+        if content is None:
+            continue
+        verdict = judge(content)
+        if verdict == "free":
+            return True
+        if first is None:
+            first = content
+        if verdict == "in use" or content != first:
+            raise InUseError(content)
+    return True
 
 
 class Claim:
     """This job's hold of a journal."""
 
     def __init__(self, directory: Path, job: str) -> None:
-        """Claim a journal. This takes up to STALE_S if a job on another host has it or had it.
+        """Claim a journal. This takes ten seconds if its owner stands still and is not known to be dead.
 
         Raises:
             JournalError: another job uses it.
             OSError: the directory cannot be written to.
         """
-        self._path = directory / NAME
-        self._own = Owner(job, _here(), os.getpid(), _start_of(os.getpid()), os.urandom(8).hex())
-        self._beat_s = time.monotonic()
-        while not self._take():
-            self._remove_dead(directory)
-
-    def _take(self) -> bool:
-        spare = self._write()
+        self._directory = directory
+        self._beats = 0
+        self._beat_s = self._looked_s = -math.inf
+        spare = directory / f"owner.{os.urandom(8).hex()}"
+        self._file = private.create_file(spare)
         try:
-            os.link(spare, self._path)
-            return True
-        except FileExistsError:
-            return False
+            owner = Owner(job, _here(), os.getpid(), _state_and_start(os.getpid())[1])
+            self._write(b"0")
+            os.pwrite(self._file, msgspec.json.encode(owner), _BEAT_BYTES)
+            self._number = self._take(spare)
+        except BaseException as error:
+            os.close(self._file)
+            if not isinstance(error, InUseError):
+                raise
+            raise JournalError(
+                f"the journal {directory} is in use by {_job_in(error.args[0])}. Two jobs cannot use one journal: wait "
+                "until that has ended, end it, or name another directory."
+            ) from None
         finally:
             spare.unlink(missing_ok=True)
 
-    def _write(self) -> Path:
-        spare = self._path.with_name(f"{NAME}.{self._own.token}")
-        spare.write_bytes(msgspec.json.encode(self._own))
-        return spare
+    def _take(self, spare: Path) -> int:
+        """Perform the steps of `taking`."""
+        limit_s = time.monotonic() + LIMIT_S
+        steps = taking(_judge)
+        answer: Any = None
+        try:
+            while True:
+                answer = self._perform(*steps.send(answer), spare, limit_s)
+        except StopIteration as end:
+            return int(end.value)
 
-    def _remove_dead(self, directory: Path) -> None:
-        found = _read(self._path)
-        first, deadline = found, time.monotonic() + STALE_S
-        while found is not None and not _is_dead(found):
-            if found != first or found.host == self._own.host:
-                raise JournalError(
-                    f"the journal {directory} is in use by {found.job}. Two jobs cannot use one journal: wait until "
-                    "that has ended, end it, or name another directory."
-                )
-            if time.monotonic() > deadline:
-                break
+    def _perform(self, what: str, number: int, spare: Path, limit_s: float) -> Any:
+        path = self._directory / f"{PREFIX}{number}"
+        if what == "numbers":
+            return _numbers(self._directory)
+        if what == "link":
+            return _link(spare, path)
+        if what == "remove":
+            return path.unlink(missing_ok=True)
+        return self._look(path, limit_s)
+
+    def _look(self, path: Path, limit_s: float) -> tuple[bytes | None, bool] | None:
+        is_first = self._looked_s == -math.inf
+        if not is_first:
             time.sleep(LOOK_S)
-            found = _read(self._path)
-        if found is None:
-            if self._path.exists():  # it is no such file, or damaged: nobody's
-                self._path.unlink(missing_ok=True)
-            return
-        aside = self._path.with_name(f"{NAME}.{self._own.token}.dead")
-        with contextlib.suppress(FileNotFoundError):  # somebody else was faster
-            os.rename(self._path, aside)
-            moved = _read(aside)
-            if moved is not None and moved.token != found.token:  # that of somebody who was faster
-                with contextlib.suppress(FileExistsError):
-                    os.link(aside, self._path)
-            aside.unlink()
+        content: bytes | None = None
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError:
+            pass  # ESTALE, for instance: look again
+        now_s, before_s = time.monotonic(), self._looked_s
+        self._looked_s = now_s
+        if now_s > limit_s:
+            raise TimeoutError(errno.ETIMEDOUT, "its file system is too slow or fails: its owner may live", str(path))
+        return content, content is not None and (is_first or now_s - before_s < QUICK_S)
 
     def beat(self) -> None:
-        """Say that this job lives, if it is time to.
+        """Show that this job lives, if a second has passed, and check that no other job has taken the journal over.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: another job has, or the file cannot be written.
         """
-        if time.monotonic() - self._beat_s > BEAT_S:
-            self._beat_s = time.monotonic()
-            self._own.beats += 1
-            os.replace(self._write(), self._path)
+        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)  # counts while the host is suspended, too
+        if now_s - self._beat_s < BEAT_S:
+            return
+        self._beat_s = now_s
+        self._beats += 1
+        self._write(str(self._beats).encode())
+        if max(_numbers(self._directory), default=0) > self._number:
+            job = owner_of(self._directory) or "another job"
+            raise OSError(errno.ESTALE, f"{job} has taken the journal over, because this job stood still")
 
     def release(self) -> None:
-        """The job is done with it."""
-        with contextlib.suppress(OSError):
-            found = _read(self._path)
-            if found is not None and found.token == self._own.token:
-                self._path.unlink()
+        """Let other jobs use the journal."""
+        if self._file >= 0:
+            with contextlib.suppress(OSError):
+                self._write(_RELEASED)
+            os.close(self._file)
+            self._file = -1
+
+    def _write(self, beat: bytes) -> None:
+        os.pwrite(self._file, beat.ljust(_BEAT_BYTES - 1) + b"\n", 0)
+        os.close(os.dup(self._file))  # at a close NFS sends the data
 
 
 def owner_of(directory: Path) -> str:
-    """The job that has claimed a journal, in words; empty: none, or one that is known to be dead."""
-    found = _read(directory / NAME)
-    return found.job if found is not None and not _is_dead(found) else ""
-
-
-def _read(path: Path) -> Owner | None:
+    """Return the job that has claimed a journal, in words; empty: no job, or one that is known to have ended."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Owner)
-    except (OSError, msgspec.DecodeError):
+        content = (directory / f"{PREFIX}{max(_numbers(directory), default=0)}").read_bytes()
+    except OSError:
+        return ""
+    return "" if _judge(content) == "free" else _job_in(content)
+
+
+def _judge(content: bytes) -> Verdict:
+    owner = _owner_in(content)
+    if content.startswith(_RELEASED):
+        return "free"
+    if owner is None or owner.host != _here():
+        return "unknown"
+    state, started = _state_and_start(owner.pid)
+    if state in "ZX" or started != owner.started:
+        return "free"
+    return "unknown" if state in "Tt" else "in use"  # a stopped process is replaced as one of another host
+
+
+def _owner_in(content: bytes) -> Owner | None:
+    try:
+        return msgspec.json.decode(content[_BEAT_BYTES:], type=Owner)
+    except msgspec.DecodeError:
         return None
 
 
-def _is_dead(owner: Owner) -> bool:
-    return owner.host == _here() and _start_of(owner.pid) != owner.started
+def _job_in(content: bytes) -> str:
+    owner = _owner_in(content)
+    return "another job" if owner is None else owner.job
+
+
+def _numbers(directory: Path) -> list[int]:
+    names = (name.removeprefix(PREFIX) for name in os.listdir(directory) if name.startswith(PREFIX))
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def _link(spare: Path, path: Path) -> bool:
+    with contextlib.suppress(FileExistsError):
+        os.link(spare, path)
+    try:
+        return os.path.samefile(spare, path)  # over a network a link may be made, and its answer lost
+    except FileNotFoundError:
+        return False
 
 
 def _here() -> str:
@@ -139,10 +263,10 @@ def _here() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
-def _start_of(pid: int) -> str:
-    """When a process has started, by the kernel's clock; empty: it is gone, or a zombie."""
+def _state_and_start(pid: int) -> tuple[str, str]:
+    """Return state and start of a process as the kernel has them; "X" if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+        return "X", ""
+    return fields[0], fields[19]

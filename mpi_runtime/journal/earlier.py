@@ -7,21 +7,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import segments, value_files
+from mpi_runtime.journal import private, segments, value_files
 from mpi_runtime.journal.states import States
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 
 _POSITION_BITS = 44
-_LIST_FROM = 2
-"""From so many records of a key on there is a list of them."""
 
 
 class Earlier:
-    """The records of all segments of a journal that there are now. They stay on disk; places are in memory."""
+    """The records of all present segments of a journal. They stay on disk; their places are in memory."""
 
     def __init__(self, directory: Path) -> None:
-        """Read them all once.
+        """Read all segments once.
 
         Raises:
             JournalError: a segment is in a newer format.
@@ -31,13 +29,13 @@ class Earlier:
         self.states = States()
         self._directory = str(directory)
         self.programs: dict[str, None] = {}
-        """Names of the programs that have written."""
+        """Names of the programs that wrote the journal, in order."""
         self.damage = segments.Damage()
         self._files: list[BinaryIO] = []
         self._by_key: dict[bytes, int | deque[int]] = {}
         self._by_id: dict[bytes, int] = {}
         self._taken: dict[int, bytes] = {}
-        """Which call has which record."""
+        """Calls of this run, by the places of their records."""
         try:
             for path in segments.paths(directory):
                 self._read(path)
@@ -46,7 +44,7 @@ class Earlier:
             raise
 
     def _read(self, path: Path) -> None:
-        file = open(path, "rb")  # noqa: SIM115  (closed by `close`)
+        file = open(private.open_file(path), "rb")  # noqa: SIM115  (closed by `close`)
         number = len(self._files) << _POSITION_BITS
         self._files.append(file)
         try:
@@ -78,7 +76,7 @@ class Earlier:
         self._by_id[record.id] = place
 
     def take(self, wanted: Recall) -> tuple[list[Kept], str]:
-        """The values of a call, or none and, if an earlier run made a call with its id, why they are not its own."""
+        """Return the values of a call; or [] and, if an earlier run made a call with its id, why that was another."""
         if wanted.actor:
             return self._take_of_actor(wanted)
         why = ""
@@ -94,11 +92,11 @@ class Earlier:
         return ([], why) if record is None else (record.values, "")
 
     def has_any(self) -> bool:
-        """Whether there is anything to take."""
+        """Whether there are records or states."""
         return bool(self.count or self.states.count)
 
     def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
-        """The state with which an actor begins, and its name; or none."""
+        """Return the state with which an actor begins, and its name; both empty: it has no state."""
         for state in self.states.candidates(wanted):
             if value_files.has_size(self._directory, state.kept):
                 self.states.begin(wanted, state)
@@ -106,7 +104,7 @@ class Earlier:
         return [], b""
 
     def _take_of_actor(self, wanted: Recall) -> tuple[list[Kept], str]:
-        """What a call returned that the state of its actor has had; why it seems to be another one, if so."""
+        """Return the values of a call that the state of its actor contains; or [] and why that was another call."""
         calls = self.states.calls_of(wanted.actor)
         if calls is None:
             return [], ""
@@ -114,7 +112,7 @@ class Earlier:
         if had is None:
             return [], "it was another one" if calls.has_another(wanted) else ""
         record = self._at(had.place)
-        return ([], "its record cannot be read any more") if record is None else (record.values, "")
+        return ([], "its record can no longer be read") if record is None else (record.values, "")
 
     def _oldest(self, wanted: Recall) -> Record | None:
         known = self._by_key.get(wanted.key)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import value_files
+from mpi_runtime.journal import private, value_files
 from mpi_runtime.journal.claim import Claim
 from mpi_runtime.journal.earlier import Earlier
 from mpi_runtime.journal.segments import Began, Body
@@ -29,20 +29,22 @@ class Journal:
         path = Path(directory)
         self.directory = directory
         self.taken = self.recorded = self.dropped = 0
-        """How many calls were taken from earlier runs, given to the writer, and not: it is too slow."""
+        """The numbers of calls that were taken from earlier runs, recorded, and dropped because the writer is slow."""
         self.problem = ""
-        """Why nothing is recorded any more."""
+        """Why recording has ended; empty: it has not."""
         self.states = 0
-        """How many states of actors were given to the writer."""
+        """The number of states of actors that were recorded."""
         self._run = os.urandom(16)
-        """No other run has this. So lives of actors are told apart."""
+        """Distinguishes the lives of actors from those of other runs."""
         self._files: dict[bytes, list[str]] = {}
-        """The files of the states of each life that there are still."""
-        self._told: set[tuple[str, str]] = set()
-        """What was said of mismatches. Only for membership."""
+        """The present files of the states of each life."""
+        self._reported: set[tuple[str, str]] = set()
+        """Mismatches that were reported. Only for membership."""
+        self._unreadable: set[str] = set()
+        """Value files that could not be read. Only for membership."""
         self._batch: list[Body] = []
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private.make_directory(path)
             self._claim = Claim(path, began.job)
             try:
                 self.earlier = Earlier(path)
@@ -53,13 +55,14 @@ class Journal:
         except OSError as error:
             raise JournalError(
                 f"the journal {directory} cannot be used: {error.strerror or error} ({error.filename or directory}). "
-                "It needs a directory in which this user may write, on a file system that all hosts of the job share."
+                "It needs a directory in which only this user may write, on a file system that all hosts of the job "
+                "share."
             ) from error
         own = os.path.basename(began.program)
         self._others = [name for name in self.earlier.programs if os.path.basename(name) != own]
 
     def start_lines(self) -> list[str]:
-        """What there is to say when the job begins."""
+        """Return the log lines at the start of the job."""
         earlier = self.earlier
         states = f", {earlier.states.count} states of actors" if earlier.states.count else ""
         lines = [f"journal {self.directory}: {earlier.count} finished calls of earlier runs{states}"]
@@ -77,12 +80,12 @@ class Journal:
         return lines
 
     def take(self, wanted: Recall) -> tuple[list[Kept], str]:
-        """The values of a call that an earlier run has made; without, what to tell the user, once of a function."""
+        """Return the values that a call had in an earlier run; or [] and a log line, once for each function."""
         values, why = self.earlier.take(wanted)
         self.taken += bool(values)
-        if not why or (wanted.name, why) in self._told:
+        if not why or (wanted.name, why) in self._reported:
             return values, ""
-        self._told.add((wanted.name, why))
+        self._reported.add((wanted.name, why))
         if wanted.actor:
             return values, (
                 f"the saved state of an actor includes another call of {wanted.name} than this one ({why}): this one "
@@ -91,11 +94,19 @@ class Journal:
         return values, f"a call of {wanted.name} runs again although it is in the journal: {why} different now"
 
     def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
-        """The state with which an actor begins, and its name; or none."""
+        """Return the state with which an actor begins, and its name; both empty: it has no state."""
         return self.earlier.take_state(wanted)
 
+    def unreadable(self, problem: str, file: str) -> str:
+        """Count a call as not taken because a file of its values cannot be read, and return a log line, once."""
+        if file in self._unreadable:
+            return ""
+        self._unreadable.add(file)
+        self.taken -= 1
+        return f"a value in the journal cannot be read: {problem}. Its call runs again"
+
     def give(self, record: Record | Checkpoint) -> None:
-        """A call has ended, or an actor has saved its state."""
+        """Record a call that has ended, or a saved state of an actor."""
         if self.problem:
             return
         if record.life:
@@ -109,11 +120,11 @@ class Journal:
                 self.discard(Discard(files.pop(0)))
 
     def discard(self, effect: Discard) -> None:
-        """A file is not needed any more."""
+        """Remove the file of an old state."""
         value_files.remove(self.directory, effect.file)
 
     def turn(self) -> bool:
-        """Have what was given written. True, once: it cannot be any more, for `problem`."""
+        """Pass the records of this turn to the writer. Returns True, once, when writing has failed: see `problem`."""
         if self._batch:
             if self._writer.give(self._batch):
                 self.recorded += sum(isinstance(one, Record) for one in self._batch)
@@ -126,20 +137,20 @@ class Journal:
         return False
 
     def fail(self, problem: str) -> None:
-        """Nothing is recorded any more."""
+        """Stop recording."""
         self.problem = problem
         self._batch = []
 
     def totals_line(self) -> str:
-        """What was taken and recorded, in words."""
+        """Return the log line at the end of the job."""
         lost = f", {self.dropped} not recorded because the disk is too slow" if self.dropped else ""
         states = f", {self.states} states of actors saved" if self.states else ""
         left = self.earlier.states.left()
-        missing = f", {left} calls that states have had were not made in this run" if left else ""
+        missing = f", {left} calls in saved states were not made in this run" if left else ""
         return f"journal: {self.taken} calls taken from earlier runs, {self.recorded} recorded{states}{missing}{lost}"
 
     def close(self, limit_s: float) -> None:
-        """Write what is left, within this time, and let others use it."""
+        """Write the rest within this time, and release the journal."""
         self.turn()
         has_ended = self._writer.close(limit_s)
         self.fail(self.problem or self._writer.problem or "the job has ended")

@@ -4,18 +4,20 @@ r"""The format of a journal's segments: one file for each run, to which records 
     record: mark: 2 bytes | length of the body: u32 | hash of length and body: 8 bytes | body
 
 Numbers are little-endian, hashes BLAKE2b. A body is a `Began`, a `Record`, a `Checkpoint` or a `Noted` in msgpack.
-Where the bytes are no record, because the file ends or is damaged, reading goes on at the next mark where they are.
+After bytes that are not a record, because the file ends or is damaged, reading continues at the next mark.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from mpi_runtime.journal import private
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.scheduler.protocol.ids import digest
 
@@ -39,11 +41,11 @@ class Began(msgspec.Struct, array_like=True, tag=1):
     job: str
     """Where it runs, in words."""
     time_s: float
-    """When, since 1970."""
+    """In seconds since 1970."""
 
 
 class Noted(msgspec.Struct, array_like=True, tag=2):
-    """What another part of this package has noted, in words of its own."""
+    """An entry of another part of this package, in its own format."""
 
     kind: str
     number: int
@@ -61,36 +63,36 @@ class NewerFormatError(Exception):
 
 
 class Place(NamedTuple):
-    """Where a record stands."""
+    """A record and its position."""
 
     position: int
     body: Body
 
 
 class Damage:
-    """What could not be read of a segment."""
+    """The damage that was found in segments."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self.is_header = False
-        """It does not begin as segments do: nothing in it counts."""
+        """Whether a segment has no valid header: nothing in it counts."""
 
 
 def header() -> bytes:
-    """How a segment begins."""
+    """Return the first bytes of a segment."""
     start = MAGIC + _LENGTH.pack(FORMAT)
     return start + digest(start, _HASH_BYTES)
 
 
 def frame(body: Body) -> bytes:
-    """A record."""
+    """Return a record as bytes."""
     data = _encoder.encode(body)
     length = _LENGTH.pack(len(data))
     return _MARK + length + digest(length + data, _HASH_BYTES) + data
 
 
 def read(file: BinaryIO, damage: Damage) -> Iterator[Place]:
-    """The records of a segment, in order. What is no record is counted.
+    """Yield the records of a segment, in order. Other bytes are counted as damage.
 
     Raises:
         NewerFormatError: it is in a later format.
@@ -119,13 +121,13 @@ def read(file: BinaryIO, damage: Damage) -> Iterator[Place]:
 
 
 def read_at(file: BinaryIO, position: int) -> Body | None:
-    """The record at a position; None: there is none."""
+    """Return the record at a position; None: it is damaged."""
     file.seek(position)
     return _read_one(file)[0]
 
 
 def _read_one(file: BinaryIO) -> tuple[Body | None, int]:
-    """The record that begins here and its size; without one, how many bytes there are, which is 0 at the end."""
+    """Return the record that begins here and its size; None and a size above 0: damage; None and 0: the end."""
     start = file.read(_HEAD.size)
     if len(start) < _HEAD.size:
         return None, len(start)
@@ -142,7 +144,7 @@ def _read_one(file: BinaryIO) -> tuple[Body | None, int]:
 
 
 def _next_mark(file: BinaryIO, at: int) -> int:
-    """The position of the next mark; the end of the file if there is none."""
+    """Return the position of the next mark, or of the end of the file."""
     file.seek(at)
     last = b""
     while block := file.read(_BLOCK_BYTES):
@@ -155,12 +157,12 @@ def _next_mark(file: BinaryIO, at: int) -> int:
 
 
 def paths(directory: Path) -> list[Path]:
-    """The segments of a journal, the oldest first."""
+    """Return the segments of a journal, the oldest first."""
     return sorted(path for path in directory.glob(f"*{SUFFIX}") if path.stem.isdecimal())
 
 
 def create(directory: Path) -> tuple[Path, BinaryIO]:
-    """A new segment after all others, with its header.
+    """Make a segment after all others, with its header.
 
     Raises:
         OSError: it cannot be made.
@@ -169,9 +171,18 @@ def create(directory: Path) -> tuple[Path, BinaryIO]:
     while True:
         number += 1
         path = directory / f"{number:06d}{SUFFIX}"
-        try:
-            file = open(path, "xb", buffering=0)  # noqa: SIM115  (the caller's)
-        except FileExistsError:
-            continue
-        file.write(header())
-        return path, file
+        with suppress(FileExistsError):
+            file = open(private.create_file(path), "wb", buffering=0)  # noqa: SIM115  (the caller's)
+            write_all(file, header())
+            return path, file
+
+
+def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Write all of the data to a file without a buffer, which may take several writes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]

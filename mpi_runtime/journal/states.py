@@ -1,8 +1,8 @@
 """Saved states of actors in a journal, and the calls that each contains.
 
-A state names the life of its actor in which it was saved, and the state with which that had begun. Its calls are those
-that were recorded of this life before it, and those of the other state. It says how many were recorded: if a record of
-them cannot be read, it cannot be known which calls the state has had, and it is not used, nor is any that builds on it.
+A state names the life of its actor in which it was saved, and the state with which that life had begun. It contains the
+calls recorded in this life before it, and those of the other state. It has their number: if a record of them cannot be
+read, the calls of the state are not known, and neither this state nor any that builds on it is used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 
 STATES_KEPT = 2
-"""Of each life of an actor the last states of which the files are kept: the last may be damaged."""
+"""The number of last states of each life of an actor to keep: the last one may be damaged."""
 
 
 class Had(NamedTuple):
@@ -27,7 +27,7 @@ class Had(NamedTuple):
 
 
 class State(NamedTuple):
-    """A state that can be taken up, as far as the records say."""
+    """A state that can be restored, according to the records."""
 
     actor: bytes
     number: bytes
@@ -38,20 +38,20 @@ class State(NamedTuple):
 
 
 class Taken:
-    """The calls that the state of an actor of this run has had. Each stands for one call."""
+    """The calls that the restored state of an actor contains. Each stands for one call."""
 
     def __init__(self, calls: list[Had]) -> None:
         self.left = len(calls)
-        """How many of them this run has not made."""
+        """The number of them that this run has not made."""
         self._by_id = {call.id: call for call in calls}
         self._by_key: dict[bytes, deque[Had]] = {}
         for call in calls:
             self._by_key.setdefault(call.key, deque()).append(call)
         self._taken: dict[int, bytes] = {}
-        """Which call of this run has which record."""
+        """Calls of this run, by the places of their records."""
 
     def take(self, wanted: Recall) -> Had | None:
-        """The call that this one is; None: it is none of them."""
+        """Return the recorded call that this one repeats, if any."""
         own = self._by_id.get(wanted.id)
         if own is None or own.key != wanted.key or self._taken.get(own.place, wanted.id) != wanted.id:
             calls = self._by_key.get(wanted.key, deque())
@@ -72,7 +72,7 @@ class Taken:
 
 
 class States:
-    """All states of a journal, and what this run has taken of them."""
+    """All states of a journal, and those that this run has restored."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -80,16 +80,16 @@ class States:
         self._known: dict[bytes, State] = {}
         self._by_key: dict[bytes, list[State]] = {}
         self._actors: dict[bytes, Taken] = {}
-        """Of this run, those that have begun with a state."""
+        """Actors of this run that began with a state."""
         self._owners: dict[bytes, bytes] = {}
-        """Which actor of this run continues which of an earlier one."""
+        """Actors of this run, by the actors of earlier runs that they continue."""
 
     def recorded(self, record: Record, place: int) -> None:
-        """A call of an actor, read in the order in which they were written."""
+        """Add a call of an actor, in the order in which they were written."""
         self._lives.setdefault(record.life, []).append(Had(record.id, record.key, place))
 
     def saved(self, body: Checkpoint) -> None:
-        """A state, read in that order too."""
+        """Add a state, in the same order."""
         is_complete = len(self._lives.get(body.life, ())) == body.calls
         if is_complete and (not body.base or body.base in self._known):
             state = State(body.id, body.number, body.life, body.calls, body.base, body.state)
@@ -98,7 +98,7 @@ class States:
             self.count += 1
 
     def candidates(self, wanted: Recall) -> list[State]:
-        """The states with which an actor may begin, the best first: of one actor of an earlier run, the last first."""
+        """Return the states with which an actor may begin, all of one actor of an earlier run, the last first."""
         free = [
             state for state in self._by_key.get(wanted.key, []) if self._owners.get(state.actor, wanted.id) == wanted.id
         ]
@@ -109,7 +109,7 @@ class States:
         return [state for state in reversed(free) if state.actor == own]
 
     def begin(self, wanted: Recall, state: State) -> None:
-        """An actor of this run begins with a state."""
+        """Note that an actor of this run begins with a state."""
         self._owners[state.actor] = wanted.id
         calls: list[Had] = []
         at: State | None = state
@@ -119,9 +119,9 @@ class States:
         self._actors[wanted.id] = Taken(calls)
 
     def calls_of(self, actor: bytes) -> Taken | None:
-        """The calls that the state of an actor of this run has had."""
+        """Return the calls that the restored state of an actor contains; None: it has no such state."""
         return self._actors.get(actor)
 
     def left(self) -> int:
-        """How many calls states have had that this run has not made."""
+        """Return how many calls in restored states this run has not made."""
         return sum(taken.left for taken in self._actors.values())

@@ -27,7 +27,7 @@ class Segment(NamedTuple):
 
     @property
     def began(self) -> list[Began]:
-        """One; more in a segment that was made of several; none if the record is damaged."""
+        """The start of the run; several after `compact`; empty if the record is damaged."""
         return [body for body in self.bodies if isinstance(body, Began)]
 
     @property
@@ -37,7 +37,7 @@ class Segment(NamedTuple):
 
     @property
     def states(self) -> list[Checkpoint]:
-        """The states of actors that were saved. Most have been replaced since by later ones."""
+        """The saved states of actors. Most were replaced by later ones."""
         return [body for body in self.bodies if isinstance(body, Checkpoint)]
 
     @property
@@ -47,7 +47,7 @@ class Segment(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What `verify` has found."""
+    """The findings of `verify`."""
 
     calls: int
     bytes_damaged: int
@@ -57,10 +57,10 @@ class Health(NamedTuple):
 
 
 def read(directory: Path) -> Iterator[Segment]:
-    """All runs, the oldest first.
+    """Yield all runs, the oldest first.
 
     Raises:
-        JournalError: this is no journal, or one in a newer format, or it cannot be read.
+        JournalError: this is not a journal, or one in a newer format, or it cannot be read.
     """
     found = segments.paths(directory)
     if not found:
@@ -91,7 +91,7 @@ def verify(directory: Path) -> Health:
 
 
 def _last_states(found: list[Segment], count: int) -> list[Checkpoint]:
-    """The last states of each actor."""
+    """Return the last states of each actor."""
     of_actors: dict[tuple[bytes, bytes], list[Checkpoint]] = {}
     for segment in found:
         for state in segment.states:
@@ -100,9 +100,9 @@ def _last_states(found: list[Segment], count: int) -> list[Checkpoint]:
 
 
 def compact(directory: Path) -> tuple[int, int]:
-    """Make one segment of all, with each task once and without values that no call has. Returns bytes before and after.
+    """Merge all segments into one, with each task once, and remove unused values. Return the bytes before and after.
 
-    Of actors all calls stay, and the order of all: a state stands for the calls before it.
+    All calls of actors stay, in order: a state contains the calls before it.
 
     Raises:
         JournalError: a job uses it, or it cannot be read.
@@ -111,7 +111,10 @@ def compact(directory: Path) -> tuple[int, int]:
     before = _size(directory)
     claim = Claim(directory, f"mpi-runtime journal compact (pid {os.getpid()})")
     try:
-        old = list(read(directory))
+        old = []
+        for segment in read(directory):
+            old.append(segment)
+            claim.beat()
         if any(segment.notes for segment in old):
             raise JournalError(f"{directory} is the journal of an experiment of tune, which needs every line")
         last = {(one.id, one.key): one for segment in old for one in segment.records if _has_files(directory, one)}
@@ -124,9 +127,7 @@ def compact(directory: Path) -> tuple[int, int]:
         _, file = segments.create(directory)
         with file:
             for at in range(0, len(bodies), BATCH):
-                data = memoryview(b"".join(map(segments.frame, bodies[at : at + BATCH])))
-                while data:
-                    data = data[file.write(data) :]
+                segments.write_all(file, b"".join(map(segments.frame, bodies[at : at + BATCH])))
                 claim.beat()
             os.fsync(file.fileno())
         for segment in old:

@@ -8,6 +8,7 @@ from _blake2 import blake2b  # not by hashlib: see `scheduler/protocol/ids.py`
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from mpi_runtime.journal import private, segments
 from mpi_runtime.scheduler.protocol.events import Kept
 
 FOLDER = "values"
@@ -19,7 +20,7 @@ Parts = Iterable[tuple[int, Any]]
 
 
 class DamagedError(Exception):
-    """A file does not have what the journal says."""
+    """The content of a file is not the recorded one."""
 
 
 def _whole(parts: Parts) -> Iterator[memoryview]:
@@ -32,7 +33,7 @@ def _whole(parts: Parts) -> Iterator[memoryview]:
 
 
 def digest_of(parts: Parts) -> bytes:
-    """The hash of a value."""
+    """Return the hash of a value."""
     found = blake2b(digest_size=DIGEST_BYTES)
     for piece in _whole(parts):
         found.update(piece)
@@ -40,21 +41,25 @@ def digest_of(parts: Parts) -> bytes:
 
 
 def write(journal: str, name: str, parts: Parts, sync: bool = False) -> tuple[str, bytes]:
-    """Write a value; the name of its file in the journal, and its hash. `sync`: it is on disk then.
+    """Write a value. Return the name of its file in the journal, and its hash. `sync`: flush it to the disk.
 
     Raises:
         OSError: it cannot be written. Nothing of it is left.
     """
     relative = os.path.join(FOLDER, name[-2:], name)
     path, found = os.path.join(journal, relative), blake2b(digest_size=DIGEST_BYTES)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        for made in (os.path.dirname(folder), folder):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(made)
+                os.chmod(made, 0o700)
     spare = f"{path}.part"
     try:
-        with open(spare, "xb", buffering=0) as file:
+        with open(private.create_file(spare), "wb", buffering=0) as file:
             for piece in _whole(parts):
                 found.update(piece)
-                while piece:
-                    piece = piece[file.write(piece) :]
+                segments.write_all(file, piece)
             if sync:
                 os.fsync(file.fileno())
         os.rename(spare, path)
@@ -66,7 +71,7 @@ def write(journal: str, name: str, parts: Parts, sync: bool = False) -> tuple[st
 
 
 def read(journal: str, kept: Kept) -> Iterator[tuple[int, bytes]]:
-    """The pieces of a value with their positions. Only after the last is it known that the value is right.
+    """Yield the pieces of a value with their positions. Only the end shows that the value is right.
 
     Raises:
         DamagedError: it is not.
@@ -75,7 +80,7 @@ def read(journal: str, kept: Kept) -> Iterator[tuple[int, bytes]]:
     found, at = blake2b(digest_size=DIGEST_BYTES), 0
     if os.path.isabs(kept.file) or ".." in kept.file:
         raise DamagedError(f"{kept.file!r} is not the name of a value")
-    with open(os.path.join(journal, kept.file), "rb", buffering=0) as file:
+    with open(private.open_file(os.path.join(journal, kept.file)), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size != kept.size:
             raise DamagedError(f"{kept.file} does not have {kept.size} bytes")
         while piece := file.read(min(BLOCK_BYTES, kept.size - at)):
@@ -87,14 +92,14 @@ def read(journal: str, kept: Kept) -> Iterator[tuple[int, bytes]]:
 
 
 def remove(journal: str, name: str) -> None:
-    """Remove a value that nobody needs any more. What is no name of one, or cannot be removed, stays."""
+    """Remove a value file, if the name is one and it can be removed."""
     if name.startswith(f"{FOLDER}{os.sep}") and ".." not in name:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(journal, name))
 
 
 def has_size(journal: str, kept: Kept) -> bool:
-    """Whether a value is there, as far as can be seen without reading it."""
+    """Whether a value exists, as far as can be seen without reading it."""
     try:
         return not kept.file or os.stat(os.path.join(journal, kept.file)).st_size == kept.size
     except OSError:
@@ -102,7 +107,7 @@ def has_size(journal: str, kept: Kept) -> bool:
 
 
 def is_whole(journal: str, kept: Kept) -> bool:
-    """Whether a value can be read."""
+    """Whether a value is undamaged."""
     try:
         for _ in read(journal, kept) if kept.file else ():
             pass

@@ -15,20 +15,20 @@ from mpi_runtime.journal import segments
 from mpi_runtime.journal.claim import BEAT_S, Claim
 
 BATCHES_MAX = 10_000
-"""So many turns of the head may wait to be written. After that calls are not recorded."""
+"""This many turns of the head may wait to be written. Further calls are not recorded."""
 
 
 class Writer:
     """A thread that adds to one segment."""
 
     def __init__(self, directory: Path, began: segments.Began, claim: Claim, sync_s: float) -> None:
-        """Begin a segment. What is given is on disk after `sync_s` seconds, or so; below 0: when the kernel likes.
+        """Begin a segment. Records are flushed to the disk every `sync_s` seconds; below 0: by the kernel.
 
         Raises:
             OSError: it cannot be made.
         """
         self.problem = ""
-        """Why nothing is written any more."""
+        """Why writing has ended early; empty: it has not."""
         self.path, self._file = segments.create(directory)
         self._claim = claim
         self._sync_s = sync_s
@@ -43,7 +43,7 @@ class Writer:
         self._thread.start()
 
     def give(self, batch: list[segments.Body]) -> bool:
-        """Have these records written; False: too much is waiting."""
+        """Queue these records to be written; return False if too many wait."""
         try:
             self._batches.put_nowait(batch)
         except queue.Full:
@@ -51,7 +51,7 @@ class Writer:
         return True
 
     def close(self, limit_s: float) -> bool:
-        """Write the rest, and end; whether that was done within the limit."""
+        """Write the rest, and end; return whether that was done within the limit."""
         deadline = time.monotonic() + limit_s
         while self._thread.is_alive() and time.monotonic() < deadline:
             try:
@@ -65,9 +65,9 @@ class Writer:
     def _run(self) -> None:
         try:
             while (batch := self._next()) is not None:
+                self._claim.beat()  # before writing: another job may have taken the journal over
                 if batch:
                     self._write(batch)
-                self._claim.beat()
         except Exception as error:
             self._fail(error)
         finally:
@@ -90,16 +90,14 @@ class Writer:
         self.problem = self.problem or f"{getattr(error, 'strerror', None) or repr(error)} ({self.path})"
 
     def _next(self) -> list[segments.Body] | None:
-        """What is to be written; nothing if there is something else to do."""
+        """Return the next records; an empty list after `BEAT_S` without any; None at the end."""
         try:
             return self._batches.get(timeout=BEAT_S)
         except queue.Empty:
             return []
 
     def _write(self, batch: list[segments.Body]) -> None:
-        data = memoryview(b"".join(map(segments.frame, batch)))
-        while data:
-            data = data[self._file.write(data) :]
+        segments.write_all(self._file, b"".join(map(segments.frame, batch)))
         self._is_unsynced.set()
 
     def _sync(self) -> None:

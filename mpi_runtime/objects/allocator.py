@@ -64,7 +64,7 @@ class _Holes:
             del self.sizes[bisect_left(self.sizes, size)]
 
     def best(self, size: int, alignment: int) -> int | None:
-        """Return the offset of the smallest hole with room for the size at this alignment; None: there is none."""
+        """Return the offset of the smallest hole with room for the size at this alignment, or None."""
         # Above size + alignment the first one fits; below there are at most alignment / GRANULE different sizes.
         for index in range(bisect_left(self.sizes, size), len(self.sizes)):
             hole = self.sizes[index]
@@ -149,7 +149,7 @@ class Allocator:
         return size
 
     def size(self, offset: int) -> int:
-        """Return how many bytes the extent at an offset occupies; 0: there is none."""
+        """Return how many bytes the extent at an offset occupies; 0: no extent starts there."""
         return self._extents.get(offset, 0)
 
     def trim(
@@ -158,12 +158,12 @@ class Allocator:
         give_back: Callable[[int, int], bool],
         parts: Callable[[int, int], Iterable[tuple[int, int]]] = lambda low, high: [(low, high)],
     ) -> int:
-        """Make warm free pages cold: `size` bytes in all, as far as there are any, out of the largest holes first.
+        """Make up to `size` bytes of warm free pages cold, in the largest holes first.
 
         Args:
             size: in bytes.
             give_back: does it, given an offset and a size; returns whether it could.
-            parts: starts and ends of what may be given back of a range, the last first.
+            parts: starts and ends of the parts of a range that may be given back, the last first.
 
         Returns:
             The number of bytes given back: about `size`, or less if less is warm and free.

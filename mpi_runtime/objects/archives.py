@@ -1,4 +1,4 @@
-"""Directories as values. They are packed where a call names them in its `runtime_env`, and unpacked where it runs.
+"""Directories as values: packed where a call names them in its `runtime_env`, and unpacked where it runs.
 
 An archive is a zip file without compression: packing costs no more than reading. The same content gives the same bytes,
 so the hash identifies it. As in Ray, links are followed, and only files and directories are packed.
@@ -31,11 +31,11 @@ _File = tuple[str, str, int]
 
 
 def pack_directory(directory: str, excludes: Sequence[str], inside: str = "") -> bytes:
-    """Pack the content of a directory as an archive, without what its `.gitignore` files name.
+    """Pack the content of a directory as an archive, without the files that its `.gitignore` files name.
 
     Args:
         directory: its path.
-        excludes: patterns as in `.gitignore`, relative to the directory, of what is left out too.
+        excludes: further patterns of files to leave out, as in `.gitignore`, relative to the directory.
         inside: the directory in the archive for the content; "": its top.
 
     Raises:
@@ -120,7 +120,7 @@ def _walk(
     Args:
         directory: its real path.
         relative: its path below the top, with a slash at the end; empty: the top.
-        excluded: patterns of what is always left out.
+        excluded: patterns of files that are always left out.
         ignored: the `.gitignore` files from the top to here, each with the length of its path in `relative`.
         above: the real paths from the top to here. A link to one of them would be a circle, and is not followed.
     """
@@ -201,7 +201,7 @@ def _check_size(what: str, sizes: list[tuple[str, int]]) -> None:
     named = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in largest)
     raise ValueError(
         f"{what!r} holds {total / 1e6:.1f} MB, and may hold {CONTENT_BYTES_MAX / 1e6:.0f} MB: every host gets a "
-        f"copy. The largest files are {named}. Leave out what calls do not need, with "
+        f"copy. The largest files are {named}. Leave out files that calls do not need, with "
         "runtime_env={'excludes': [...]} or a .gitignore file, and have them read data where it lies."
     )
 

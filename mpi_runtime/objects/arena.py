@@ -43,7 +43,7 @@ TRIM_STEP = 32 << 20
 """Bytes that an agent gives back in one turn. Slow machines take 2 ms for a MiB, and the agent must stay responsive."""
 DEFAULT_SHARE_PERCENT = 30
 AHEAD_SHARE = 64
-"""One client may get one part of so many of the capacity ahead of use."""
+"""One client may get this part of the capacity ahead of use: 1 / 64."""
 SPREAD = 4
 """Length of a region, in capacities. With k extents in it, the largest hole has at least (SPREAD - 1) / (k + 1) of the
 capacity."""
@@ -156,7 +156,7 @@ class AgentArena:
         return offset
 
     def is_plentiful(self, size: int) -> bool:
-        """Whether so many bytes are a small part of the host's memory, and more than half of that is free."""
+        """Whether `size` bytes are a small part of the host's memory, and more than half of that is free."""
         capacity = self.layout.capacity
         return size <= capacity // AHEAD_SHARE and 2 * (sum(self._used) + size) <= capacity
 
@@ -217,8 +217,8 @@ class AgentArena:
         If there is nothing to do, it only reads the header. While `busy`, the agent should call it again soon.
 
         Returns:
-            Regions whose spare memory is needed. The header says so; the caller must wake their agents, for instance
-            with an empty frame.
+            Regions from which spare memory is needed, as noted in the header. The caller must wake their agents, for
+            instance with an empty frame.
         """
         if self._wanted[self.region]:
             self._wanted[self.region] = 0
@@ -387,7 +387,7 @@ class ClientArena:
         yield None
 
     def close(self) -> None:
-        """Stop using the arena. Views stay readable, but their release is not reported any more."""
+        """Stop using the arena. Views stay readable, but their release is no longer reported."""
         if self._pinned is not None:
             self._pinned.close()
         self._forget_views()

@@ -27,7 +27,6 @@ class Collecting:
 def note(id: bytes) -> bool:
     """Note that a reference is serialised. Return False if no value is being serialised that will hold it."""
     found: list[bytes] | None = getattr(_serialising, "found", None)
-    if found is None:
-        return False
-    found.append(id)
-    return True
+    if found is not None:
+        found.append(id)
+    return found is not None

@@ -11,16 +11,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import cloudpickle
-
 from mpi_runtime import errors
 from mpi_runtime.gpu import arrays, cuda_context, staging
-from mpi_runtime.objects import this_process
+from mpi_runtime.objects import code_pickler, this_process
 from mpi_runtime.objects.arena import pinned_twin
 
 Reducer = Callable[[Any], Any]
-_COMMON: list[dict[type, Reducer]] = cloudpickle.Pickler.dispatch_table.maps
-"""The reducers of cloudpickle."""
+_COMMON: list[dict[type, Reducer]] = code_pickler.Pickler.dispatch_table.maps
+"""The reducers of cloudpickle, and ours for code."""
 _OWN = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
 """Methods by which a class defines how its instances are pickled."""
 _said: list[str] = []
@@ -28,7 +26,7 @@ _said: list[str] = []
 
 
 class OnDevice(bytearray):
-    """Stands for bytes that remain on a device until they are needed. It is empty itself."""
+    """Stands for bytes that remain on a device until they are needed; itself empty."""
 
     nbytes: int
     way: staging.Way
@@ -68,13 +66,13 @@ def _pickles_itself(kind: type, base: type) -> bool:
     return any(getattr(kind, name, None) is not getattr(base, name, None) for name in _OWN)
 
 
-class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class Pickler(code_pickler.Pickler):
     """The pickler of cloudpickle, with arrays on devices."""
 
     dispatch_table = _Reducers(takes_all=False)
 
 
-class LastPickler(cloudpickle.Pickler):  # type: ignore[misc]
+class LastPickler(code_pickler.Pickler):
     """For values that `Pickler` cannot pickle: arrays of other libraries become arrays of cupy or torch."""
 
     dispatch_table = _Reducers(takes_all=True)
@@ -107,7 +105,7 @@ def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     """Return the array on the current device of this process; a numpy array in a driver that uses no device.
 
     Raises:
-        DeviceUnavailableError: there is none.
+        DeviceUnavailableError: this process has no device.
     """
     if _is_driver_without_device():
         _say_how(facts, place)
@@ -116,7 +114,7 @@ def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
 
 
 def _is_driver_without_device() -> bool:
-    """Whether this is a driver without a CUDA context. Making one would use GPU memory that nobody has planned."""
+    """Whether this is a driver without a CUDA context. Making one would use GPU memory outside of any grant."""
     return not this_process.hostname and not cuda_context.has_begun(cuda_context.driver())
 
 
@@ -137,14 +135,14 @@ def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     """Return the array on the current device of this process, even if CUDA has to be started.
 
     Raises:
-        DeviceUnavailableError: there is none.
+        DeviceUnavailableError: this process has no device.
     """
     try:
         array, way = arrays.make(facts)
     except LookupError as error:
         raise errors.DeviceUnavailableError(
             f'The value is a {facts.library} array on {place}; use get(ref, device="cpu") to have it as a numpy array. '
-            f"This process cannot have it as it is: {error}. A task gets it as an argument if it has num_gpus; else "
+            f"This process cannot hold it on a GPU: {error}. A task gets it as an argument if it has num_gpus; else "
             'pass it the reference in a list, f.remote([ref]), and have it call get with device="cpu".'
         ) from error
     with pinned_twin(memoryview(data)) as pinned:
@@ -160,7 +158,7 @@ def make_on_host(facts: arrays.Facts, place: str, data: memoryview) -> Any:
 
 
 class _Reader:
-    """A file of bytes that are there already. `io.BytesIO` would copy them first."""
+    """A file of bytes in memory, without the copy that `io.BytesIO` makes."""
 
     def __init__(self, data: Any) -> None:
         self._left = memoryview(data)

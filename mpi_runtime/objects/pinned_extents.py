@@ -1,20 +1,19 @@
 """Extents of the arena that this process has pinned: a GPU reads and writes them itself, in one copy at its full rate.
 
 The hazard: pinned pages stay where they are. If an agent gave them back to the system, the file would get others in
-their place, and the device would read and write what nobody else sees. It would be an array with wrong bytes and no
+their place, and the device would read and write pages that no other process sees: an array with wrong bytes and no
 error. So, in this order:
 
-1. This process shares a lock on the range with the kernel (`range_locks.py`), before it pins. An agent that wants to
-   give back any of it is refused then, and takes other memory. Nobody asks, answers or waits.
-2. It pins. Only whole pages of an extent that holds an object: memory that was never written would come into being,
-   uncounted. An extent from 1 MiB on is whole pages, of which no other has any.
-3. It may copy as long as the range is in `_pins`. It stays there when the object is gone: objects to come use the same
+1. This process takes a shared kernel lock on the range (`range_locks.py`) before it pins. The kernel then refuses an
+   agent that would give back any of it, and the agent takes other memory. No process asks another or waits.
+2. It pins, but only whole pages of an extent that holds an object: pinning memory that was never written would create
+   it, uncounted. Extents from 1 MiB on are whole pages, which they share with no other.
+3. It may copy while the range is in `_pins`. The range stays there when the object is gone: later objects use the same
    warm memory, and pinning costs more than a copy.
-4. To let go, it first forgets the range, then has it unpinned, and drops the lock only if that went well.
+4. To let go, it removes the range from `_pins`, unpins it, and drops the lock only if that succeeded.
 
-An interrupt between two of these leaves memory pinned and locked, and in use by nobody, until the process ends. The
-kernel drops the locks of the dead. A forked child has the locks in common with its parent and must not drop them: it
-forgets all, and begins anew.
+An interrupt between two of these leaves memory pinned, locked and unused until the process ends. The kernel drops the
+locks of the dead. A forked child shares its parent's locks and must not drop them: it forgets all.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from mpi_runtime.gpu import cuda_context
 from mpi_runtime.objects import range_locks
 
 SEEN_MAX = 4096
-"""How many ranges are remembered that were copied once."""
+"""The number of ranges to remember that were copied once."""
 
 
 class _Pin(NamedTuple):
@@ -38,29 +37,29 @@ class _Pin(NamedTuple):
     end: int
     address: int
     users: list[None]
-    """One for each copy under way: to append and pop takes no lock."""
+    """An entry for each copy under way: append and pop need no lock."""
 
 
 _mapped: dict[int, object] = {}
-"""Mappings by the addresses that are pinned, or may be: if one went, the driver would take what is mapped there next
-for what it has pinned."""
+"""Mappings by the addresses that are pinned, or may be. If one were unmapped, the driver would take the next mapping
+there for the pinned one."""
 
 
 class PinnedExtents:
-    """What one process has pinned of one arena. Safe between threads; none waits for another."""
+    """The ranges of one arena that this process has pinned. Thread-safe; no thread waits for another."""
 
     def __init__(self, descriptor: int, bytes_max: int) -> None:
-        """Pin at most so many bytes at a time of the arena behind a descriptor, which stays the caller's."""
+        """Pin at most `bytes_max` bytes at a time of the arena behind a descriptor, which stays the caller's."""
         self._shared = descriptor
         self._bytes_max = bytes_max
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, in a forked child: what is pinned and locked is the parent's."""
+        """Start empty, in a forked child too: pinned and locked ranges are the parent's."""
         self._own = -1
-        """A description of the file for locks, once there are any. If it were closed, the kernel would drop them."""
+        """A description of the file for locks; -1: not opened. If it were closed, the kernel would drop the locks."""
         self._locked: set[int] = set()
-        """Where ranges begin that are locked, or may be."""
+        """Starts of ranges that are locked, or may be."""
         self._pins: dict[int, _Pin] = {}
         """By start, the longest unused first."""
         self._seen: dict[tuple[int, int], None] = {}
@@ -77,7 +76,7 @@ class PinnedExtents:
                 pin.users.pop()
 
     def close(self) -> None:
-        """Let go of all. What is being copied, or cannot be unpinned, stays as it is for the life of the process."""
+        """Let go of all ranges. One in use, or that cannot be unpinned, stays for the life of the process."""
         self._bytes_max = 0
         pins = list(self._pins.values())
         for pin in pins:
@@ -88,7 +87,7 @@ class PinnedExtents:
             self._own = -1
 
     def held(self) -> int:
-        """How many bytes are pinned."""
+        """Return how many bytes are pinned."""
         return sum(pin.end - pin.start for pin in list(self._pins.values()))
 
     def _find(self, start: int, end: int, address: int, mapping: object) -> _Pin | None:
@@ -105,7 +104,7 @@ class PinnedExtents:
             self._busy.release()
 
     def _pin(self, start: int, end: int, address: int, mapping: object) -> _Pin | None:
-        """Pin a range that was copied before: what is copied only once is not worth it."""
+        """Pin a range when it is copied for the second time: for one copy it does not pay."""
         if (start, end) not in self._seen:
             if len(self._seen) >= SEEN_MAX:
                 self._seen.clear()
@@ -116,7 +115,7 @@ class PinnedExtents:
         _mapped[address] = mapping
         if cuda_context.register(cuda_context.driver(), address, end - start):
             self._unlock(start, end, address)
-            self._bytes_max = self.held()  # so much is granted here
+            self._bytes_max = self.held()  # the system grants no more
             return None
         pin = self._pins[start] = _Pin(start, end, address, [])
         return pin
@@ -134,13 +133,12 @@ class PinnedExtents:
         return False
 
     def _unlock(self, start: int, end: int, address: int) -> None:
-        """The range is not pinned."""
         range_locks.drop(self._own, start, end - start)
         self._locked.discard(start)
         _mapped.pop(address, None)
 
     def _make_room(self, start: int, end: int) -> bool:
-        """Let go of what overlaps the range, for the driver would refuse it, and of what is unused the longest.
+        """Let go of ranges that overlap (the driver would refuse this one), and of those unused for the longest time.
 
         Returns whether that was enough.
         """

@@ -1,8 +1,7 @@
 """Kernel locks on ranges of the arena's memory file: which pages are pinned, and by which process.
 
-They belong to an open file description (`F_OFD_SETLK`), so a process that pins opens one of its own. Several processes
-may share a range; taking it needs that nobody else has any of it. The kernel drops what belongs to the dead. Nobody
-ever waits: a refusal is an answer.
+They belong to an open file description (`F_OFD_SETLK`), so a process that pins opens its own. Several processes may
+share a range; only a process alone may take one. The kernel drops the locks of the dead. No call waits.
 """
 
 import errno
@@ -13,17 +12,17 @@ import struct
 _FLOCK = "hhqqi4x"
 """`struct flock` on 64-bit Linux: kind, meaning of the start, start, length, process."""
 _NOT_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""A system without such locks: nobody can have one."""
+"""Errors of a system without such locks."""
 
 
 def own_description(descriptor: int) -> int:
-    """Open the same file anew, for locks of this process; the caller owns the result.
+    """Open the same file again, for locks of this process; the caller owns the result.
 
-    Its number is above the other's: the kernel would drop the locks if the program closed it, and a program that closes
-    what is not its own means low numbers (`becoming.out_of_the_way`).
+    Its number is above the other's: the kernel would drop the locks if the program closed it, and programs that close
+    foreign descriptors close low numbers (`becoming.out_of_the_way`).
 
     Raises:
-        OSError: `/proc` is not there.
+        OSError: there is no `/proc`.
     """
     opened = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -33,7 +32,7 @@ def own_description(descriptor: int) -> int:
 
 
 def share(descriptor: int, start: int, size: int) -> bool:
-    """Have a range of the file, with others; whether that was granted."""
+    """Lock a range of the file, shared with others; return whether that was granted."""
     try:
         _ask(descriptor, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, start, size)
     except OSError:
@@ -42,7 +41,7 @@ def share(descriptor: int, start: int, size: int) -> bool:
 
 
 def take(descriptor: int, start: int, size: int) -> bool:
-    """Have a range alone; whether that was granted. Where there are no such locks it is, for nobody can share it."""
+    """Lock a range for this process alone; return whether that was granted. True on a system without such locks."""
     try:
         _ask(descriptor, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, start, size)
     except OSError as error:
@@ -51,7 +50,7 @@ def take(descriptor: int, start: int, size: int) -> bool:
 
 
 def drop(descriptor: int, start: int, size: int) -> None:
-    """Have a range no longer."""
+    """Unlock a range."""
     try:
         _ask(descriptor, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, start, size)
     except OSError as error:
@@ -60,10 +59,7 @@ def drop(descriptor: int, start: int, size: int) -> None:
 
 
 def shared_part(descriptor: int, start: int, size: int) -> tuple[int, int] | None:
-    """Start and end of a part of the range that others have; None: nobody has any of it.
-
-    There may be more such parts.
-    """
+    """Return start and end of one part of the range that others have locked; None: there is no such part."""
     try:
         kind, _, first, length, _ = _ask(descriptor, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, size)
     except OSError as error:

@@ -27,10 +27,10 @@ HUGE = 2 << 20
 """A large page. A copy into warm memory of small pages, scattered as they are after a while, takes 1.3 times as long as
 one into large pages."""
 COLLAPSE_FAILURES_MAX = 4
-"""After so many more failures than successes no more large pages are asked for."""
+"""After this many more failures than successes no more large pages are requested."""
 COLLAPSE_S_MAX = 0.001
-"""CPU time for a large page that counts as a failure. One that is free takes 0.1 ms; where memory is fragmented, the
-system moves others' pages for 5 ms to make one. To enter as many small pages takes 1.2 ms."""
+"""A large page that takes more CPU time counts as a failure. A free one takes 0.1 ms; where memory is fragmented, the
+system moves others' pages for 5 ms to make one. Entering as many small pages takes 1.2 ms."""
 
 
 def map_part(descriptor: int, start: int, size: int, access: int) -> mmap.mmap:
@@ -44,10 +44,8 @@ def map_part(descriptor: int, start: int, size: int, access: int) -> mmap.mmap:
 def _map_aligned(descriptor: int, start: int, size: int, access: int) -> tuple[mmap.mmap, int]:
     """Map a part of the file such that large pages of the file can be large pages of the mapping.
 
-    The kernel chooses any address. So more than the part is mapped, and then the part over it, at an address that fits.
-
-    Returns:
-        The mapping, and where the part begins in it.
+    The kernel chooses any address. So this maps more than the part, and then the part over it, at an aligned address.
+    Returns the mapping, and the offset of the part in it.
     """
     whole = map_part(descriptor, start - HUGE, size + HUGE, access)
     is_written = access == mmap.ACCESS_WRITE
@@ -57,7 +55,7 @@ def _map_aligned(descriptor: int, start: int, size: int, access: int) -> tuple[m
     try:
         map_file(descriptor, start, size, protection, wanted)
     except OSError:
-        return map_part(descriptor, start, size, access), 0  # what was mapped there may be gone
+        return map_part(descriptor, start, size, access), 0  # the first mapping may have a hole now
     with suppress(OSError):
         whole.madvise(mmap.MADV_DONTDUMP)
     return whole, wanted - address
@@ -70,29 +68,28 @@ def _address_to_write(mapping: mmap.mmap) -> int:
 
 
 def _address_to_read(mapping: mmap.mmap) -> int:
-    import numpy  # ctypes takes no memory that cannot be written; who reads needs numpy anyway
+    import numpy  # ctypes takes no read-only memory; a process that reads needs numpy anyway
 
     address: int = numpy.frombuffer(mapping, numpy.uint8).__array_interface__["data"][0]
     return address
 
 
 class LargePages:
-    """Has memory that is about to be written be made of large pages, as far as the system lets us (Linux 6.1).
+    """Turns memory that is about to be written into large pages, as far as the system allows (Linux 6.1).
 
-    It does so for memory files whatever `transparent_hugepage/shmem_enabled` says, unless that is "deny". A part that
-    is empty becomes a page of zeros, which takes a fifth of the time of 512 faults. Of one that is not, its small pages
-    are copied.
+    This works for memory files unless `transparent_hugepage/shmem_enabled` is "deny". An empty part becomes a page of
+    zeros, in a fifth of the time of 512 faults. Small pages of any other part are copied.
     """
 
     def __init__(self, shift: int, size: int) -> None:
-        """For a mapping of which `size` bytes from `shift` on are aligned."""
+        """Serve a mapping that is aligned from `shift` on, for `size` bytes."""
         self._shift = shift
         self._asked = bytearray(size // HUGE)
-        """Which of its large pages were asked for."""
+        """A flag for each large page that was requested."""
         self._failures = 0
 
     def make(self, mapping: mmap.mmap, low: int, high: int, end: int, touched: bytearray) -> None:
-        """Make those that begin from `low` to `high` and end before `end`. All of that is about to be written."""
+        """Make large pages that begin from `low` to `high` and end before `end`; all are about to be written."""
         at = low + (self._shift - low) % HUGE
         while at < high and at + HUGE <= end and self._failures < COLLAPSE_FAILURES_MAX:
             number = (at - self._shift) // HUGE
@@ -106,7 +103,7 @@ class LargePages:
     def _make(self, mapping: mmap.mmap, at: int) -> None:
         started = time.thread_time()
         try:
-            mapping[at] = 0  # where nothing was written the system makes none
+            mapping[at] = 0  # the system makes no large page of memory that was never written
             mapping.madvise(MADV_COLLAPSE, at, HUGE)
         except OSError as error:
             self._failures += 1 if error.errno != errno.EINVAL else COLLAPSE_FAILURES_MAX
@@ -122,14 +119,14 @@ class Window:
     """
 
     def __init__(self, descriptor: int, start: int, size: int, access: int, is_plain: bool = False) -> None:
-        """`is_plain`: do without large pages, and without ctypes, which rank processes do not load."""
+        """`is_plain`: without large pages, and without ctypes, which rank processes do not load."""
         self._descriptor = descriptor
         self._start = start
         self._size = size
         self._access = access
         self._whole: mmap.mmap | None = None
         self._shift = 0
-        """Where the region begins in that mapping."""
+        """Offset of the region in that mapping."""
         if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
             with suppress(OSError):
                 if is_plain:
@@ -138,7 +135,7 @@ class Window:
                     self._whole, self._shift = _map_aligned(descriptor, self._start, self._size, access)
         notes = self._whole is not None and access == mmap.ACCESS_WRITE
         self.touched = bytearray(-(-(self._shift + self._size) // TOUCH_GRAIN) if notes else 0)
-        """For `copy`: which parts of the mapping were written by this process; empty if that is not noted."""
+        """For `copy`: a flag for each part of the mapping that this process has written; empty: not recorded."""
         self.large = LargePages(self._shift, self._size) if notes and not is_plain else None
 
     def whole(self) -> "NDArray[numpy.uint8] | None":
@@ -169,9 +166,9 @@ def copy(
 ) -> None:
     """Copy in steps, so that other threads can run in between.
 
-    Where the source covers whole large pages, such are asked for first, once. Other warm pages that this process has
-    not touched are entered into its page table for reading, which the system does for many pages at once. For 100 MB
-    that takes 76 ms; one page fault after the other takes 190 ms, and the copy itself 13 ms.
+    Where the source covers whole large pages, those are requested first, once. Other warm pages that this process has
+    not touched are entered into its page table for reading, many at once. For 100 MB that takes 76 ms; one page fault
+    after the other takes 190 ms, and the copy itself 13 ms.
     """
     end = start + len(source)
     for position in range(0, len(source), COPY_STEP):

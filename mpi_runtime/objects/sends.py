@@ -14,11 +14,11 @@ from mpi_runtime.transport.base import Transfer, Transport, TransportError
 from mpi_runtime.transport.messages import Pull, Unpull
 
 WINDOW = 2
-"""Chunks of one transfer that are asked of MPI at the same time, by its sender and by its receiver."""
+"""Chunks of one transfer that sender and receiver have in MPI at a time."""
 CHUNKS = 16
 """Chunks for all receivers."""
 SMALL = 1 << 20
-"""What is not larger does not wait for others."""
+"""Chunks up to this size do not wait for others."""
 
 
 class Outgoing:
@@ -33,35 +33,35 @@ class Outgoing:
         self.requests: deque[Transfer] = deque()
 
     def is_over(self) -> bool:
-        """Whether nothing is left to be sent."""
+        """Whether all chunks were passed to MPI."""
         return self.at == self.pull.size
 
 
 class Sends:
-    """What one rank sends."""
+    """The objects that one rank sends."""
 
     def __init__(self, transport: Transport, arena: AgentArena, available: Callable[[int, int], int]) -> None:
-        """Send from this arena. `available`: how many bytes of what lies at an offset are there; -1: it is gone."""
+        """Send from this arena. `available` returns how many bytes of an object have arrived; -1: it is gone."""
         self._transport = transport
         self._arena = arena
         self._available = available
         self._outgoing: list[Outgoing] = []
         self._in_flight = 0
-        """Large chunks that MPI has."""
+        """Large chunks in MPI."""
 
     @property
     def busy(self) -> bool:
-        """Whether something is to be sent, or MPI has not sent it yet."""
+        """Whether sends are unfinished."""
         return bool(self._outgoing)
 
     def add(self, rank: int, pull: Pull) -> None:
-        """A rank wants an object."""
+        """Start to send an object to a rank."""
         outgoing = Outgoing(rank, pull)
         self._outgoing.append(outgoing)
         self._drive(outgoing)
 
     def end(self, rank: int, unpull: Unpull) -> None:
-        """A rank wants no more of it. If all of it was sent there is nothing to do."""
+        """Stop sending an object, unless all of it was sent."""
         for outgoing in self._outgoing:
             if outgoing.rank == rank and outgoing.pull.tag == unpull.tag and not outgoing.is_over():
                 outgoing.is_wanted = False
@@ -69,14 +69,14 @@ class Sends:
                 return
 
     def poll(self) -> None:
-        """Drive everything forward, each time another one first."""
+        """Advance all sends, each time another one first."""
         if self._outgoing:
             self._outgoing.append(self._outgoing.pop(0))
         for outgoing in list(self._outgoing):
             self._drive(outgoing)
 
     def complete(self) -> None:
-        """Wait until MPI says that all has been sent. All receivers have it."""
+        """Wait until MPI has finished all sends. The receivers have all chunks already."""
         while self._outgoing:
             self.poll()
 
@@ -90,7 +90,7 @@ class Sends:
             self._send_chunks(outgoing, is_large)
             is_gone = outgoing.rank in self._transport.lost
         except TransportError:
-            is_gone = True  # those who wait for frames from it will notice
+            is_gone = True  # the transport reports a lost rank to the others
         if is_gone or (outgoing.is_over() and not outgoing.requests):
             self._in_flight -= is_large * len(outgoing.requests)
             self._outgoing.remove(outgoing)

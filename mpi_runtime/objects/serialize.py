@@ -39,9 +39,9 @@ _PLAIN = _SHORT | _LONG
 """Types that plain pickle serialises without importing any module."""
 _PLAIN_ITEMS_MAX = 16
 PINNED_PART_MIN = 1 << 20
-"""From so many bytes on a part that is on a device is written by the device itself, if its place is pinned."""
+"""The device itself writes parts from this size on, if their place is pinned."""
 LONG_MIN = 64 << 10
-"""From this length on pickle (`FRAME_SIZE_TARGET`) gives the file a part as it is, in a write of its own."""
+"""From this length on (`FRAME_SIZE_TARGET`) pickle passes a part to the file as it is, in a separate write."""
 _REFUSALS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)
 
 _modules = sys.modules
@@ -50,7 +50,7 @@ _device_arrays: Any = None
 
 Buffer = bytes | bytearray | memoryview
 Pinned = Callable[[], AbstractContextManager[Any]]
-"""Gives the place of a whole value as bytes of numpy in pinned memory, or None. See `ClientArena.pinned`."""
+"""Returns the place of a whole value as a numpy array in pinned memory, or None. See `ClientArena.pinned`."""
 
 
 class Serialized(NamedTuple):
@@ -78,7 +78,7 @@ class Serialized(NamedTuple):
         return self.inline() if self.size() <= most else None
 
     def parts(self, pinned: Pinned | None = None) -> Iterator[tuple[int, Buffer]]:
-        """The pieces of the whole, each with its position; each is good until the next is asked for.
+        """Yield the pieces of the whole, each with its position. A piece is valid until the next is taken.
 
         With `pinned` a GPU may write its parts there itself; those are left out.
         """
@@ -133,7 +133,7 @@ class _PartlyOnDevice(Serialized):
 
 
 def _is_written(part: OnDevice, position: int, pinned: Pinned) -> bool:
-    """Have the device write the part itself to its place in the whole; whether it has."""
+    """Have the device write the part to its place in the whole; return whether it has."""
     if part.nbytes < PINNED_PART_MIN:
         return False
     with pinned() as whole:
@@ -185,13 +185,8 @@ def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) ->
 def _dumps_plain(value: object, items: Sequence[object]) -> Serialized | None:
     """Serialise a value with plain pickle, which takes a quarter of the time of cloudpickle for a small array.
 
-    Args:
-        value: what to serialise.
-        items: what it has in it.
-
-    Returns:
-        None if these are not a few plain values and arrays of numpy that plain pickle serialises as cloudpickle would.
-        That is not certain for arrays of objects, structured types, and types with metadata.
+    Returns None if `items`, its content, are not a few plain values and arrays of numpy that plain pickle serialises as
+    cloudpickle would. That is not certain for arrays of objects, structured types, and types with metadata.
     """
     if len(items) > _PLAIN_ITEMS_MAX:
         return None
@@ -222,20 +217,20 @@ def _dumps_plain(value: object, items: Sequence[object]) -> Serialized | None:
 
 
 def _has_own_way(kind: object) -> bool:
-    """Whether the program has its own way to serialise a class: see `register_serializer`."""
+    """Whether the program serialises a class itself: see `register_serializer`."""
     pickler = getattr(_modules.get("cloudpickle"), "Pickler", None)  # None too while another thread imports it
     return pickler is not None and kind in pickler.dispatch_table
 
 
 class _Pieces(list[Any]):
-    """A file for a pickler: what was written to it, piece by piece. It costs as little as `io.BytesIO`."""
+    """A file for a pickler that keeps its pieces. It costs as little as `io.BytesIO`."""
 
     __slots__ = ()
     write = list.append
 
 
 def _pickled(pickler: Callable[..., pickle.Pickler], value: object) -> Serialized:
-    """Serialise with a pickler. References inside are not among what is returned."""
+    """Serialise with a pickler; `refs` of the result is empty."""
     buffers: list[Any] = []
     pieces = _Pieces()
     pickler(pieces, protocol=5, buffer_callback=partial(_put_beside, buffers)).dump(value)
@@ -247,16 +242,16 @@ def _pickled(pickler: Callable[..., pickle.Pickler], value: object) -> Serialize
 
 
 def _held(piece: bytearray, before: bytes) -> memoryview:
-    """A view of a piece, which nobody can make longer or shorter as long as it exists.
+    """Return a view of a piece, which keeps its length fixed.
 
     Raises:
-        BufferError: somebody has, since pickle wrote the length, at the end of the piece before.
+        BufferError: the length has changed since pickle wrote it, at the end of the piece before.
     """
     view = memoryview(piece)
     if len(view) != int.from_bytes(before[-8:], "little"):
         raise BufferError(
             f"A bytearray in the value has become {len(view)} bytes long while it was serialised: another thread works "
-            "on it. Give bytes(it), or hold the lock that the other thread takes."
+            "on it. Pass bytes(it), or hold the lock that the other thread takes."
         )
     return view
 
@@ -275,9 +270,9 @@ def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] 
     if pickler is None:
         if "cupy" in _modules or "torch" in _modules:
             return _dumps_with_devices(value, what)
-        import cloudpickle
+        from mpi_runtime.objects.code_pickler import Pickler
 
-        pickler = cloudpickle.Pickler
+        pickler = Pickler
     with Collecting() as refs:
         try:
             found = _pickled(pickler, value)
@@ -287,12 +282,9 @@ def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] 
 
 
 def _advice(error: Exception) -> str:
-    if not str(error).startswith("cannot pickle"):  # Python's words for what belongs to a process
+    if not str(error).startswith("cannot pickle"):  # Python's words for things that belong to a process
         return ""
-    return (
-        " Locks, open files, sockets and the like belong to one process; make them inside the task or actor that uses "
-        "them."
-    )
+    return " Locks, open files and sockets belong to one process; make them inside the task or actor that uses them."
 
 
 def _dumps_with_devices(value: object, what: str) -> Serialized:
@@ -328,7 +320,7 @@ def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
     Raises:
         DeviceUnavailableError: the value has an array of a GPU, and this process has no GPU.
         TypeError: with `loads_on_host`, if numpy has no such type of elements.
-        Exception: whatever classes of the value raise.
+        Exception: raised by classes of the value.
     """
     try:
         if data[0] != _BUFFERS:

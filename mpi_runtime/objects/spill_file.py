@@ -33,7 +33,7 @@ LIMIT = 1 << 46
 LEFT_PERCENT = 5
 """Percentage of the file system that is left to others."""
 KEPT_PERCENT = 5
-"""Percentage that new values leave besides: one value can come back from the disk only if another one leaves memory."""
+"""Percentage that new values leave besides: a value can return from the disk only if another one leaves memory."""
 
 
 class Ended(NamedTuple):
@@ -85,10 +85,10 @@ class SpillFile:
     def write(self, id: bytes, data: memoryview, for_copies: bool = False) -> None:
         """Begin to write an object. The data must remain valid until `poll` returns its end.
 
-        With `for_copies` what is kept for values that come back may be used.
+        `for_copies`: the room that is reserved for swapping values may be used.
         """
         if not self._directory:
-            self._end(Ended(id, True, -1, "no directory on a disk is known for it (object_spilling_directory)"))
+            self._end(Ended(id, True, -1, "no directory on a disk is configured (object_spilling_directory)"))
             return
         offset = self._allocator.allocate(len(data))
         assert offset is not None
@@ -108,7 +108,7 @@ class SpillFile:
         """Free objects.
 
         Raises:
-            ValueError: at some offsets there is none. The others are freed.
+            ValueError: some offsets have no object. The others are freed.
         """
         unknown = []
         for offset in offsets:
@@ -124,12 +124,8 @@ class SpillFile:
 
     def poll(self) -> list[Ended]:
         """Return what has ended since the last call."""
-        ended = []
-        while self._ended:
-            one = self._ended.popleft()
-            if one.is_write and one.problem and one.offset >= 0:
-                self.free([one.offset])
-            ended.append(one)
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        self.free([one.offset for one in ended if one.is_write and one.problem and one.offset >= 0])
         return ended
 
     def close(self) -> None:

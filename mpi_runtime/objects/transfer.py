@@ -1,15 +1,15 @@
 """Copies objects from arenas of other hosts into ours: the receiver's side (sender: `sends.py`).
 
-1. The scheduler orders a copy (`fetch`). When there is an extent for it, a `Pull` asks the source for its bytes. They
-   come in chunks under a tag that only this transfer has, and in order. So `arrived` says what is there, and others may
-   have it from here already (`Arriving`).
-2. A source that gives up sends `WINDOW` empty chunks in place of the next ones, or as many as are still to come. A
-   receiver that gives up says so (`Unpull`), and its source does the same. The receiver takes chunks until an empty one
-   has come, or all have. So no message is left, which a later transfer could take for its own.
-3. What cannot be had is told (`Fetched` with `is_lost`). What has arrived is kept: the scheduler names another source,
-   and the transfer goes on from there, or it says `StopFetch`.
+1. The scheduler orders a copy (`fetch`). When it has an extent, a `Pull` asks the source for the bytes. They arrive in
+   order, in chunks under a tag of this transfer alone. So other ranks may copy the first `arrived` bytes from here
+   already (`Arriving`).
+2. A source that gives up sends `WINDOW` empty chunks in place of the next ones, or fewer if fewer are missing. A
+   receiver that gives up sends `Unpull`, and its source does the same. The receiver takes chunks until an empty one or
+   the last one has arrived. So no message is left that a later transfer could take for its own.
+3. A failed transfer is reported (`Fetched` with `is_lost`), and keeps its first bytes: the scheduler names another
+   source, from which the transfer continues, or sends `StopFetch`.
 4. For each source only a part of the transfers is under way at a time; the others wait in order. Requests to one rank
-   that are made in one turn are sent in one frame.
+   in one turn are sent in one frame.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mpi_runtime.transport.messages import BULK_TAGS, Pull, Unpull
 
 CHUNK_BYTES, CHUNK_BYTES_MIN = 4 << 20, 256 << 10
 CHUNK_S = 0.005
-"""So long a chunk takes, within these bounds: messages to that host wait behind the chunks that are on their way."""
+"""Seconds for a chunk, within these bounds: messages to that host wait behind the chunks that are on their way."""
 AT_ONCE = 64
 """Transfers from one source that are under way at the same time."""
 
 QUEUED, RUNNING, DRAINING, STALLED = range(4)
-"""States of a transfer: it waits for its turn; chunks come; it or its source has given up; it waits for a source."""
+"""States of a transfer: it waits for its turn; chunks arrive; it or its source has given up; it waits for a source."""
 
 
 class Incoming:
@@ -47,20 +47,20 @@ class Incoming:
         self.view = view
         self.state = QUEUED
         self.arrived = 0
-        """Bytes that are there, from the start."""
+        """The number of bytes that have arrived, from the start."""
         self.posted = 0
-        """Where the next chunk goes."""
+        """The position of the next chunk."""
         self.is_cut = False
-        """An empty chunk has come: no more follow than those that are waited for."""
+        """Whether an empty chunk has arrived: after it only chunks follow that were already posted."""
         self.chunk = CHUNK_BYTES
         self.began_s = 0.0
         self.began_at = 0
-        """When this source was asked, and what was there then."""
+        """When this source was asked, and `arrived` at that time."""
         self.tag = -1
         self.requests: deque[tuple[Transfer, int]] = deque()
         self.problem = ""
         self.next: Fetch | None = None
-        """The order to follow when the last chunks of this source have come."""
+        """The order to follow when the last chunks of this source have arrived."""
         self.is_wanted = True
 
 
@@ -79,8 +79,8 @@ class Transfers:
         Args:
             transport: to the other ranks.
             arena: where they lie.
-            ask: calls a function with the offset of a new extent of some size, or with -1 and why there is none; later,
-                if there may be room then. By default there is room now or not at all.
+            ask: calls a function with the offset of a new extent of a size, or with -1 and a reason; later, if there
+                may be room then. By default there is room now or not at all.
             free: gives extents back.
         """
         self._transport = transport
@@ -103,19 +103,19 @@ class Transfers:
         """Those in use. Only for membership."""
         self._next_tag = 0
         self._chunks: dict[int, int] = {}
-        """How large chunks of each source are, by how fast the last values came."""
+        """The size of chunks of each source, by the speed of its last values."""
         self._reports: list[Fetched | Arriving] = []
         self._frames: dict[int, list[Pull | Unpull]] = {}
-        """What is to be said at the end of this turn, by rank."""
+        """Messages to send at the end of this turn, by rank."""
         self._sends = Sends(transport, arena, self._available)
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way, or has not been told."""
+        """Whether transfers are under way, or events are unreported."""
         return bool(self._active or self._queues or self._reports or self._frames or self._sends.busy)
 
     def fetch(self, order: Fetch) -> None:
-        """Begin to bring an object here, or go on from another source; `poll` will tell how that ended."""
+        """Begin to copy an object here, or continue from another source; `poll` will report the end."""
         incoming = self._incoming.get(order.id)
         if incoming is not None:
             incoming.next = order
@@ -127,7 +127,7 @@ class Transfers:
             self._ask(order.size, lambda target, reason: self._use(order.id, target, reason))
 
     def stop(self, id: bytes) -> None:
-        """Nobody wants this object here any more."""
+        """Stop copying this object here."""
         self._asked.pop(id, None)
         incoming = self._incoming.pop(id, None)
         if incoming is not None:
@@ -135,20 +135,20 @@ class Transfers:
             self._turn_to_next(incoming)
 
     def stop_all(self) -> None:
-        """The job ends."""
+        """Stop all copies, at the end of a job."""
         for id in [*self._asked, *self._incoming]:
             self.stop(id)
 
     def complete(self) -> None:
-        """All ranks are idle: what was sent has arrived, and MPI says so only when it is asked."""
+        """Finish all sends, when all ranks are idle: they have arrived, but MPI reports it only when it is asked."""
         self._sends.complete()
 
     def on_pull(self, rank: int, pull: Pull) -> None:
-        """A rank asks for a part of the own region. Where there is nothing of it, it is told so by an empty chunk."""
+        """Send a part of the own region to a rank; an empty chunk if there is no such object."""
         self._sends.add(rank, pull)
 
     def on_unpull(self, rank: int, unpull: Unpull) -> None:
-        """A rank does not want any more of what it has asked for."""
+        """Stop sending what a rank has asked for."""
         self._sends.end(rank, unpull)
 
     def poll(self) -> list[Fetched | Arriving]:
@@ -158,7 +158,7 @@ class Transfers:
         self._start_queued()
         self._sends.poll()
         for rank, messages in list(self._frames.items()):
-            with suppress(TransportError):  # those who wait for chunks from it will notice
+            with suppress(TransportError):  # transfers from this rank will get the error too
                 self._transport.send(rank, codec.encode(messages))
         self._frames.clear()
         reports, self._reports = self._reports, []
@@ -209,7 +209,7 @@ class Transfers:
         self._receive(incoming)
 
     def _receive(self, incoming: Incoming) -> None:
-        """Take the chunks that have come. Be ready for `WINDOW` before each: so many a source that gives up sends."""
+        """Take the chunks that have arrived. Have `WINDOW` receives posted: a source that gives up sends as many."""
         requests, size = incoming.requests, incoming.order.size
         try:
             while True:
@@ -223,7 +223,7 @@ class Transfers:
                     continue
                 incoming.is_cut = True
                 if incoming.state == RUNNING:
-                    incoming.problem = f"rank {incoming.order.rank} has it no more"
+                    incoming.problem = f"rank {incoming.order.rank} no longer has it"
                     incoming.state = DRAINING
         except TransportError as error:
             for transfer, _ in requests:  # complete them, so that none writes into the extent later
@@ -243,7 +243,7 @@ class Transfers:
         incoming.posted += length
 
     def _turn_to_next(self, incoming: Incoming) -> None:
-        """There is another order, or none: leave the source."""
+        """Leave the source, for another order or because the copy is stopped."""
         if incoming.state == RUNNING:
             incoming.state = DRAINING
             self._frames.setdefault(incoming.order.rank, []).append(Unpull(incoming.tag))
@@ -251,12 +251,12 @@ class Transfers:
             self._queues[incoming.order.rank].remove(incoming)
             if not self._queues[incoming.order.rank]:
                 del self._queues[incoming.order.rank]
-            self._go_on(incoming)
+            self._continue(incoming)
         elif incoming.state == STALLED:
-            self._go_on(incoming)
+            self._continue(incoming)
 
     def _drained(self, incoming: Incoming) -> None:
-        """Nothing is to come from a source any more."""
+        """All chunks of a source have arrived, or it has given up."""
         self._tags.discard(incoming.tag)
         self._active.remove(incoming)
         rank = incoming.order.rank
@@ -269,18 +269,18 @@ class Transfers:
             del self._incoming[order.id], self._by_target[incoming.target]
             self._reports.append(Fetched(self._transport.rank, order.id, incoming.target, order=order.order))
         else:
-            self._go_on(incoming)
+            self._continue(incoming)
 
     def _note_speed(self, incoming: Incoming) -> None:
-        """Choose the chunks of what comes next from a source. Small values say nothing of its speed."""
+        """Choose the size of the next chunks of a source. Small values do not show its speed."""
         moved, took_s = incoming.arrived - incoming.began_at, time.monotonic() - incoming.began_s
         if moved >= CHUNK_BYTES and took_s > 0:
             fitting = int(moved / took_s * CHUNK_S)
             power = 1 << max(0, fitting.bit_length() - 1)
             self._chunks[incoming.order.rank] = min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, power))
 
-    def _go_on(self, incoming: Incoming) -> None:
-        """The source is left: take the next one, wait for one, or forget it all."""
+    def _continue(self, incoming: Incoming) -> None:
+        """Take the next source, wait for one, or forget the transfer."""
         if not incoming.is_wanted:
             del self._by_target[incoming.target]
             self._free([incoming.target])
@@ -293,7 +293,7 @@ class Transfers:
             self._reports.append(Fetched(rank, order.id, -1, incoming.problem, is_lost=True, order=order.order))
 
     def _available(self, offset: int, size: int) -> int:
-        """How many bytes of an object in the own region can be sent; -1: there is no such object."""
+        """Return how many bytes of an object in the own region can be sent; -1: there is no such object."""
         incoming = self._by_target.get(offset)
         if incoming is not None:
             return incoming.arrived if incoming.is_wanted and incoming.order.size == size else -1

@@ -204,7 +204,7 @@ class Rank:
             gpu_problems=gpus.report.problems,
             gpu_error=gpus.report.error,
             gpu_limit=gpus.limit if config.num_gpus else "",
-            end_us=_end_us(config.requeue_before_s if config.requeue else 0.0) if me == 0 else 0,
+            end_us=_end_us(config.requeue_before_s if config.requeue else config.drain_s) if me == 0 else 0,
         )
 
 
@@ -231,10 +231,12 @@ def _end_us(spare_s: float) -> int:
     """Return when the job's time ends, less `spare_s`, in microseconds of the monotonic clock; 0: not known."""
     if not configuration.is_batch_job():
         return 0  # no batch job: the module need not be loaded
-    from mpi_runtime.slurm.walltime import end_time_at_start
+    from mpi_runtime.slurm.walltime import end_time_at_start, lead_s
 
     end_s = end_time_at_start()
-    return 0 if end_s is None else max(1, round((end_s - spare_s) * 1e6) - time.time_ns() // 1000 + now_us())
+    if end_s is None:
+        return 0
+    return max(1, round((end_s - lead_s(spare_s, end_s)) * 1e6) - time.time_ns() // 1000 + now_us())
 
 
 def _custom_units(config: Config, hostname: str) -> dict[str, int]:

@@ -10,7 +10,7 @@ class Transfer(Protocol):
     """A bulk send or receive in progress."""
 
     received: int
-    """Of a receive that is complete: how many bytes have come."""
+    """Of a complete receive: the number of bytes that arrived."""
 
     def done(self) -> bool:
         """Make progress, and return whether the transfer is complete. Raises `TransportError` if the peer is gone."""
@@ -39,10 +39,10 @@ class Transport(Protocol):
         """The processes of the other ranks of this host, by rank: the lowest knows all, others the lowest."""
 
     def leave(self) -> None:
-        """Say to the ranks of this host that this one ends by itself, before it does so without `close`."""
+        """Announce to the ranks of this host that this one ends by itself, before it does so without `close`."""
 
     def has_left(self, rank: int) -> bool:
-        """Whether a rank of this host has said so. One that was killed has not."""
+        """Whether a rank of this host has announced its end by `leave`. One that was killed has not."""
 
     def send(self, rank: int, frame: Buffer) -> None:
         """Start to send a control frame. Never blocks.
@@ -87,15 +87,15 @@ class Transport(Protocol):
     def share_descriptor(self, descriptor: int | None, key: bytes) -> int | None:
         """Share a descriptor among the ranks of a host. Collective over them.
 
-        The lowest rank that lives passes the descriptor; the others pass None and get a copy. `key` says what it is:
-        it is the same on all these ranks, and another one each time.
+        The lowest rank that lives passes the descriptor; the others pass None and get a copy. `key` identifies it:
+        the same on all these ranks, and another one each time.
 
         Returns:
             The descriptor. None: all lower ranks of the host have died, and no living rank got one from them. So this
-            one has to call again with a descriptor of its own.
+            one must call again with a descriptor of its own.
 
         Raises:
-            TransportError: none has come for a long time.
+            TransportError: no descriptor has arrived for a long time.
             HeadLostError: rank 0 has died meanwhile.
         """
 
@@ -114,5 +114,4 @@ class HeadLostError(TransportError):
     """Rank 0 has died, and with it the head."""
 
     def __init__(self, hostname: str) -> None:
-        """Say that it was on this host."""
         super().__init__(f"rank 0 on {hostname} has died, and with it the head: the job cannot continue")

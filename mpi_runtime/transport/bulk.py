@@ -54,7 +54,7 @@ class Bulk:
         start: Callable[[memoryview], Request],
         status: Any = None,
     ):
-        """Move a buffer, of which `start` moves a chunk. With an MPI status what is received is counted."""
+        """Move a buffer. `start` moves one chunk. With an MPI status, received bytes are counted."""
         self._status = status
         self.received = 0
         self._owner = owner
@@ -84,7 +84,6 @@ class Bulk:
         return self._owner.translate(error, "move bulk data", self._peer)
 
     def done(self) -> bool:
-        """See `Transfer.done`."""
         if not self._active:
             return True
         requests = self._requests

@@ -12,6 +12,7 @@ take a few bytes of junk for the beginning of a frame of gigabytes, and wait for
 import socket
 import struct
 from collections import deque
+from contextlib import suppress
 
 from mpi_runtime.transport.base import Buffer
 
@@ -119,21 +120,10 @@ class Channel:
         if self.closed:
             return
         data = packed(frame, count)
-        if not self._unsent:
-            try:
-                sent = self.socket.send(data)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                self._forget()
-                return
-            if sent == len(data):
-                return
-        else:
-            sent = 0
-        rest = memoryview(data)[sent:]
-        self._unsent.append(rest)
-        self.unsent_bytes += len(rest)
+        self._unsent.append(memoryview(data))
+        self.unsent_bytes += len(data)
+        if len(self._unsent) == 1:
+            self.flush()
 
     def send_rest_and(self, frame: Buffer, count: int) -> None:
         """Send all kept frames and then this one. Blocks until the other end has taken them."""
@@ -182,14 +172,9 @@ class Channel:
     def receive_rest(self) -> list[Frame]:
         """Return all frames that the other end sent before it died."""
         frames: list[Frame] = []
-        while True:
-            try:
-                data = self.socket.recv(READ_BYTES)
-            except OSError:
-                break
-            if not data:
-                break
-            frames += self.splitter.feed(data)
+        with suppress(OSError):
+            while data := self.socket.recv(READ_BYTES):
+                frames += self.splitter.feed(data)
         return frames
 
     def close(self) -> None:

@@ -46,11 +46,7 @@ class FromClient(Codec[messages.FromClient]):
     """Decodes the frames of clients. A question that cannot be read becomes one that is answered with an error."""
 
     def decode(self, frame: Buffer) -> list[messages.FromClient]:
-        """Decode one frame.
-
-        Raises:
-            BadFrameError: the bytes are not a list of messages of clients, and that is not due to questions alone.
-        """
+        """Decode one frame. Raises `BadFrameError` if more than questions cannot be read."""
         try:
             return super().decode(frame)
         except BadFrameError as error:
@@ -79,7 +75,7 @@ _NUMBERS = {
 
 
 def _number_of_question(content: object) -> int:
-    """The number of a question, so that it can be answered; 0: it is none, or no answer is awaited."""
+    """Return the number under which a question is answered; 0: not a question, or nobody waits for an answer."""
     if not isinstance(content, list) or not content or content[0] not in list(_NUMBERS):
         return 0
     number = content[_NUMBERS[content[0]]] if len(content) > _NUMBERS[content[0]] else 0
@@ -101,7 +97,7 @@ def check(message: msgspec.Struct) -> None:
                 msgspec.msgpack.decode(_encoder.encode(value), type=field.type)
             except _UNREADABLE as why:
                 raise TypeError(f"{field.name} must not be {reprlib.repr(value)}: {why}") from None
-        raise TypeError(f"what is asked for cannot be sent: {error}") from None
+        raise TypeError(f"the request cannot be sent: {error}") from None
 
 
 _UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)

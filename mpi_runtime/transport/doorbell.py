@@ -28,14 +28,12 @@ met; after that another user has nothing to send to.
 3. Through these the lowest sends every rank the memory file of the flags, all eventfds and all these ends. So any rank
    can send descriptors to all others later, whichever of them has died.
 
-**Later.** The lowest rank that lives gives a descriptor to the others in the order of their numbers. If it dies
-meanwhile, those who have got it are the first of them. So if the next one has it, it gives it to all again. If it has
-not, nobody has, and it makes one of its own. A message has a key, so that one that was sent twice is not taken for
-another.
+**Later.** The lowest living rank gives a descriptor to the others in the order of their numbers. If it dies meanwhile,
+the first of them have it. So if the next rank has it, that one gives it to all again. If not, no rank has it, and the
+next one makes its own. Each message has a key, so that a repeated one is not taken for another.
 
-Rejected: the datagram sockets themselves as doorbells (a ring costs 12 µs more, both ends together, and a round trip
-has four rings; and other users could ring); named pipes, semaphores and POSIX shared memory (a process killed with -9
-leaves them behind, and /dev/shm may be tiny).
+Rejected: the datagram sockets as doorbells (a ring costs 12 µs more, and other users could ring); named pipes,
+semaphores and POSIX shared memory (a process killed with -9 leaves them behind, and /dev/shm may be tiny).
 """
 
 import contextlib
@@ -62,7 +60,7 @@ _SPACING_SHIFT = 6
 _LEFT = 1
 """The place of the flag in its line by which a rank announces that it ends."""
 _SILENT_WAKES = 8
-"""A wake without a ring reads the doorbell once in so many times; see `Doorbell.wake`."""
+"""One in this number of wakes without a ring reads the doorbell; see `Doorbell.wake`."""
 _CREDENTIALS = struct.Struct("3i")
 _SENDER = struct.Struct("<i")
 
@@ -175,16 +173,15 @@ class Doorbell:
             os.eventfd_read(self._bell)
 
     def leave(self) -> None:
-        """Let the ranks of this host know that this one ends, and that it has said why, or need not."""
+        """See `Transport.leave`: a rank that ends by itself has reported its reason, or needs none."""
         if self._flags is not None:
             self._flags[(self._rank << _SPACING_SHIFT) + _LEFT] = 1
 
     def has_left(self, rank: int) -> bool:
-        """Whether a rank of this host has ended by itself. One that was killed has not."""
         return self._flags is None or bool(self._flags[(rank << _SPACING_SHIFT) + _LEFT])
 
     def give(self, descriptor: int, key: bytes, wait: bool = True) -> None:
-        """Send the other ranks of this host a copy, the lowest first. `wait`: for those who do not read yet."""
+        """Send the other ranks of this host a copy, the lowest first. `wait`: also to ranks that do not read yet."""
         for rank in sorted(self._lines):
             line = self._lines[rank]
             line.settimeout(START_LIMIT_S if wait else 0.0)
@@ -192,13 +189,13 @@ class Doorbell:
                 self._send_descriptors(rank, [descriptor], line, key=key)
             except TransportError as error:
                 if isinstance(error.__cause__, BlockingIOError):
-                    continue  # it does not wait for this one, or it would read
+                    continue  # a rank that waited for this descriptor would read
                 if not isinstance(error.__cause__, ConnectionRefusedError):
                     raise
                 self.forget(rank)  # it has just died: MPI will report it, or the launcher ends the job
 
     def take(self, key: bytes, timeout_s: float) -> int | None:
-        """Return the descriptor with this key, if it comes within so many seconds; drop those with others."""
+        """Return the descriptor with this key if it arrives within `timeout_s`; drop those with other keys."""
         deadline = time.monotonic() + timeout_s
         while select.select([self._inbox], [], [], max(0.0, deadline - time.monotonic()))[0]:
             _, found, descriptors = self._receive_message(self._inbox)
@@ -209,7 +206,7 @@ class Doorbell:
         return None
 
     def waited_too_long(self) -> TransportError:
-        """Return the error that no descriptors have come."""
+        """Return the error for descriptors that did not arrive."""
         return TransportError(
             f"rank {self._rank} has waited {START_LIMIT_S:.0f} s for descriptors from other ranks of its host: "
             "one of them has ended or hangs; look at what they printed"
@@ -233,8 +230,8 @@ class Doorbell:
                     time.sleep(1e-3)
                     continue
                 raise TransportError(
-                    f"rank {self._rank} cannot reach rank {rank} over a Unix socket ({error}), though MPI says that "
-                    "they share memory: the rank has ended, or the two run in containers with separate network "
+                    f"rank {self._rank} cannot reach rank {rank} over a Unix socket ({error}), although according to "
+                    "MPI they share memory: the rank has ended, or the two run in containers with separate network "
                     "namespaces; start all ranks of a host in one network namespace"
                 ) from error
 
@@ -251,7 +248,7 @@ class Doorbell:
         return sender, received
 
     def _receive_message(self, line: socket.socket) -> tuple[int, bytes, list[int]]:
-        """Return the rank that sent the next message, its key and its descriptors. None: a stranger sent it."""
+        """Return the rank that sent the next message, its key and its descriptors; -1: a stranger sent it."""
         space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX)
         data, ancillary, _, _ = line.recvmsg(_SENDER.size + KEY_BYTES_MAX, space, socket.MSG_CMSG_CLOEXEC)
         user, pid, descriptors = _unpack(ancillary)
@@ -274,10 +271,10 @@ class Doorbell:
 
 
 def lowest_of_host(rank: int, hosts: Sequence[int], hostnames: Sequence[bytes], bells: Sequence[bytes]) -> int:
-    """The lowest rank that shares the host of this one. All ranks have bound their sockets.
+    """Return the lowest rank that shares the host of this one. All ranks have bound their sockets.
 
-    MPI may tell ranks of one host apart: MPICH does where only UCX moves its messages (`ch4:ucx`), as Debian builds it.
-    So those of the same name are asked for their doorbells, whose names no other host knows.
+    MPI may see ranks of one host as separate: MPICH does where only UCX moves its messages (`ch4:ucx`, Debian's build).
+    So this probes the doorbells of ranks with the same host name: no other host can reach their names.
 
     Args:
         rank: of this process.
@@ -299,7 +296,7 @@ def _address(name: bytes) -> bytes:
 
 
 def _unpack(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, int, list[int]]:
-    """Return the user who sent a message (-1: the kernel does not say), its process, and the descriptors in it."""
+    """Return user (-1: unknown) and process of the sender of a message, and the descriptors in it."""
     user, pid, descriptors = -1, 0, []
     for _, kind, data in ancillary:
         if kind == socket.SCM_CREDENTIALS:

@@ -2,9 +2,9 @@
 
     word | messages, encoded, one after the other
 
-The word has the number of the frame on this connection, where the messages end, how many they are, and how many calls
-end in them. It is written after the messages, in one store of eight bytes. So a message is in the draft, or it is not:
-there is nothing between. When the frame is sent, the word gets the next number and counts nothing.
+The word has the number of the frame on this connection, the end of the messages, their count, and the number of calls
+that end in them. It is written after the messages, in one store of eight bytes, so a message is in the draft or not,
+and nothing between. When the frame is sent, the word gets the next number and zero counts.
 
 The agent counts the frames that have arrived. If the word has the number of the next one, the draft is that frame; the
 socket may have a part of it, or more than it. If the number is less, the frame has arrived. See docs/decisions/0303.
@@ -45,7 +45,7 @@ def map_memory(descriptor: int, slot: int) -> Memory:
     Raises:
         OSError: the system refuses.
     """
-    import ctypes  # not at the top: executors alone come here, and their forkserver has loaded it
+    import ctypes  # not at the top: only executors need it, and their forkserver has loaded it
 
     address = map_file(descriptor, slot * SIZE, SIZE, mmap.PROT_READ | mmap.PROT_WRITE)
     content = memoryview((ctypes.c_ubyte * SIZE).from_address(address)).cast("B")
@@ -65,7 +65,7 @@ class Draft:
         """How many messages are in the draft."""
 
     def add(self, messages: Sequence[object], ended: int) -> bool:
-        """Add messages in which so many calls end. Returns False, and adds nothing, if there is no room."""
+        """Add messages, in which `ended` calls end. Returns False, and adds nothing, if there is no room."""
         data = encode_one(messages[0]) if len(messages) == 1 else b"".join(map(encode_one, messages))
         start, end = self._end, self._end + len(data)
         if end > _LENGTH:
@@ -78,23 +78,21 @@ class Draft:
         return True
 
     def frame(self, rest: Sequence[object], ended: int) -> tuple[int, bytes]:
-        """The whole frame, with more messages behind those in the draft, in which so many calls end."""
+        """Return how many calls end in the whole frame, and the frame, with `rest` behind the messages in the draft."""
         body = [self._content[WORD : self._end], *map(encode_one, rest)]
         return self._ended + ended, _framed(self.count + len(rest), b"".join(body))
 
     def sent(self) -> None:
-        """Note that a frame was sent, whole: this one, or one while the draft was empty."""
+        """Note that a whole frame was sent: this one, or one while the draft was empty."""
         self._number = self._number + 1 & _PART
         self._end, self.count, self._ended = WORD, 0, 0
         self._words[0] = self._number
 
 
 def left(content: bytes, arrived: int) -> tuple[int, bytes] | None:
-    """The frame that a dead executor has left: how many calls end in it, and the frame. None if it has left none.
+    """Return the unsent frame in the draft of a dead executor, after the number of calls that end in it; None: empty.
 
-    Args:
-        content: its draft.
-        arrived: how many frames have come from it.
+    `arrived`: how many of its frames have arrived.
     """
     word = int.from_bytes(content[:WORD], sys.byteorder)
     number, end, count, ended = (word >> shift & _PART for shift in (0, 16, 32, 48))

@@ -29,7 +29,6 @@ class _Send:
         self.received = 0
 
     def done(self) -> bool:
-        """See `Transfer.done`."""
         return self.finished
 
 
@@ -43,7 +42,6 @@ class _Receive:
         self.received = 0
 
     def done(self) -> bool:
-        """See `Transfer.done`."""
         if not self.finished and self._sends:
             send = self._sends.popleft()
             if len(send.buffer) not in (0, len(self._buffer)):
@@ -67,7 +65,7 @@ class _Inbox:
 
 
 class MemoryTransport:
-    """`Transport` of one rank of a network inside this process; made by `network`."""
+    """`Transport` of one rank of a network inside this process; made by `network`. No rank here dies."""
 
     def __init__(self, rank: int, hosts: Sequence[int], inboxes: Sequence[_Inbox]) -> None:
         self.rank = rank
@@ -80,30 +78,25 @@ class MemoryTransport:
         self.lost: tuple[int, ...] = ()
 
     def take_lost(self) -> list[int]:
-        """See `Transport.take_lost`. Threads do not die."""
         return []
 
     def send(self, rank: int, frame: Buffer) -> None:
-        """See `Transport.send`."""
         inbox = self._inboxes[rank]
         inbox.frames.append((self.rank, bytes(frame)))
         if inbox.asleep and inbox.bell >= 0:
             os.eventfd_write(inbox.bell, 1)
 
     def receive(self) -> list[tuple[int, Buffer]]:
-        """See `Transport.receive`."""
         arrived = self._inbox.frames
         return [arrived.popleft() for _ in range(len(arrived))]
 
     def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
-        """See `Transport.send_bulk`."""
         send = _Send(memoryview(buffer).cast("B"))
         self._inboxes[rank].bulk.setdefault((self.rank, tag), deque()).append(send)
         self._transfers.append(send)
         return send
 
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
-        """See `Transport.receive_bulk`."""
         receive = _Receive(self._inbox.bulk.setdefault((rank, tag), deque()), buffer.cast("B"))
         self._transfers.append(receive)
         return receive
@@ -115,18 +108,15 @@ class MemoryTransport:
         return bool(self._transfers)
 
     def fileno(self) -> int:
-        """See `Transport.fileno`."""
         return self._inbox.bell
 
     def prepare_sleep(self, idle_s: float) -> float | None:
-        """See `Transport.prepare_sleep`."""
         self._inbox.asleep = True
         if self._inbox.frames:
             return 0.0
         return TRANSFER_PAUSE_S if self.busy else None
 
     def wake(self, rung: bool = False) -> None:
-        """See `Transport.wake`."""
         self._inbox.asleep = False
         if self._inbox.bell >= 0:
             with contextlib.suppress(BlockingIOError):
@@ -141,14 +131,12 @@ class MemoryTransport:
         """See `Transport.leave`."""
 
     def has_left(self, rank: int) -> bool:
-        """See `Transport.has_left`."""
         return True
 
     def share_descriptor(self, descriptor: int | None, key: bytes) -> int:
-        """See `Transport.share_descriptor`."""
         if self.hosts[self.rank] == self.rank:
             if descriptor is None:
-                raise TransportError("the lowest rank of a host must give the descriptor that is to be shared")
+                raise TransportError("the lowest rank of a host must pass the descriptor to be shared")
             for rank, host in enumerate(self.hosts):
                 if host == self.rank != rank:
                     self._inboxes[rank].given.put(os.dup(descriptor))
@@ -157,14 +145,13 @@ class MemoryTransport:
             return self._inbox.given.get(timeout=COLLECTIVE_LIMIT_S)
         except queue.Empty as error:
             raise TransportError(
-                f"rank {self.rank} has waited in vain for the descriptor of rank {self.hosts[self.rank]}"
+                f"rank {self.rank} has received no descriptor from rank {self.hosts[self.rank]}"
             ) from error
 
     def share_again(self, descriptor: int, key: bytes) -> None:
-        """See `Transport.share_again`: nobody dies here."""
+        """See `Transport.share_again`: no rank here dies."""
 
     def close(self, clean: bool) -> None:
-        """See `Transport.close`."""
         bell, self._inbox.bell, self._inbox.asleep = self._inbox.bell, -1, False
         if bell >= 0:
             os.close(bell)

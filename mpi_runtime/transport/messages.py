@@ -13,11 +13,11 @@ from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Number,
 from mpi_runtime.scheduler.protocol.rank_events import RankEvent
 
 BULK_TAGS = 1 << 14
-"""How many transfers between two ranks are told apart."""
+"""The number of different tags of transfers between two ranks."""
 
 
 def text_to_bytes(text: str) -> bytes:
-    """Encode a path or an argument. `bytes_to_text` gives the same text back, even if it is not valid UTF-8."""
+    """Encode a path or an argument for `bytes_to_text`, even if it is not valid UTF-8."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -35,7 +35,7 @@ class Allocate(Struct, array_like=True, tag=20, gc=False):
     request: Number
     size: Number
     ahead: Number = 0
-    """How many further extents of this size it could use soon."""
+    """The number of further extents of this size that the client could use soon."""
 
 
 class Drained(Struct, array_like=True, tag=21, gc=False):
@@ -59,7 +59,7 @@ class Abandon(Struct, array_like=True, tag=23, gc=False):
 
 
 class Allocated(Struct, array_like=True, tag=30, gc=False):
-    """The answer to `Allocate`: an extent of the arena. Offset -1: there is none, for the reason given."""
+    """The answer to `Allocate`: an extent of the arena. Offset -1: refused, for this reason."""
 
     request: int
     rank: int
@@ -68,7 +68,7 @@ class Allocated(Struct, array_like=True, tag=30, gc=False):
 
 
 class Ahead(Struct, array_like=True, tag=37, gc=False):
-    """With the answer to `Allocate`: further extents, for values of this size that are to come."""
+    """With the answer to `Allocate`: further extents, for future values of this size."""
 
     rank: int
     size: int
@@ -84,7 +84,7 @@ class Exit(Struct, array_like=True, tag=31, gc=False):
 
 
 class ForCalls(Struct, array_like=True, tag=32, gc=False):
-    """To an executor, before values: they are arguments of calls in this frame, and were told as values before."""
+    """To an executor, before values: they are arguments of calls in this frame, and were sent as values before."""
 
 
 class Welcome(Struct):
@@ -117,7 +117,7 @@ class Log(Struct, array_like=True, tag=51, gc=False):
     stream: int
     data: bytes
     writer: bytes = b""
-    """The function or actor that wrote them; empty: not known."""
+    """The function or actor that wrote them; empty: unknown."""
 
 
 class Idle(Struct, array_like=True, tag=52, gc=False):
@@ -145,7 +145,7 @@ class EndJob(Struct, array_like=True, tag=94, gc=False):
     """The driver has called `shutdown()`: end the executors, send `Idle`, and wait for the next job."""
 
     all_idle: bool = False
-    """True in a second message, when all ranks are idle: nobody needs this rank's objects any more."""
+    """True in a second message, when all ranks are idle: this rank's objects can go."""
 
 
 class PauseLogs(Struct, array_like=True, tag=92, gc=False):
@@ -171,7 +171,7 @@ class Job(Struct, array_like=True, tag=93, gc=False):
     token: str
     """A part of the names of the job's files on hosts. It is different for each job."""
     lost: list[int] = []
-    """Ranks that had died when the head started the job. Other ranks may not have noticed yet."""
+    """Ranks that had died when the head started the job. Others may not have noticed."""
 
 
 # Worker to worker.
@@ -184,13 +184,13 @@ class Pull(Struct, array_like=True, tag=95, gc=False):
     offset: Number
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
     start: Number
-    """What lies before it is there already."""
+    """The first byte that is missing: those before it have arrived."""
     chunk: Annotated[int, Meta(ge=1 << 12, le=1 << 30)]
     """The size of each message."""
 
 
 class Unpull(Struct, array_like=True, tag=96, gc=False):
-    """A rank wants no more of what it has asked for: send empty messages in place of the next ones."""
+    """A rank cancels its `Pull`: send empty messages in place of the next ones."""
 
     tag: Annotated[int, Meta(ge=0, lt=BULK_TAGS)]
 

@@ -1,38 +1,36 @@
 """The transport between ranks, on MPI: the only importer of mpi4py.
 
 **Control frames** have tag 0 on a duplicate of COMM_WORLD. They are sent by Isend and Test, never by a blocking send:
-two ranks that fill each other's queues would wait for ever. They are received by Improbe into a buffer of their size;
-a large one arrives in the background (its sender may be at work elsewhere), and later frames of the same rank wait
-for it, to keep the order.
+two ranks that fill each other's queues would wait for ever. They are received by Improbe into a buffer of their size.
+A large one arrives in the background, since its sender may be busy; later frames of the same rank wait for it, to keep
+the order.
 
-**Bulk data** go in chunks (`bulk.py`), from and into the memory of the caller. The figures below were measured by
-`benchmarks/transport.py`.
+**Bulk data** go in chunks (`bulk.py`), from and into the memory of the caller. `benchmarks/transport.py` measured the
+figures below.
 
-**Waiting.** MPI cannot be waited for together with sockets, only polled. Within a host, `doorbell.py` makes a sleep
-of any length possible. A probe may look first and only then fetch what has come (Open MPI's does), so "nothing there"
-is believed only when said twice in a row. Messages from another host come unannounced, so a rank that has peers
-there, or to which a large frame or bulk data are on their way, sleeps in pauses: a tenth of the time it has been idle,
-from 50 µs to 1 ms; after a second of idleness a thousandth of it, to 10 ms, because every pause that ends takes time
-from user code, and a rank is idle for as long as its executors compute. Sends that MPI has not finished are looked at
-every millisecond: Open MPI 5 calls a frame of more than 256 bytes finished only when its receiver has taken it, and who
-waits for the rest of a large frame rings. A rank spins only while a transfer flows, or, where cores abound, while the
-last traffic is fresh. It never yields its core inside MPI: see `mpi_libraries.py`.
+**Waiting.** MPI can only be polled, not waited for together with sockets. Within a host, `doorbell.py` makes a sleep of
+any length possible. Open MPI's probe looks first and then fetches new messages, so only two empty probes in a row mean
+"nothing there". Messages from another host arrive unannounced. So a rank with peers there, or with a large frame or
+bulk data on their way to it, sleeps in pauses: a tenth of its idle time, from 50 µs to 1 ms; after a second a
+thousandth of it, up to 10 ms, because every pause that ends takes time from user code, and a rank is idle while its
+executors compute. Unfinished sends are checked every millisecond: Open MPI 5 finishes a frame of more than 256 bytes
+only when its receiver has taken it, and a rank that waits for the rest of a large frame rings. A rank spins only while
+a transfer flows or, where cores abound, shortly after traffic. It never yields its core inside MPI: see
+`mpi_libraries.py`.
 
-**Ranks that die.** With ULFM (`mpirun --with-ft ulfm`) MPI says so wherever it is asked for anything: once for each
-failure to who looks for messages from anybody, and each time to who sends to the dead or waits for them. All that have
-died are then acknowledged, and told to the caller (`take_lost`). Nobody shrinks the communicator: messages between the
-living need no help. The death of rank 0 is the end.
+**Ranks that die.** With ULFM (`mpirun --with-ft ulfm`) MPI reports a death once to a rank that receives from any
+source, and each time to one that sends to the dead or receives from them. All deaths are then acknowledged and passed
+to the caller (`take_lost`). The communicator is not shrunk: messages between the living need no help. The death of
+rank 0 ends the job.
 
 **Closing** (`close(clean=True)`), when all ranks close at about the same time:
 
-1. Wait until all own sends are done. Take and drop what arrives meanwhile: nobody here wants it any more, but a large
-   frame completes for its sender only when it is taken, and the sender waits for that as we do.
-2. Enter a barrier without blocking, and go on taking frames until all ranks are in it: then all sends of all ranks
-   are done.
+1. Wait until all own sends are done. Receive and drop frames meanwhile: a large frame completes for its sender only
+   when it is received, and that sender waits as we do.
+2. Enter a barrier without blocking, and receive frames until all ranks are in it: then all sends are done.
 3. If that takes longer than `CLOSE_LIMIT_S`, raise: a peer has vanished, and MPI_Finalize would hang. The caller ends
-   with os._exit, as after any other failure.
-4. Only now MPI_Finalize, which finds nothing under way.
-5. Where a rank has died there is no barrier, and MPI_Finalize would hang: own frames are sent, and that is all.
+   with os._exit.
+4. Only now MPI_Finalize, with nothing under way. Where a rank has died it would hang: own frames are sent, and no more.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 FRAME_BYTES_MAX = 1 << 30
-"""Far below the 2**31 at which Open MPI fails; whatever is that large should have travelled as bulk data."""
+"""Far below the 2**31 at which Open MPI fails. Anything that large should travel as bulk data."""
 BACKGROUND_BYTES = 4096
 """Frames above this size may need their sender's help to arrive (MPI's rendezvous): received in the background."""
 FRAMES_PER_RECEIVE = 256
@@ -71,11 +69,11 @@ SPIN_S = 50e-6
 BACKSTOP_S, BACKSTOP_S_MAX = 0.2, 1.0
 """A tenth of the time that a rank has been idle, within these bounds."""
 NOTICE_S = 0.2
-"""How soon a rank that sleeps notices, where MPI survives it, that another one has died: nobody rings for the dead."""
+"""How soon a sleeping rank notices a death, where MPI survives it: a dead rank does not ring."""
 PROBES = 10
-"""How often a rank that waits for others of its host has MPI work before it asks who has died."""
+"""Probes that let MPI work while a rank waits for others of its host, before it asks for dead ranks."""
 PASS_ON_S = 0.1
-"""How long a launcher has, before a rank ends the job, to pass on what ranks have printed: MPICH's may drop it then."""
+"""Time for the launcher to pass on printed lines before a rank ends the job: MPICH's may drop them then."""
 CLOSE_LIMIT_S = 10.0
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
@@ -83,9 +81,9 @@ _BULK_TAG = 1
 
 
 def _unlink_files_of(local: MPI.Comm) -> None:
-    """Take away the names of the files in which the MPI library shares memory on this host.
+    """Remove the names of the MPI library's memory files on this host.
 
-    Every pair talks once before, because Open MPI opens a peer's file only then.
+    Every pair exchanges a message before, because Open MPI opens a peer's file only then.
     """
     if local.size == 1:
         return
@@ -106,13 +104,13 @@ def mpi_is_initialised() -> bool:
 def abort_job(code: int) -> None:
     """End all ranks at once, with this exit code, if MPI is up in this process."""
     if mpi_is_initialised():
-        unlink_shared_files()  # MPICH does so when its last rank has started, which may be killed before
+        unlink_shared_files()  # MPICH removes them when its last rank has started, which may be killed before
         time.sleep(PASS_ON_S)
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
 
 
 def library_version() -> str:
-    """What the MPI library calls itself; MPI is not started.
+    """Return the name and version of the MPI library, without starting MPI.
 
     Raises:
         TransportError: mpi4py or its MPI library cannot be loaded.
@@ -153,7 +151,7 @@ def _start_mpi(beside_user_mpi: bool) -> ModuleType:
 
 
 class MpiTransport:
-    """`Transport` between the ranks of COMM_WORLD."""
+    """`Transport` between the ranks of COMM_WORLD. Methods raise `TransportError` when MPI reports a failure."""
 
     def __init__(
         self,
@@ -169,17 +167,17 @@ class MpiTransport:
         """Start MPI if need be, and meet the other ranks. Collective over COMM_WORLD.
 
         Args:
-            expected_size: how many ranks the launcher has announced, if it has.
-            cure: what to say when MPI finds another number of ranks than that.
-            beside_user_mpi: whether this is a thread of a program that goes on using MPI itself.
-            fault_tolerant: whether MPI was started so that it survives the death of ranks: it is asked often enough.
-            spin_s: how long after the last event to look again at once instead of sleeping, in seconds; by default
-                `SPIN_S`, or not at all where the ranks of this host and their executors have fewer cores than they are.
-            pause_s_min: shortest pause while something can come that does not ring, in seconds.
+            expected_size: the number of ranks that the launcher has announced, if it has.
+            cure: the error message if MPI finds another number of ranks.
+            beside_user_mpi: whether this is a thread of a program that uses MPI itself.
+            fault_tolerant: whether MPI was started to survive the death of ranks.
+            spin_s: for this many seconds after an event, poll instead of sleeping; by default `SPIN_S`, or 0 where the
+                host has fewer cores than ranks and executors.
+            pause_s_min: shortest pause while messages that do not ring can arrive, in seconds.
             pause_s_max: longest such pause in the first second of idleness.
 
         Raises:
-            TransportError: MPI cannot be had, or not as it is needed, or its world is not the launcher's.
+            TransportError: MPI cannot be loaded or started as needed, or its world is not the launcher's.
         """
         mpi = _start_mpi(beside_user_mpi)
         world = mpi.COMM_WORLD
@@ -216,7 +214,7 @@ class MpiTransport:
             raise self._why_not_met(error) from error
 
     def _why_not_met(self, error: Any) -> TransportError:
-        """What it means that the ranks could not meet. With ULFM MPI says so of a rank that has died meanwhile."""
+        """Return our error for ranks that could not meet; with ULFM it names those that have died."""
         mpi = self._mpi
         if error.Get_error_class() != mpi.ERR_PROC_FAILED:
             return self.translate(error, "start")
@@ -238,7 +236,7 @@ class MpiTransport:
         everyone = bytearray(_ME.size * self.size)
         comm.Allgather(mine, everyone)
         ranks = list(_ME.iter_unpack(everyone))
-        self._has_remote_peers = local.size < self.size  # as MPI sees it: what it sends them may come after the ring
+        self._has_remote_peers = local.size < self.size  # as MPI sees it: its messages to them may arrive after a ring
         _unlink_files_of(local)
         self._local_rank: int = local.rank
         local.Free()
@@ -257,7 +255,7 @@ class MpiTransport:
             bell.close()
 
     def translate(self, error: Any, doing: str, peer: int | None = None) -> TransportError:
-        """What an mpi4py exception means to our callers."""
+        """Return our error for an exception of mpi4py."""
         whom = "" if peer is None else f" with rank {peer} on {self.hostnames[peer]}"
         return TransportError(f"MPI could not {doing}{whom}: {error.Get_error_string()}")
 
@@ -282,14 +280,9 @@ class MpiTransport:
             self._bell.ring(rank)
 
     def receive(self) -> list[tuple[int, Buffer]]:
-        """See `Transport.receive`.
-
-        Raises:
-            TransportError: MPI reports a failure.
-        """
         frames: list[tuple[int, Buffer]] = []
         if self._sending:
-            self._finish_sends()
+            self._finished(self._sending, "send")
         comm, status, any_source = self._comm, self._status, self._any
         arriving = self._arriving
         try:
@@ -310,21 +303,21 @@ class MpiTransport:
         except self.mpi_error as error:
             self._survive(error, "receive")
         if arriving:
-            self._finish_arrivals(frames)
+            frames += self._finished(arriving, "receive")
         return frames
 
     def _survive(self, error: Any, doing: str, peer: int | None = None) -> None:
-        """Ranks have died, and MPI goes on.
+        """Note ranks that have died, if that is the error.
 
         Raises:
-            TransportError: it does not, or rank 0 is among them.
+            TransportError: MPI cannot continue, or rank 0 is among them.
         """
         if error.Get_error_class() not in (self._mpi.ERR_PROC_FAILED, self._mpi.ERR_PROC_FAILED_PENDING):
             raise self.translate(error, doing, peer) from error
         self._note_dead(self._comm.Get_failed(), peer)
 
     def _look_for_dead(self) -> None:
-        """Ask MPI who has died, now and then: up to Open MPI 5.0.10 looking for messages from anybody does not tell."""
+        """Ask MPI for dead ranks now and then: up to Open MPI 5.0.10 a receive from any source does not report them."""
         now = time.monotonic()
         if now < self._looks_for_dead_s:
             return
@@ -334,7 +327,7 @@ class MpiTransport:
             self._note_dead(failed)
 
     def _note_dead(self, failed: MPI.Group, peer: int | None = None) -> None:
-        """Have done with these ranks."""
+        """Forget these ranks, and remember them for `take_lost`."""
         self._comm.Ack_failed(failed.size)
         ranks = self._mpi.Group.Translate_ranks(failed, list(range(failed.size)), self._comm.group)
         for rank in ranks if peer is None else [*ranks, peer]:
@@ -350,50 +343,37 @@ class MpiTransport:
 
     @property
     def neighbours(self) -> Mapping[int, int]:
-        """See `Transport.neighbours`."""
         return self._bell.pids if self._bell is not None else {}
 
     def leave(self) -> None:
-        """See `Transport.leave`."""
         if self._bell is not None:
             self._bell.leave()
 
     def has_left(self, rank: int) -> bool:
-        """See `Transport.has_left`."""
         return self._bell is None or self._bell.has_left(rank)
 
     def take_lost(self) -> list[int]:
-        """See `Transport.take_lost`."""
         lost, self._new_lost = self._new_lost, []
         return lost
 
-    def _finish_sends(self) -> None:
-        for rank, queue in list(self._sending.items()):
-            try:
-                while queue and queue[0][0].Test():
-                    queue.popleft()
-            except self.mpi_error as error:
-                self._survive(error, "send", rank)
-            if not queue:
-                self._sending.pop(rank, None)
-
-    def _finish_arrivals(self, frames: list[tuple[int, Buffer]]) -> None:
-        for rank, queue in list(self._arriving.items()):
+    def _finished(self, pending: dict[int, deque[tuple[MPI.Request, Any]]], doing: str) -> list[tuple[int, Buffer]]:
+        """Remove and return the frames that MPI has finished, each with the rank at the other end."""
+        frames: list[tuple[int, Buffer]] = []
+        for rank, queue in list(pending.items()):
             try:
                 while queue and queue[0][0].Test():
                     frames.append((rank, queue.popleft()[1]))
             except self.mpi_error as error:
-                self._survive(error, "receive", rank)
+                self._survive(error, doing, rank)
             if not queue:
-                self._arriving.pop(rank, None)
+                pending.pop(rank, None)
+        return frames
 
     def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
-        """See `Transport.send_bulk`."""
         data = memoryview(buffer).cast("B")
         return Bulk(self, rank, data, lambda chunk: self._comm.Isend(chunk, rank, _BULK_TAG + tag))
 
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
-        """See `Transport.receive_bulk`."""
         data = buffer.cast("B")
         return Bulk(self, rank, data, lambda chunk: self._comm.Irecv(chunk, rank, _BULK_TAG + tag), self._status)
 
@@ -403,11 +383,9 @@ class MpiTransport:
         return bool(self._sending or self._arriving or self.transfers_active)
 
     def fileno(self) -> int:
-        """See `Transport.fileno`."""
         return -1 if self._bell is None else self._bell.fileno()
 
     def prepare_sleep(self, idle_s: float) -> float | None:
-        """See `Transport.prepare_sleep`."""
         if idle_s < self._spin_s or (self.transfers_active and time.monotonic() - self.flowed_at < FLOW_S):
             return 0.0
         if self._bell is not None:
@@ -424,17 +402,15 @@ class MpiTransport:
         except self.mpi_error as error:
             self._survive(error, "receive")
             return 0.0
-        if self._sending:  # who takes a frame rings if it needs us, see above
+        if self._sending:  # a receiver that needs us rings, see above
             return max(self._pause_s_max, long_s)
         return None if self._bell is None else max(BACKSTOP_S, min(self._backstop_s_max, idle_s / 10))
 
     def wake(self, rung: bool = False) -> None:
-        """See `Transport.wake`."""
         if self._bell is not None:
             self._bell.wake(rung)
 
     def share_descriptor(self, descriptor: int | None, key: bytes) -> int | None:
-        """See `Transport.share_descriptor`."""
         if self._bell is None:
             if descriptor is None:
                 raise TransportError("the only rank of a host must give the descriptor that is to be shared")
@@ -445,7 +421,7 @@ class MpiTransport:
         lower = [rank for rank in range(self.rank) if self.hosts[rank] == self.hosts[self.rank]]
         deadline = time.monotonic() + START_LIMIT_S
         while True:
-            # Look for dead ranks before reading: what a rank sent before it was found dead is then in the queue.
+            # Look for dead ranks before reading: all that a rank sent before it was found dead is then in the queue.
             alone = all(rank in self.lost for rank in lower)
             found = self._bell.take(key, 0.0 if alone else NOTICE_S)
             if found is not None or alone:
@@ -455,15 +431,14 @@ class MpiTransport:
             self._hear_of_deaths()
 
     def share_again(self, descriptor: int, key: bytes) -> None:
-        """See `Transport.share_again`."""
         if self._bell is not None:
             self._bell.give(descriptor, key, wait=False)
 
     def _hear_of_deaths(self) -> None:
-        """Have MPI notice who has died, without taking any message.
+        """Have MPI notice dead ranks, without receiving.
 
-        It probes for messages of this rank to itself, which there are none of: where a message is found, as those of
-        the head that wait meanwhile, Open MPI does no other work.
+        It probes for messages of this rank to itself, which do not exist: where a probe finds a message, such as a
+        waiting one of the head, Open MPI does no other work.
         """
         try:
             for _ in range(PROBES):

@@ -38,7 +38,7 @@ _DELETED = " (deleted)"
 
 
 def unlink_shared_files() -> None:
-    """Take away the names of those that this process has opened."""
+    """Remove the names of the files that this process has opened."""
     for path in _mapped((_MPICH, _OPEN_MPI)):
         if not path.endswith(_DELETED):
             with suppress(FileNotFoundError):
@@ -46,12 +46,12 @@ def unlink_shared_files() -> None:
 
 
 def name_own_file(library_version: str, local_rank: int) -> None:
-    """Give the name of the one that this rank has made to an empty file, where MPI_Finalize takes it away.
+    """Put an empty file in the place of the one that this rank made: Open MPI 6 removes that name in MPI_Finalize.
 
-    Open MPI 6 does, and prints a page if there is no such name.
+    It prints a page if there is no such file.
 
     Args:
-        library_version: what the MPI library calls itself.
+        library_version: the name and version of the MPI library.
         local_rank: of this process, among those of its host as MPI sees it.
     """
     version = re.match(r"Open MPI v(\d+)", library_version)

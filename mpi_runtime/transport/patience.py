@@ -6,9 +6,9 @@ after a long one it does not. Polling is limited to idle CPUs: the head polls wh
 while it waits for the call that it submitted last. On two cores, one call at a time: 500 calls/s without polling, 1 200
 with it.
 
-Polling has to pay for itself. A poll that finds something is income, a poll in vain an expense, and a place whose
-balance is negative sleeps. So polling ends where other processes need the CPU, and where values are copied meanwhile,
-whatever the scheduler believes to be idle.
+Polling must pay for itself. A poll that finds something is income, a poll in vain an expense, and a place with a
+negative balance sleeps. So polling ends where other processes need the CPU, and while values are copied, whatever the
+scheduler believes to be idle.
 """
 
 import os

@@ -41,8 +41,8 @@ def read_start(end: socket.socket) -> Start | None:
     descriptors: list[int] = []
     try:
         while len(data) < length:
-            part, come, _, _ = socket.recv_fds(end, length - len(data), 1)
-            descriptors += come
+            part, received, _, _ = socket.recv_fds(end, length - len(data), 1)
+            descriptors += received
             if not part:
                 return None
             data += part

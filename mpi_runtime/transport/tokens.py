@@ -1,4 +1,4 @@
-"""Tokens: one for each call that an executor has in hand and has not started.
+"""Tokens: one for each call that an executor has received and not started.
 
 Tokens are units of a counter (an eventfd) that the executor and its agent share. The one of the two that takes a call's
 token owns the call. So exactly one of them owns it, without a message, and even while user code blocks the interpreter.

@@ -113,7 +113,7 @@ def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
     known_from = "its time_limit" if function.spec.time_limit_us else "as earlier calls did"
     takes_s, left_s = function.may_take_us / 1e6, max(0, state.end_us - now) / 1e6
     return (
-        f"may take {round(takes_s, 1):g} s ({known_from})",
+        f"may take {round(takes_s, 1):g} s ({known_from})" if takes_s >= 0 else "takes a time that is not known yet",
         f"the job's time ends in {left_s:.0f} s. Have the job requeued, or start one with more time.",
     )
 

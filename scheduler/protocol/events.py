@@ -354,9 +354,11 @@ class Left(Struct, array_like=True, tag=14, gc=False):
 
 
 class JournalFailed(Struct, array_like=True, tag=28, gc=False):
-    """An executor could not write a value for the journal."""
+    """An executor could not write a value for the journal, or read one."""
 
     problem: str
+    unreadable: str = ""
+    """The file that could not be read: its call runs again. Empty: nothing more can be recorded."""
 
 
 class Saved(Struct, array_like=True, tag=36, gc=False):

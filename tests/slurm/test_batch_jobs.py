@@ -35,9 +35,9 @@ def test_a_batch_goes_on_in_the_next_life_of_its_job(slurm: Cluster) -> None:
 
 
 def test_a_job_in_which_nothing_more_can_end_is_queued_again_at_once(slurm: Cluster) -> None:
-    """What is left may take 95 seconds, and after the first command fewer are left of 120."""
+    """What is left may take 65 seconds. Commands end within 95 of 120, and after the first fewer are left of these."""
     folder = slurm.directory()
-    lines_of = ["sleep 30; echo >> first #batch name=first", "echo >> long #batch after=first time_limit=90s name=long"]
+    lines_of = ["sleep 30; echo >> first #batch name=first", "echo >> long #batch after=first time_limit=60s name=long"]
     (folder / "jobs.txt").write_text("\n".join(lines_of) + "\n")
     words = ["submit", "--batch", "jobs.txt", "-N", "1", "--cpus-per-node=1", "--time=2", "--requeue"]
     job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
@@ -51,12 +51,29 @@ def test_a_job_in_which_nothing_more_can_end_is_queued_again_at_once(slurm: Clus
 def test_a_job_is_not_queued_again_for_what_no_such_job_can_do(slurm: Cluster) -> None:
     folder = slurm.directory()
     (folder / "jobs.txt").write_text("true\ntrue #batch time_limit=1h\n")
-    words = ["submit", "--batch", "jobs.txt", "-N", "1", "--cpus-per-node=1", "--time=2", "--requeue"]
+    words = ["submit", "-N", "1", "--cpus-per-node=1", "--time=2", "--requeue"]
+    words += ["-m", "mpi_runtime.cli.batch", "jobs.txt", "--requeue"]  # `--batch` would refuse it
     job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
     ended = slurm.wait(job)
     assert "have a longer job, or shorter limits" in ended.stdout, ended.stdout
     assert "1 of 2 done, 1 skipped" in ended.stdout
     assert slurm.facts(job)["Restarts"] == "0"
+
+
+def test_short_commands_are_not_done_again_when_the_time_ends(slurm: Cluster) -> None:
+    """At the drain those that run may end, and none begins."""
+    folder = slurm.directory()
+    line = "echo {n} >> began; sleep 0.7; echo {n} >> done\n"
+    (folder / "jobs.txt").write_text("".join(line.replace("{n}", str(number)) for number in range(70)))
+    words = ["submit", "--batch", "jobs.txt", "-N", "1", "--cpus-per-node=1", "--time=1", "--requeue"]
+    job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
+    ended = slurm.wait_for_requeued(job)
+    assert "70 of 70 done" in ended.stdout, ended.stdout
+    assert "SIGTERM or the end of the job's time" in ended.stdout
+    repeated = len(lines(folder, "began")) - 70
+    print(f"{repeated} commands were begun again")
+    assert repeated <= 1
+    assert Counter(lines(folder, "done")) == {str(number): 1 for number in range(70)}
 
 
 def test_what_is_wrong_is_said_before_anything_waits_in_a_queue(slurm: Cluster) -> None:
@@ -68,6 +85,10 @@ def test_what_is_wrong_is_said_before_anything_waits_in_a_queue(slurm: Cluster) 
     words = ["mpi-runtime", "submit", "--batch", "jobs.txt"]
     assert "a batch has one journal" in slurm.run(*words, "--max-jobs", "4", cwd=folder, code=2).stderr
     assert "exclude each other" in slurm.run(*words, "--array", "0-3", cwd=folder, code=2).stderr
+    (folder / "large.txt").write_text("true #batch num_cpus=64\n")
+    words[3] = "large.txt"
+    assert "no node has more than CPU 8" in slurm.run(*words, cwd=folder, code=2).stderr
+    words[3] = "jobs.txt"
     script = slurm.run(*words, "--dry-run", "--", "--retry-failed", cwd=folder).stdout
     assert "-m mpi_runtime.cli.batch jobs.txt --retry-failed" in script
     assert "#SBATCH --job-name=batch-jobs" in script

@@ -65,3 +65,33 @@ def test_a_job_of_several_times_its_time_ends_with_the_result_of_one_run(slurm: 
     assert len(lives) >= 3
     assert len(loaded) == len(lives) - 1
     assert loaded == sorted(set(loaded)), "each life has come further"
+
+
+SHORT = """
+import time
+import mpi_runtime as ray
+from mpi_runtime import slurm
+
+ray.init(journal="journal", requeue=True)
+print("life", slurm.allocation().restarts, flush=True)
+
+@ray.remote
+def part(x):
+    time.sleep(1)
+    return x
+
+print("right", sum(ray.get([part.remote(x) for x in range(100)])), flush=True)
+"""
+
+
+@pytest.mark.dies("time")
+@pytest.mark.timeout(400)
+def test_a_job_of_one_minute_is_requeued_and_ends(slurm: Cluster) -> None:
+    """`requeue_before_s` is a minute by default: the whole job. The job is ended in its second half instead."""
+    job = submit(slurm, SHORT, options=("--time=1", "--cpus-per-node=1", "--requeue"))
+    wait_until(lambda: "right" in slurm.output(job), 360, f"the last life of job {job}")
+    ended = slurm.wait(job).expect()
+    assert "right 4950\n" in ended.stdout
+    assert "is not requeued" not in ended.stdout
+    assert "-0 s" not in ended.stdout
+    assert re.findall(r"^life (\d+)$", ended.stdout, re.MULTILINE)[:2] == ["0", "1"]

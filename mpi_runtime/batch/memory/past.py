@@ -25,7 +25,7 @@ from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory.outputs import ARCHIVE, open_output
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import segments
+from mpi_runtime.journal import private, segments
 from mpi_runtime.journal.claim import Claim, owner_of
 from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept
@@ -215,7 +215,7 @@ class BatchJournal:
         self._synced_s = time.monotonic()
         self._is_synced = True
         try:
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private.make_directory(self._path)
             self._claim = Claim(self._path, job)
             try:
                 if is_fresh:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 
 import mpi_runtime
@@ -9,7 +11,10 @@ from mpi_runtime.batch.file.entries import Problem
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.past import Capacity
+from mpi_runtime.batch.show.overview import duration
 from mpi_runtime.config import RESERVED_RESOURCES
+from mpi_runtime.slurm.bounds import Bounds
+from mpi_runtime.slurm.walltime import lead_s
 
 
 def node_resources() -> list[dict[str, float]]:
@@ -33,6 +38,31 @@ def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]]) ->
     """A problem for each group that no node can ever run; the commands of a group ask for the same."""
     reasons = [(group, cannot_run(group.commands[0], nodes)) for group in groups if group.commands]
     return [Problem(*group.place, f"{group.name}: {reason}") for group, reason in reasons if reason]
+
+
+def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Problem]:
+    """A problem for each group that a job within these bounds can never run; custom resources are not bounded.
+
+    Args:
+        groups: of a batch.
+        bounds: of the job.
+        reserve_s: how long before the end of the job's time commands must have ended.
+    """
+    custom = {name: math.inf for group in groups for command in group.commands for name in command.resources}
+    node = {**custom, "CPU": bounds.cpus, "GPU": bounds.gpus, "memory": bounds.memory}
+    found = infeasible(groups, [node])
+    limit_s = bounds.seconds - lead_s(reserve_s, time.time() + bounds.seconds)
+    for group in groups:
+        least_s = min((one.time_limit + one.grace for one in group.commands if one.time_limit is not None), default=0.0)
+        if least_s > limit_s:
+            found.append(
+                Problem(
+                    *group.place,
+                    f"{group.name}: can never end: it may take {duration(least_s)} (time_limit and grace), and the job "
+                    f"ends commands after {duration(limit_s)}",
+                )
+            )
+    return found
 
 
 def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:

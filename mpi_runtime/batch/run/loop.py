@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TextIO
 
@@ -42,6 +43,8 @@ LOOK_S = 2.0
 FAILURES_SHOWN = 10
 SUBMITTED_MAX = 1000
 """How many commands are submitted before what has happened meanwhile is looked at: in 0.1 s or so."""
+DRAIN_S = 8.0
+"""How long commands may run on after the batch was asked to end in time: short ones need not be done again."""
 TIME_IS_OVER = 75
 """The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
 _results = msgspec.msgpack.Decoder(CommandResult)
@@ -102,6 +105,8 @@ class BatchRun:
         """Of these, by the ids of their calls."""
         self._begin_s = self._said_s = time.monotonic()
         self._looked_s = self._begin_s - LOOK_S + TURN_S
+        self._ends_s = math.inf
+        """When commands that still run are ended."""
         self._cpu_time = 0.0
         self._stream: Stream | None = None
         self._paths = Paths()
@@ -277,7 +282,9 @@ class BatchRun:
         elif what == _LATE:
             self.is_late = True
             self._say("SIGTERM or the end of the job's time: ending what runs; the same line continues later")
-            self._stop()
+            running = {id for id, _, _ in current.client().questions.query("running")}
+            self._stop(running)
+            self._ends_s = time.monotonic() + DRAIN_S
         elif what == END_OF_LINES:
             self._stream = None
         elif self._stream is not None:
@@ -318,6 +325,9 @@ class BatchRun:
 
     def _turn(self) -> None:
         """Have the journal say what has happened; then what it has the place of may go."""
+        if time.monotonic() > self._ends_s:
+            self._ends_s = math.inf
+            self._stop()
         self._journal.turn()
         for path in self._to_remove:
             with contextlib.suppress(OSError):
@@ -333,12 +343,14 @@ class BatchRun:
             self._to_remove.append(result.stdout)
         return place
 
-    def _stop(self) -> None:
+    def _stop(self, but: Container[bytes] = ()) -> None:
+        """Start no further command, and end those that run, except these."""
         self.graph.stop()
         while self._ready:
             self.graph.cancelled(self._ready.popleft().name)
         for ref, _ in self._running.values():
-            mpi_runtime.cancel(ref)
+            if ref.binary() not in but:
+                mpi_runtime.cancel(ref)
 
     def _progress(self) -> str:
         counts = self.graph.counts

@@ -49,6 +49,11 @@ def run(source: str, folder: Path, **how: Any) -> tuple[str, dict[str, int], Com
     return done.stdout, {mark.name: mark.stat().st_size for mark in sorted(marks.iterdir())}, done
 
 
+def taken(done: Completed) -> int:
+    """How many calls a run has taken from the journal, by its last line."""
+    return int(re.findall(r"journal: (\d+) calls taken", done.stderr)[-1])
+
+
 def records(folder: Path) -> list[Record]:
     """What is in a journal."""
     found = []
@@ -278,10 +283,14 @@ def test_a_damaged_value_runs_again(what: str, tmp_path: Path) -> None:
         path.unlink()
         if what != "gone":
             path.write_bytes(data if what == "flipped" else data[:-1])
-    second, again, _ = run(EVERYTHING, tmp_path)
+    second, again, done = run(EVERYTHING, tmp_path)
     assert second == first
     assert set(again) == {"large0", "large1", "large2", "several"}
-    assert run(EVERYTHING, tmp_path)[:2] == (first, {}), "the new ones are found"
+    assert done.stderr.count("a value in the journal cannot be read") == len(again)
+    third, none, whole = run(EVERYTHING, tmp_path)
+    assert (third, none) == (first, {}), "the new ones are found"
+    assert taken(whole) == taken(done) + len(again)
+    assert "cannot be read" not in whole.stderr
 
 
 SLOW = """

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import claim, segments, value_files
-from mpi_runtime.journal.claim import Claim
+from mpi_runtime.journal import segments, value_files
 from mpi_runtime.journal.earlier import Earlier
 from mpi_runtime.journal.journal import Journal
 from mpi_runtime.journal.segments import Began
@@ -155,8 +153,8 @@ def test_a_run_finds_what_all_runs_before_it_have_recorded(tmp_path: Path) -> No
     assert [journal.take(recall(number))[0] for number in (1, 2, 3)] == [[Kept(b"one")], [Kept(b"two")], []]
     journal.close(30)
     assert journal.totals_line() == "journal: 2 calls taken from earlier runs, 0 recorded"
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [f"00000{n}.journal" for n in (1, 2, 3)]
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    names = [*(f"00000{n}.journal" for n in (1, 2, 3)), "owner-3"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == names
 
 
 def test_what_was_given_is_written_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,55 +197,6 @@ def test_another_program_and_damage_are_told_of(tmp_path: Path) -> None:
     journal.close(30)
 
 
-def test_two_jobs_at_once_are_refused_and_the_first_is_named(tmp_path: Path) -> None:
-    first = Claim(tmp_path, "job one (pid 1 on here)")
-    with pytest.raises(JournalError, match=r"in use by job one \(pid 1 on here\)"):
-        Claim(tmp_path, "job two")
-    assert claim.owner_of(tmp_path) == "job one (pid 1 on here)"
-    first.release()
-    Claim(tmp_path, "job two").release()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_journal_of_a_dead_process_is_free(tmp_path: Path) -> None:
-    code = f"from pathlib import Path; from mpi_runtime.journal.claim import Claim; Claim(Path({str(tmp_path)!r}), 'x')"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert (tmp_path / claim.NAME).exists()
-    assert claim.owner_of(tmp_path) == ""
-    Claim(tmp_path, "the next").release()
-
-
-def test_a_journal_of_another_host_is_free_when_its_number_stands_still(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claim, "STALE_S", 1.0)
-    here = claim._here
-    monkeypatch.setattr(claim, "_here", lambda: "elsewhere")
-    first = Claim(tmp_path, "the first")
-    monkeypatch.setattr(claim, "_here", here)
-    monkeypatch.setattr(claim, "LOOK_S", 0.0)
-    looks = 0
-
-    def beats(seconds: float) -> None:
-        nonlocal looks
-        looks += 1
-        first._beat_s = 0.0
-        first.beat()
-
-    with monkeypatch.context() as alive:
-        alive.setattr(time, "sleep", beats)
-        with pytest.raises(JournalError, match="in use by the first"):
-            Claim(tmp_path, "the second")
-    assert looks
-    Claim(tmp_path, "the third").release()
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", bytes(range(200, 250))])
-def test_a_damaged_claim_is_nobodys(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / claim.NAME).write_bytes(content)
-    Claim(tmp_path, "the next").release()
-
-
 def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match=r"file cannot be used: File exists .*all hosts of the job share"):
@@ -266,35 +215,91 @@ Journal(sys.argv[1], BEGAN, 0.0)
 """
 
 
-def test_a_claim_with_a_flipped_byte_is_in_use_or_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "STALE_S", -1.0)
-    Claim(tmp_path, "the first")
-    path, seen = tmp_path / claim.NAME, set()
-    data = path.read_bytes()
-    for position in range(len(data)):
-        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
-        try:
-            Claim(tmp_path, "the next").release()
-            seen.add("nobody's")
-        except JournalError as error:
-            seen.add(re.sub(r".* is in use by.*", "in use", str(error)))
-        assert set(os.listdir(tmp_path)) <= {claim.NAME}
-    assert seen == {"in use", "nobody's"}
-
-
 @pytest.mark.parametrize(("mode", "name"), [(0o555, ""), (0o555, "new"), (0o777, "")], ids=["old", "new", "another's"])
 def test_a_directory_in_which_this_user_may_not_write_is_an_error(mode: int, name: str) -> None:
-    """Root may write everywhere: who opens it is somebody else then."""
+    """Root may write everywhere: it becomes another user before it opens the journal."""
     with tempfile.TemporaryDirectory() as folder:
         run(Path(folder), record(1))
-        (segment,) = Path(folder).glob("*.journal")
-        segment.chmod(0 if mode == 0o777 else 0o644)
+        before = sorted(os.listdir(folder))
         os.chmod(folder, mode)
         command = [sys.executable, "-c", OPEN, os.path.join(folder, name), "as somebody else"]
         said = subprocess.run(command, capture_output=True, text=True).stderr.splitlines()[-1]
         os.chmod(folder, 0o700)
-        assert re.search(r"JournalError: the journal \S+ cannot be used: Permission denied \(\S+\)\. It needs", said)
-        assert os.listdir(folder) == [segment.name]
+        why = r"(Permission denied|loading its values can run code, and \S+ (belongs to another|can be written to by))"
+        assert re.search(rf"JournalError: the journal \S+ cannot be used: {why}.*It needs a directory", said)
+        assert sorted(os.listdir(folder)) == before
+
+
+def test_all_is_made_for_this_user_alone(tmp_path: Path) -> None:
+    for umask in (0, 0o777):
+        folder = tmp_path / f"{umask:o}" / "journal"
+        folder.parent.mkdir()
+        before = os.umask(umask)
+        try:
+            name, found = value_files.write(str(folder), "abcdef", PARTS) if umask else ("", b"")
+            run(folder, record(1))
+            name, found = value_files.write(str(folder), "abcdef", PARTS) if not umask else (name, found)
+        finally:
+            os.umask(before)
+        modes = {path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*")) if path.is_dir()}
+        assert modes == {0o700}
+        assert {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()} == {0o600}
+        run(folder, record(2))
+
+
+def test_a_journal_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, record(1))
+
+    def refused(why: str) -> None:
+        with pytest.raises(JournalError, match=rf"loading its values can run code, and \S+ {why}"):
+            run(tmp_path)
+
+    for mode in (0o770, 0o702, 0o720):
+        tmp_path.chmod(mode)
+        refused(r"can be written to by other users \(chmod go-w")
+    tmp_path.chmod(0o755)
+    run(tmp_path)
+    (tmp_path / "values").symlink_to("/tmp")
+    refused("is a symbolic link")
+    (tmp_path / "values").unlink()
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "000001.journal", 65534, -1)
+        refused("belongs to another user")
+        os.chown(tmp_path / "000001.journal", 0, -1)
+        os.chown(tmp_path, 65534, -1)
+        refused("belongs to another user")
+        os.chown(tmp_path, 0, -1)
+
+
+def test_a_value_behind_a_link_or_of_another_user_is_not_read(tmp_path: Path) -> None:
+    name, found = value_files.write(str(tmp_path), "abcdef", PARTS)
+    kept = Kept(b"", name, len(FLAT), found)
+    path = tmp_path / name
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
+    assert not value_files.is_whole(str(tmp_path), kept)
+    path.unlink()
+    (tmp_path / "moved").rename(path)
+    assert value_files.is_whole(str(tmp_path), kept)
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+        assert not value_files.is_whole(str(tmp_path), kept)
+
+
+def test_a_call_with_an_unreadable_value_does_not_count_as_taken(tmp_path: Path) -> None:
+    name, found = value_files.write(str(tmp_path), "abcdef", PARTS)
+    large = Record(id_of(1), id_of(1001), CODE, "f", 10, [Kept(b"", name, len(FLAT), found)])
+    run(tmp_path, large, record(2))
+    journal = Journal(str(tmp_path), BEGAN, 0.0)
+    assert journal.take(recall(1))[0]
+    assert journal.take(recall(2))[0]
+    line = journal.unreadable(f"{name} has other bytes than were written", name)
+    assert (
+        line == f"a value in the journal cannot be read: {name} has other bytes than were written. Its call runs again"
+    )
+    assert journal.unreadable("again, in a retry", name) == ""
+    journal.close(30)
+    assert journal.totals_line() == "journal: 1 calls taken from earlier runs, 0 recorded"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system for reading")
