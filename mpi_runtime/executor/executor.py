@@ -363,8 +363,8 @@ class Executor:
         message.start_us = start_us
         if self.cancels.attempts:
             self.cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
-        if client.blocking.is_said:
-            client.blocking.goes_on()
+        if client.blocking.is_reported:
+            client.blocking.resumes()
         if self._saver is not None and spec.kind == METHOD and self._saver.post(spec, message):
             return
         slow_us = spec.gather_us or _SLOW_US
@@ -382,7 +382,7 @@ class Executor:
             client.feed.exiting = True
             return
         self._has_left = True
-        client.blocking.goes_on()
+        client.blocking.resumes()
         client.outbox.post_now(Left(self.actor_id))
         client.feed.retire()
 
