@@ -120,7 +120,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "tune": (),
     "util": (),
 }
-"""The names of each module. Ids with a type are for programs written for Ray: nobody needs to make one."""
+"""The public names of each module. Typed ids are for programs written for Ray."""
 
 __all__ = [
     "ActorClass",
@@ -199,5 +199,5 @@ if TYPE_CHECKING:
     from mpi_runtime.client.refs import ObjectRef
 
 
-if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+if not TYPE_CHECKING:  # or a checker would accept every name
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -1,8 +1,8 @@
 """Run a program on rank 0 alone, `mpirun -n 8 python -m mpi_runtime app.py`, or a verb of `mpi-runtime`.
 
 Under plain `mpirun -n 8 python app.py` each rank runs app.py down to `init()`. Here all ranks but 0 become workers at
-once and never see app.py. With `--exit-file FILE` before it, its exit code is left in a file (see slurm/script.py);
-with `--as-ray` its `import ray` gives this runtime (see as_ray/).
+once and never load app.py. With `--exit-file FILE` before it, its exit code is written to a file (slurm/script.py);
+with `--as-ray` its `import ray` gives this runtime (as_ray/).
 """
 
 import atexit
@@ -25,7 +25,7 @@ _OPTIONS = ("-h", "--help", "-V", "--version", "help")
 
 
 def main(words: Sequence[str]) -> None:
-    """Run what the words name; ends the process unless the program itself returns."""
+    """Run the program or verb; ends the process unless the program itself returns."""
     words = list(words)
     if not words or (words[0] in (*VERBS, *_OPTIONS) and not os.path.isfile(words[0])):
         sys.exit(run_verb(words))
@@ -39,10 +39,10 @@ def main(words: Sequence[str]) -> None:
         if not words:
             sys.exit("mpi_runtime: --exit-file needs a file and a program, --as-ray a program")
     launch = detect(environment())
-    if tuple(words[:3]) == DOCTOR:  # not only on rank 0: it looks at all of them
+    if tuple(words[:3]) == DOCTOR:  # it examines all ranks, so all run it
         with _leaving_exit_code(exit_file) if exit_file and not launch.rank else contextlib.nullcontext():
             sys.exit(run_verb(words[2:]))
-    # Where something is wrong, every rank ends and one says why.
+    # After a mistake every rank ends, and rank 0 prints the reason.
     if launch.problem:
         sys.exit(f"mpi_runtime: {launch.problem}" if launch.rank == 0 else 1)
     if words[0] not in ("-m", "-c", "-") and not os.path.exists(words[0]):
@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> None:
             print(f"mpi_runtime: {words[0]!r} is neither a file nor a verb; {advice(words[0])}", file=sys.stderr)
         sys.exit(2)
     if launch.rank > 0:
-        at_start = set(sys.modules)  # the program on rank 0 finds them loaded too, whatever names its own have
+        at_start = set(sys.modules)  # rank 0 has them loaded too, even if the program has modules of the same names
         from mpi_runtime.job.session import work
 
         work(at_start)
@@ -67,7 +67,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _leaving_exit_code(path: str) -> contextlib.AbstractContextManager[None]:
-    """Leave the exit code of what runs inside in a file, after all that the program and the runtime do at their end."""
+    """Write the exit code of the program into a file, after everything that runs at the exit of Python."""
     from mpi_runtime.slurm import exit_file
 
     file = exit_file.current = exit_file.ExitFile(path)
@@ -76,7 +76,7 @@ def _leaving_exit_code(path: str) -> contextlib.AbstractContextManager[None]:
         head_handle = sys.modules.get("mpi_runtime.job.head_handle")
         file.close(is_lost=head_handle is not None and head_handle.is_lost())
 
-    atexit.register(close)  # the first to be registered is the last to run
+    atexit.register(close)  # registered first, so it runs last
     return file.around_program()
 
 
@@ -116,7 +116,7 @@ def run_program(words: Sequence[str]) -> None:
 
 
 def _run_source(source: str | bytes, name: str, **contents: str) -> None:
-    """Run source as the main module, which it stays until the process ends, as it would under plain Python."""
+    """Run source as the main module, which stays in place until the process ends, as under plain Python."""
     module = types.ModuleType("__main__")
     vars(module).update(contents)
     sys.modules["__main__"] = module

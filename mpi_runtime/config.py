@@ -28,11 +28,11 @@ IGNORE_UNHANDLED_ERRORS = "MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS"
 RECORD = "MPI_RUNTIME_RECORD"
 JOURNAL = "MPI_RUNTIME_JOURNAL"
 OF_THIS_JOB = (JOURNAL, RECORD)
-"""What names files of this job: programs that calls start do not get it, or they would write to these files too."""
+"""Variables that name files of this job. Programs that calls start do not inherit them, or would write there too."""
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
 COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
-"""Set for commands of batches: the process id of their executor. If that is killed, they are found by it."""
+"""Set for commands of batches: the process id of their executor, by which they are found if it is killed."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
 
@@ -43,14 +43,14 @@ _OWN_LABELS = ("ray.io/node-id", "hostname")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `init()`. Amounts are those of each node (host). A stated amount is believed, however large."""
+    """The arguments of `init()`. Amounts are those of each node (host). A stated amount may exceed the real one."""
 
     num_cpus: float | None = None
     """CPUs to schedule; None: the processors that the ranks may use, by their affinity mask, the control group's quota
     and Slurm. Default: the variable `MPI_RUNTIME_NUM_CPUS`."""
     num_gpus: float | None = None
     """GPUs to schedule; None: those that are found. If GPUs are found, the first `num_gpus` of them are used, and fewer
-    are an error. If there is no sign of a driver, the number is believed."""
+    are an error. Without any sign of a driver the number is used as it is."""
     memory: int | None = None
     """Bytes of memory that calls can request; None: the memory of the host or of its control group."""
     resources: dict[str, float] = {}
@@ -60,12 +60,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     object_store_memory: int | None = None
     """Bytes of shared memory for values on each host; None: 30 % of the memory."""
     object_spilling_directory: str | None = None
-    """A directory on a disk of each host, for values that its shared memory has no room for. None: `SLURM_TMPDIR`,
+    """A directory on a disk of each host, for values without room in its shared memory. None: `SLURM_TMPDIR`,
     `TMPDIR` or `/tmp`, the first of them that is not in memory itself. Empty: values are not written to disk."""
     inline_bytes_max: int = 65536
     """Values up to this many bytes are sent in messages. Larger values go to shared memory."""
     log_to_driver: bool = True
-    """Whether the standard output and error of tasks is shown where the program was started."""
+    """Whether the program shows the standard output and error of tasks."""
     namespace: str = ""
     """The namespace of names of actors and placement groups."""
     start_timeout_s: float = 60.0
@@ -74,8 +74,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Log only warnings and errors about the job: no lines about its start, its waits and its end. Default: the
     variable `MPI_RUNTIME_QUIET`."""
     waiting_line_s: float = 60.0
-    """Seconds without progress in `get` or `wait` after which the driver logs what it waits for, and again after twice
-    as many, and so on; 0: never."""
+    """Seconds without progress in `get` or `wait` after which the driver logs what it waits for, then twice as many,
+    and so on; 0: never."""
     ignore_unhandled_errors: bool = False
     """Do not log errors of calls whose values no process has read. Default: the variable
     `MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS`."""
@@ -83,29 +83,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds without a message after which a rank on another host counts as lost, and the job ends; 0: never. Default:
     the variable `MPI_RUNTIME_HEARTBEAT_TIMEOUT_S`."""
     memory_usage_threshold: float = 0.95
-    """The share of a host's memory, or of its control group's, from which on nothing more is started there, and then
-    calls are ended; 0: never."""
+    """The share of a host's memory, or of its control group's, above which it starts nothing more, and then ends calls;
+    0: never."""
     memory_limit: int | None = None
-    """The most bytes of memory that the executors of one rank have for themselves, together: a limit of the job's own
-    if no other limit is set. None: no such limit."""
+    """The most bytes of memory of all executors of one rank together; None: no such limit."""
 
     report: str = ""
-    """A file for a page about the job, which is written when it ends: what ran where and when, failures, a table of all
-    calls. Empty: none."""
+    """A file for a page about the job, written at its end: what ran where and when, failures, a table of all calls.
+    Empty: none."""
     journal: str = ""
-    """A directory that all hosts share, in which finished calls are recorded: the next run of the program takes them
-    from there. Default: the variable `MPI_RUNTIME_JOURNAL`; empty: none."""
+    """A directory shared by all hosts for the record of finished calls, which the next run of the program does not
+    repeat. Default: the variable `MPI_RUNTIME_JOURNAL`; empty: none."""
     journal_sync_s: float = 1.0
-    """Seconds after which a finished call is on disk, so that even a host that fails does not lose it; 0: at once, by
-    one sync after the other."""
+    """Seconds until a finished call is on disk, where a failure of the host does not lose it; 0: at once, with a sync
+    for each."""
     journal_required: bool = False
-    """Whether the job ends if its journal cannot be written any more, as when the disk is full. Else it goes on
-    without, and says so."""
+    """Whether the job ends if its journal can no longer be written, for example to a full disk. Otherwise it continues
+    without the journal and logs an error."""
     requeue: bool = False
-    """In a job of Slurm with a journal: whether the job is queued again shortly before the end of its time, to go on
-    from there. Elsewhere it means nothing."""
+    """In a job of Slurm with a journal: whether the job is queued again shortly before the end of its time, to continue
+    from the journal. Elsewhere without effect."""
     requeue_before_s: float = 60.0
-    """How many seconds before, but at most half of what is left at `init()`. In these actors save their states."""
+    """Seconds before the end of the time at which `requeue` acts; at most half of what is left at `init()`. Actors save
+    their states in them."""
     drain_s: float = 0.0
     """In a job of a batch system: calls that cannot end this many seconds before the end of its time are not started.
     With `requeue`, `requeue_before_s` counts."""
@@ -151,22 +151,21 @@ def from_init(**arguments: Any) -> Config:
         if name not in given and env.get(variable, "0") not in ("", "0"):
             given[name] = True
     given["journal"] = given.get("journal") or env.get(JOURNAL, "")
-    if isinstance(given["journal"], os.PathLike):
-        given["journal"] = os.fspath(given["journal"])
+    for name in ("journal", "report"):
+        if isinstance(given.get(name), os.PathLike):
+            given[name] = os.fspath(given[name])
     if isinstance(given["journal"], str) and given["journal"]:
         given["journal"] = os.path.abspath(given["journal"])
-    if isinstance(given.get("report"), os.PathLike):
-        given["report"] = os.fspath(given["report"])
     if isinstance(given.get("report"), str):
         given["report"] = _place_of_report(given["report"])
     config = Config(**given)
     for name in names:
         _check_can_be_sent(name, getattr(config, name))
-    labels(config, env)  # what is wrong with them is best said here
+    labels(config, env)  # to report mistakes here
     resources(config, env)
     folder = os.path.dirname(record_file(env)) or "."
     if record_file(env) and not os.path.isdir(folder):
-        raise ValueError(f"the variable {RECORD} is {env[RECORD]!r}, and there is no directory {folder}: make it first")
+        raise ValueError(f"the variable {RECORD} is {env[RECORD]!r}, but the directory {folder} does not exist")
     for variable in (GPU_RESERVE_MB, GPU_PIN_MB):
         if not (env.get(variable) or "0").isdecimal():
             raise ValueError(f"the variable {variable} is {env[variable]!r}; it must be a number of MiB")
@@ -183,27 +182,27 @@ def _check_can_be_sent(name: str, value: object) -> None:
 
 
 def _place_of_report(path: str) -> str:
-    """The full path of a file, which may be made there.
+    """The full path of a file.
 
     Raises:
-        ValueError: it may not.
+        ValueError: it cannot be created there.
     """
     path = os.path.abspath(path) if path else ""
     if path and os.path.isdir(path):
         raise ValueError(f"report={path!r} is a directory; name a file in it, such as report='job.html'")
     if path and not os.access(os.path.dirname(path), os.W_OK):
-        raise ValueError(f"report={path!r}: its directory is not there, or cannot be written; make it first")
+        raise ValueError(f"report={path!r}: its directory does not exist or cannot be written; create it first")
     return path
 
 
-def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, str]:
+def labels(config: Config, env: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the labels of this host: those of all nodes, and those of its environment.
 
     Raises:
         ValueError: the variable is not a list of names and values.
     """
     stated = {}
-    for name, value in _named((os.environ if env is None else env).get(LABELS, "")):
+    for name, value in _named(env.get(LABELS, "")):
         if not name or not value or name in _OWN_LABELS:
             raise ValueError(
                 f"the variable {LABELS} must be like zone=a,disk=ssd; '{name}={value}' is not a label: it needs a name "
@@ -213,13 +212,13 @@ def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, st
     return {**config.labels, **stated}
 
 
-def resources(config: Config, env: Mapping[str, str] | None = None) -> dict[str, float]:
+def resources(config: Config, env: Mapping[str, str] = os.environ) -> dict[str, float]:
     """Return the custom resources of this host: those of all nodes, and those of its environment.
 
     Raises:
         ValueError: the variable is not a list of names and amounts.
     """
-    text = (os.environ if env is None else env).get(RESOURCES, "")
+    text = env.get(RESOURCES, "")
     try:
         stated = {name: float(value) for name, value in _named(text)}
         _check_resources(stated)
@@ -229,32 +228,32 @@ def resources(config: Config, env: Mapping[str, str] | None = None) -> dict[str,
 
 
 def _named(text: str) -> Iterator[tuple[str, str]]:
-    """Read `name=value,name=value`. Blanks around each count for nothing; what has no value has an empty one."""
+    """Read `name=value,name=value`, without blanks around each. A missing value is empty."""
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, value = part.partition("=")[::2]
         yield name.strip(), value.strip()
 
 
-def find_gpus(env: Mapping[str, str] | None = None) -> str:
+def find_gpus(env: Mapping[str, str] = os.environ) -> str:
     """Return whether to look for GPUs: "auto", "always" or "never"."""
-    found = (os.environ if env is None else env).get(FIND_GPUS, "auto")
+    found = env.get(FIND_GPUS, "auto")
     return found if found in _WAYS_TO_FIND else "auto"
 
 
-def record_file(env: Mapping[str, str] | None = None) -> str:
+def record_file(env: Mapping[str, str] = os.environ) -> str:
     """Return the path of the file in which to record the job; empty: the job is not recorded."""
-    return (os.environ if env is None else env).get(RECORD, "")
+    return env.get(RECORD, "")
 
 
-def gpu_reserve(env: Mapping[str, str] | None = None) -> int:
-    """Return how many bytes of a GPU each process needs for itself, besides the memory that programs request."""
-    text = (os.environ if env is None else env).get(GPU_RESERVE_MB, "")
+def gpu_reserve(env: Mapping[str, str] = os.environ) -> int:
+    """Return the bytes of a GPU that each process needs for itself, beside the memory that programs request."""
+    text = env.get(GPU_RESERVE_MB, "")
     return (int(text) if text.isdecimal() else _GPU_RESERVE_MB) << 20
 
 
-def gpu_pin(env: Mapping[str, str] | None = None) -> int:
-    """Return how many bytes of the object store each process may pin for copies from and to GPUs; 0: none."""
-    text = (os.environ if env is None else env).get(GPU_PIN_MB, "")
+def gpu_pin(env: Mapping[str, str] = os.environ) -> int:
+    """Return the bytes of the object store that each process may pin for copies from and to GPUs; 0: none."""
+    text = env.get(GPU_PIN_MB, "")
     return (int(text) if text.isdecimal() else 0) << 20
 
 
@@ -294,7 +293,7 @@ def _check(config: Config) -> None:
         if not isinstance(label, str):
             raise TypeError(f"labels[{name!r}] must be a string, not {label!r}")
         if name in _OWN_LABELS:
-            raise ValueError(f"labels must not name {name!r}: every node has that one by itself")
+            raise ValueError(f"labels must not name {name!r}: every node has it already")
     for name in ("log_to_driver", "quiet", "ignore_unhandled_errors", "journal_required", "requeue"):
         if not isinstance(getattr(config, name), bool):
             raise TypeError(f"{name} must be True or False, not {getattr(config, name)!r}")
@@ -308,20 +307,18 @@ def _check(config: Config) -> None:
     for name in ("object_spilling_directory", "report", "journal"):
         if "\0" in (getattr(config, name) or ""):
             raise ValueError(f"{name} must be a path, and no path has a zero byte: {getattr(config, name)!r}")
-    check_number("journal_sync_s", config.journal_sync_s)
-    check_number("requeue_before_s", config.requeue_before_s)
-    check_number("drain_s", config.drain_s)
+    for name in (
+        *("journal_sync_s", "requeue_before_s", "drain_s", "waiting_line_s", "start_timeout_s", "heartbeat_timeout_s"),
+        "memory_usage_threshold",
+    ):
+        check_number(name, getattr(config, name))
     if config.requeue and not config.journal:
         raise ValueError(
             "requeue=True needs a journal, or each start would begin from scratch: init(journal=DIR, requeue=True), or "
             "the variable MPI_RUNTIME_JOURNAL"
         )
-    check_number("waiting_line_s", config.waiting_line_s)
-    check_number("start_timeout_s", config.start_timeout_s)
     if config.start_timeout_s == 0:
         raise ValueError("start_timeout_s must be more than 0 seconds")
-    check_number("heartbeat_timeout_s", config.heartbeat_timeout_s)
-    check_number("memory_usage_threshold", config.memory_usage_threshold)
     if config.memory_usage_threshold > 1:
         raise ValueError(
             "memory_usage_threshold must be a share of the memory between 0 (never) and 1, not "
@@ -338,7 +335,7 @@ def _check_names(name: str, value: object) -> None:
 
 
 def _check_resources(value: dict[str, float]) -> None:
-    """Raise TypeError or ValueError if these are no custom resources that a node may have."""
+    """Raise TypeError or ValueError unless a node may have these custom resources."""
     _check_names("resources", value)
     for name, amount in value.items():
         if name in RESERVED_RESOURCES:
@@ -357,28 +354,26 @@ def is_batch_job() -> bool:
 
 
 def batch_job() -> str:
-    """Return the name of the batch job to which this process belongs, to follow others; empty: it belongs to none."""
+    """Return the batch job of this process in words that follow others; empty: it has none."""
     found = [(name, os.environ[name]) for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID") if os.environ.get(name)]
     return "".join(f", {name} {value}" for name, value in found)
 
 
 def own_environment() -> MutableMapping[str, str]:
-    """Return the environment of this process itself, to be changed."""
+    """Return the environment of this process itself, for changes."""
     return os.environ
 
 
-def scratch_directory(env: Mapping[str, str] | None = None) -> str:
+def scratch_directory(env: Mapping[str, str] = os.environ) -> str:
     """Return the path of the directory on this host for the files of a running job.
 
     It should be local to the host, in memory or on a disk: each host unpacks its own copy.
     """
-    env = os.environ if env is None else env
     return os.path.abspath(env.get(SCRATCH_DIR) or env.get("TMPDIR") or "/tmp")
 
 
-def spill_directories(config: Config, env: Mapping[str, str] | None = None) -> list[str]:
-    """Return the directories of this host where values may be written that have no room in memory, the best first."""
+def spill_directories(config: Config, env: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the directories of this host for spilled values, the best first."""
     if config.object_spilling_directory is not None:
         return [os.path.abspath(config.object_spilling_directory)] if config.object_spilling_directory else []
-    env = os.environ if env is None else env
     return [os.path.abspath(one) for one in (env.get("SLURM_TMPDIR"), env.get("TMPDIR"), "/tmp") if one]

@@ -8,4 +8,4 @@ __all__ = ["RuntimeEnv", "RuntimeEnvConfig"]
 
 
 class RuntimeEnvConfig(dict[str, Any]):
-    """How long Ray may take to set up an environment: accepted as `config`, and without meaning."""
+    """Ray's settings of the set-up of an environment: accepted as `config`, without effect."""

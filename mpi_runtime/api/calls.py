@@ -59,8 +59,8 @@ def remote(*targets: Any, **options: Any) -> Any:
     """Make a function a remote function, or a class an actor class: `@remote` or `@remote(num_cpus=2)`.
 
     Args:
-        *targets: one function or class; none if options are given.
-        **options: what the calls need, and how they are run. The guides on tasks and on actors list them.
+        *targets: one function or class, without options.
+        **options: resources of the calls, and how they run. The guides on tasks and on actors list them.
 
     Returns:
         A `RemoteFunction` for a function, an `ActorClass` for a class; with options a decorator that returns one.
@@ -112,7 +112,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
 def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False, recursive: bool = True) -> None:
     """Cancel the call that makes a value. `get` of the value then raises `TaskCancelledError`.
 
-    A call that waits is dropped. A running task gets a `KeyboardInterrupt`, even while it waits in `get`; in C code it
+    A waiting call is dropped. A running task gets a `KeyboardInterrupt`, even while it waits in `get`; in C code it
     gets it when the C code returns. A coroutine of an actor gets asyncio's `CancelledError`. Other methods that have
     started run to their end, because the actor's state would be left half changed. A call that has ended is not
     changed. The function returns at once.
@@ -146,11 +146,11 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
 
 
 def explain(ref: ObjectRef[Any]) -> str:
-    """Say in words why a value is not there yet: what its call waits for, or where it runs.
+    """Explain why a value has not arrived: what its call waits for, or where it runs.
 
     The text also has the unusual events in the life of the call: its process died, it was stolen, its value was lost.
-    Of a call with large arguments it says on which hosts they lie, and whether the call waits for that host. Of a value
-    that is there it says where it is, and why its arrays are read-only.
+    For a call with large arguments it names their hosts, and whether the call waits for one. For a value that has
+    arrived it says where it is, and why its arrays are read-only.
 
     Args:
         ref: a reference to the value.

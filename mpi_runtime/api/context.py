@@ -1,4 +1,4 @@
-"""A program's questions about its job and its process: `nodes`, `get_gpu_ids`, `get_runtime_context`."""
+"""Facts about the job and this process: `nodes`, `get_gpu_ids`, `get_runtime_context`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RuntimeContext:
         return executor.actor_id.hex() if executor is not None and executor.actor_id else None
 
     def get_task_function_name(self) -> str | None:
-        """The qualified name of the running function or method, whatever the option `name` says; None in the driver."""
+        """The qualified name of the running function or method, without the option `name`; None in the driver."""
         executor = running.client().executor
         return executor.function_name() if executor is not None else None
 
@@ -55,7 +55,7 @@ class RuntimeContext:
         client = running.client()
         call = client.scopes.current().call
         if client.executor is None or call is None:
-            raise RuntimeError("is_canceled() is of use in a call; this is the driver.")
+            raise RuntimeError("is_canceled() needs a running call; this is the driver.")
         return client.executor.is_cancelled(call)
 
     @property
@@ -107,7 +107,7 @@ class RuntimeContext:
         """
         client = running.client()
         if client.executor is None or not client.executor.actor_id:
-            raise RuntimeError("current_actor is of use inside an actor; this is a task or the driver.")
+            raise RuntimeError("current_actor exists inside actors only; this is a task or the driver.")
         return handle_of(client.executor.actor_id, type(client.executor.actor))
 
     def get_assigned_resources(self) -> dict[str, float]:
@@ -123,7 +123,7 @@ class RuntimeContext:
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:
-        """Whether calls made here run in the same placement group, unless they state a strategy."""
+        """Whether calls made here run in the same placement group, unless they have a strategy."""
         return running.client().inherited.where is not None
 
     @property
@@ -139,7 +139,7 @@ class RuntimeContext:
 
     def get_runtime_env_string(self) -> str:
         """The `runtime_env` of this code, as JSON."""
-        import json  # not at the top: few ask for it
+        import json  # not at the top: few programs need it
 
         return json.dumps(self.runtime_env)
 
@@ -179,7 +179,7 @@ class RuntimeContext:
 
     def __repr__(self) -> str:
         facts = f"rank={self.get_rank()}, task={self.get_task_id()}, actor={self.get_actor_id()}"
-        return f"<RuntimeContext of this process: {facts}; get_task_name(), get_node_id() and the like tell more>"
+        return f"<RuntimeContext of this process: {facts}; get_task_name(), get_node_id() and others have more>"
 
     def _repr_html_(self) -> str:
         names = ("node_id", "worker_id", "rank", "task_name", "task_id", "actor_id", "placement_group_id")
@@ -187,7 +187,7 @@ class RuntimeContext:
 
 
 def _ask(what: str, id: str) -> dict[str, Any] | None:
-    """The entry of a list that has this id, or None."""
+    """The entry with this id in a list of the scheduler, or None."""
     found: list[dict[str, Any]] = running.client().questions.query(what, bytes.fromhex(id))
     return found[0] if found else None
 
@@ -209,7 +209,7 @@ def get_gpu_ids() -> list[int]:
 def get_gpus() -> list[Device]:
     """The devices of `get_gpu_ids()`, in the same order: name, UUID, memory, types.
 
-    CUDA numbers them in this order from 0. Empty for GPUs that were stated by `init(num_gpus=...)` and not found.
+    CUDA numbers them in this order from 0. Empty for GPUs that `init(num_gpus=...)` states and no driver reports.
     """
     client = current.client_or_none()
     return list(client.executor.devices) if client is not None and client.executor is not None else []
@@ -225,7 +225,7 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """The free resources of all nodes together: amounts by name. A name of which nothing is free is left out."""
+    """The free resources of all nodes together: amounts by name, without names of which nothing is free."""
     resources: dict[str, float] = running.client().questions.query("available_resources")
     return resources
 

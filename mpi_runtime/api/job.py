@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from mpi_runtime import config as configuration
 from mpi_runtime.calls import options as option_rules
@@ -13,11 +13,6 @@ from mpi_runtime.client import current
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.job import running, session
 from mpi_runtime.show import log
-
-if TYPE_CHECKING:
-    pass
-
-T = TypeVar("T")
 
 _WITHOUT_MEANING = frozenset((
     "include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_format", "logging_config",
@@ -40,7 +35,7 @@ class Context(Mapping[str, Any]):
     """
 
     dashboard_url = ""
-    """Always empty: there is no dashboard. Libraries print it."""
+    """Always empty, without a dashboard. Libraries print it."""
     python_version = platform.python_version()
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -87,12 +82,12 @@ def init(
 ) -> Context:
     """Start the job. On ranks above 0 it does not return: they become workers.
 
-    Functions that need a job call `init()` without arguments if there is none.
+    Functions that need a job call `init()` without arguments if no job runs.
 
     Args:
         address: None, or "local" or "auto" as in Ray. MPI jobs cannot be joined from outside.
         ignore_reinit_error: return quietly if the job is running already.
-        runtime_env: environment of all calls, unless they state their own: variables, a directory to start in,
+        runtime_env: environment of all calls, unless they have their own: variables, a directory to start in,
             modules. The keys are those of `RuntimeEnv`. The driver itself is not changed.
         **arguments: the fields of `Config`, such as `num_cpus`, `num_gpus` and `resources`. `logging_level` is the
             level of the logger `mpi_runtime`. Ray's other arguments for its dashboard and its logging are accepted,
@@ -117,7 +112,7 @@ def init(
             "`mpirun -n N python app.py` and call init() without an address."
         )
     if (level := arguments.pop("logging_level", None)) is not None:
-        import logging  # not at the top: a program that has not loaded it needs none of it
+        import logging  # not at the top: it is slow to load
 
         if not isinstance(level, str):
             checks.check_whole("logging_level", level, 0, LEVEL_MAX)

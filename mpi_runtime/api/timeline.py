@@ -23,13 +23,13 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     actor with concurrent calls has several), `ts` and `dur` in microseconds. `args` has the ids of call and actor,
     `submitted` (like `ts`), `attempt_number`, `type`, `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED")
     and `error` ("raised", "its process died" or ""). Events are in the order in which they began. Names of nodes and
-    processes (`"ph": "M"`) come first.
+    processes (`"ph": "M"`) precede them.
 
     Times are microseconds since 1970 by the clock of rank 0's host at the start of the job, and never jump. Times of
     other hosts are converted with the fastest of their messages: they appear later by the duration of that message. A
-    call that died with its process begins, in the timeline, when that process was last heard of.
+    call that died with its process begins, in the timeline, with the last message of that process.
 
-    The last 100 000 calls are kept. If there were more, an event named "process_labels" says how many are left out.
+    The last 100 000 calls are kept. An event named "process_labels" has the number of others.
     Calls of `f.map` appear as the tasks that make them.
 
     Args:
@@ -48,7 +48,7 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
         ray.timeline("timeline.json")
         ```
     """
-    if not isinstance(filename, (str, os.PathLike, type(None))):  # a number would be a descriptor, perhaps one of ours
+    if not isinstance(filename, (str, os.PathLike, type(None))):  # a number would be a descriptor, perhaps ours
         raise TypeError(f"timeline(filename={filename!r}): it must be the name of a file, or None")
     found = running.client().questions.query("history")
     events = _events(found)
@@ -73,7 +73,7 @@ def _events(found: dict[str, Any]) -> list[dict[str, Any]]:
         names.setdefault((host, track), _name("thread_name", host, track, title))
         events.append(_event(run, track, wall_us))
     if dropped:
-        text = f"the first {dropped} calls are left out: {len(runs)} are remembered"
+        text = f"the first {dropped} calls are left out: only {len(runs)} are kept"
         names["dropped",] = {"name": "process_labels", "ph": "M", "pid": 0, "tid": 0, "args": {"labels": text}}
     return [*names.values(), *events]
 
@@ -117,12 +117,12 @@ class _Lanes:
 
     def __init__(self) -> None:
         self._busy: dict[int, list[tuple[int, int]]] = {}
-        """For each process the ends of what is on its tracks, and their numbers."""
+        """For each process: the ends of the calls on its tracks, with the numbers of the tracks."""
         self._free: dict[int, list[int]] = {}
         self._made: dict[int, int] = {}
 
     def take(self, process: int, start_us: int, end_us: int) -> int:
-        """The lowest track of a process that is free by then. To be asked in the order of the starts."""
+        """The lowest free track of a process at the start of a call. Calls arrive in the order of their starts."""
         busy, free = self._busy.setdefault(process, []), self._free.setdefault(process, [])
         while busy and busy[0][0] <= start_us:
             heapq.heappush(free, heapq.heappop(busy)[1])

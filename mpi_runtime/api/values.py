@@ -67,11 +67,11 @@ def get(
         The value, or the list of values.
 
     Raises:
-        GetTimeoutError: not all values were there in time.
+        GetTimeoutError: not all values arrived in time.
         TaskError: a task raised. The error is also an instance of the class that the task raised.
         DeviceUnavailableError: the value holds an array of a GPU, and this process can use no GPU; see `device`.
-        MpiRuntimeError: there is no value for another reason: a crash, a dead actor, a full object store.
-        TypeError: with `device="cpu"`, numpy does not have the element type of an array; or `timeout` is no number.
+        MpiRuntimeError: the value does not exist for another reason: a crash, a dead actor, a full object store.
+        TypeError: with `device="cpu"`, numpy does not have the element type of an array; or `timeout` is not a number.
         ValueError: `refs` is not a reference or a list of references, or `device` is not one of the above.
     """
     timeout = seconds(timeout)
@@ -93,7 +93,7 @@ def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
             f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of "
             "ObjectRefs."
         )
-    # There may be many: nothing here is done for each in Python, unless one is wrong.
+    # There may be many: no Python code runs for each, unless one is wrong.
     if set(map(type, refs)) != {ObjectRef} or any(client.has_ended for client in set(map(_CLIENT_OF, refs))):
         for ref in refs:
             if type(ref) is not ObjectRef:
@@ -119,7 +119,7 @@ def put(value: T) -> ObjectRef[T]:
     """
     if isinstance(value, ObjectRef):
         raise TypeError(
-            "Calling 'put' on an ObjectRef is not allowed: it names a stored value already. To store the reference "
+            "Calling 'put' on an ObjectRef is not allowed: it refers to a stored value already. To store the reference "
             "itself, put it into a list and store that."
         )
     return put_serialized(running.client(), serialize.dumps(value))
@@ -134,7 +134,7 @@ def wait(
         refs: different references. They may include generators: a generator is ready if `next` would not wait.
         num_returns: how many to wait for.
         timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
-        fetch_local: accepted as in Ray, without effect: `get` brings values here.
+        fetch_local: accepted as in Ray, without effect: `get` transfers values.
 
     Returns:
         Two lists in the order of `refs`: at most `num_returns` references that are ready, and the rest.
@@ -158,7 +158,7 @@ def wait(
         raise ValueError(f"num_returns cannot be greater than the number of objects: {num_returns} > {len(refs)}")
     waiting = running.client().waiting
     places = waiting.first_ready(ids, num_returns) if not streams else []
-    if len(places) == num_returns:  # the frequent case of a loop that takes one after the other
+    if len(places) == num_returns:  # the frequent case: a loop that takes one at a time
         return _parted(refs, places)
     flags = waiting.wait(ids, num_returns, timeout, streams)
     of_refs, of_generators = iter(flags), iter(flags[len(ids) :])
@@ -171,7 +171,7 @@ def wait(
 
 
 def _parted(refs: Sequence[Waitable], places: list[int]) -> tuple[list[Waitable], list[Waitable]]:
-    """Those in these places, and the rest."""
+    """The references in these places, and the rest."""
     rest: list[Waitable] = []
     begin = 0
     for place in places:
@@ -194,7 +194,7 @@ def _what_to_wait_for(refs: Any) -> tuple[list[bytes], list[bytes]]:
         raise TypeError(f"wait() expected a list of ObjectRef, got {type(refs)}")
     ids: list[bytes] = []
     streams: list[bytes] = []
-    if set(map(type, refs)) == {ObjectRef}:  # there may be many: nothing here is done for each in Python
+    if set(map(type, refs)) == {ObjectRef}:  # there may be many: no Python code runs for each
         ids, clients = list(map(_ID_OF, refs)), set(map(_CLIENT_OF, refs))
         if len(set(ids)) == len(ids) and not any(client.has_ended for client in clients):
             return ids, streams

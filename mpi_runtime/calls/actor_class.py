@@ -72,9 +72,9 @@ def method(
 
 
 def method(function: Any = None, /, **options: Any) -> Any:
-    """State options of one method of an actor class: `@method(num_returns=2)`.
+    """Set options of one method of an actor class: `@method(num_returns=2)`.
 
-    `@method` without options is for type checkers. They then know the arguments and the result of `.remote` of the
+    `@method` without options is for type checkers: they then know the arguments and the result of `.remote` of the
     method, on a handle whose type names the class (`typing.cast`).
 
     Args:
@@ -102,17 +102,17 @@ def exit_actor() -> NoReturn:
     Raises:
         TypeError: the caller is not an actor.
     """
-    from mpi_runtime.executor.actor_methods import ActorExit  # not at the top: it is of use in executors only
+    from mpi_runtime.executor.actor_methods import ActorExit  # not at the top: only executors need it
 
     executor = running.client().executor
     if executor is None or not executor.actor_id:
         raise TypeError("exit_actor() was called outside of an actor: it ends the actor whose method calls it.")
-    executor.end_actor()  # first: user code may catch what is raised here, or run in the background
+    executor.end_actor()  # first: user code may catch the exception, or run in the background
     raise ActorExit
 
 
 def _is_own(name: str, function: object) -> bool:
-    """Whether a special method, such as `__call__` or `__len__`, is of the class and not one that all objects have."""
+    """Whether a special method, such as `__call__` or `__len__`, belongs to the class, not to all objects."""
     return inspect.isfunction(function) and name not in vars(object)
 
 
@@ -153,7 +153,7 @@ class ActorClass(Registered, Generic[T, Init]):
         for name, method in found.items():
             if method.spec.group not in groups:
                 raise ValueError(
-                    f"{self._name}.{name} is of the concurrency group {method.spec.group!r}, which the class does not "
+                    f"{self._name}.{name} has the concurrency group {method.spec.group!r}, which the class does not "
                     f"have: @remote(concurrency_groups={{{method.spec.group!r}: 2}})"
                 )
         special = {
@@ -162,13 +162,13 @@ class ActorClass(Registered, Generic[T, Init]):
         return found | special
 
     def __getattr__(self, name: str) -> Any:
-        # Class attributes and static methods belong to no instance, and are read here.
+        # Class attributes and static methods need no instance.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._class, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise `TypeError`, with what to write instead."""
+        """Raise `TypeError`, which shows the right form."""
         raise TypeError(
             f"Actors cannot be instantiated directly. Instead of '{self._name}()', use '{self._name}.remote()'."
         )
@@ -251,14 +251,10 @@ class ActorClass(Registered, Generic[T, Init]):
         policy = [name for name in ("checkpoint_calls", "checkpoint_s") if self._options.get(name) is not None]
         if policy and not saves_state(self._class):
             raise ValueError(
-                f"{self._name} has {policy[0]}, and its state cannot be saved: that takes methods save_state(self), "
-                "which returns the state, and load_state(self, state). They must not be coroutines."
+                f"{self._name} has {policy[0]}, but its state cannot be saved. Add methods save_state(self), "
+                "which returns the state, and load_state(self, state). Neither may be a coroutine."
             )
-        if not running.client().store.journal or self._options.get("journal") is False or not saves_state(self._class):
-            return b""
-        from mpi_runtime.calls.code_digest import digest_of  # not at the top: most jobs have no journal
-
-        return digest_of(self._class)
+        return self._digest_of(self._class) if saves_state(self._class) else b""
 
     def _create_named(self, creation: Call) -> ActorHandle[T]:
         """Create the actor under its name, or return a handle to the actor that has the name."""
@@ -272,8 +268,8 @@ class ActorClass(Registered, Generic[T, Init]):
         if self._options.get("get_if_exists"):
             return weak_handle(found, handle)
         raise ValueError(
-            f"The name {name!r} is taken{inside(namespace)}: an actor that has it is alive. Take another, get that one "
-            "with get_actor(), or either of the two with get_if_exists=True."
+            f"The name {name!r} is taken{inside(namespace)} by a living actor. Choose another name, get that actor "
+            "with get_actor(), or pass get_if_exists=True."
         )
 
     @functools.cached_property
@@ -304,7 +300,7 @@ def _parameters_of_method(cls: type, name: str, function: Any) -> tuple[tuple[st
 def saves_state(cls: type) -> bool:
     """Whether instances of a class can be saved: it has `save_state(self)` and `load_state(self, state)`.
 
-    A class may have methods of these names that take something else, and is left alone.
+    Methods of these names with other parameters do not count.
     """
     for name, count in ((SAVE, 1), (LOAD, 2)):
         found = inspect.getattr_static(cls, name, None)

@@ -35,11 +35,11 @@ _METHODS_NAMED_MAX = 8
 
 
 class ActorHandle(Generic[T]):
-    """A handle of an actor. `handle.method.remote(...)` submits a call; the handle can be passed on like any value.
+    """A handle of an actor. `handle.method.remote(...)` submits a call. A handle can be an argument or part of a value.
 
     Calls from one process run in the order in which they were submitted. `handle.method.options(...)` takes the options
     of methods. The actor ends when its last handle is gone and its calls have ended. An actor that waits to be created
-    is given up when the last process that had a handle has died. Attributes cannot be read through a handle.
+    is given up when the last process with a handle dies. Attributes cannot be read through a handle.
 
     Besides its own methods each actor has `__ray_ready__`, which returns when the actor is up; `__ray_call__`, which
     calls a function with the instance as its first argument; and `__ray_terminate__`, which ends the actor after all
@@ -71,7 +71,7 @@ class ActorHandle(Generic[T]):
 
     @property
     def _actor_id(self) -> ActorID:
-        """The actor's id, under the name that programs written for Ray use."""
+        """The actor's id, under Ray's name."""
         return ActorID(self._mpi_runtime_ref.binary())
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class ActorMethod:
         return f"<{what}: submit a call with .{self._name}.remote(...)>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise `TypeError`, with what to write instead."""
+        """Raise `TypeError`, which shows the right form."""
         raise TypeError(
             f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
             f"try 'object.{self._name}.remote()'."
@@ -178,7 +178,7 @@ class ActorMethod:
         self._pending[:] = [ref for ref, is_ready in zip(self._pending, ready, strict=True) if not is_ready]
         if len(self._pending) >= self._method.max_pending:
             raise PendingCallsLimitExceeded(
-                f"{len(self._pending)} calls of this handle of {self._class_name} are under way, and max_pending_calls "
+                f"{len(self._pending)} calls of this handle of {self._class_name} are running, and max_pending_calls "
                 f"is {self._method.max_pending}: wait for some of them first."
             )
 
@@ -199,18 +199,18 @@ class ActorMethod:
 def checkpoint(actor: ActorHandle[Any]) -> ObjectRef[bool]:
     """Have an actor save its state, after the calls that this process has made before.
 
-    With a journal the next run of the program takes it up: see the guide on journals. States are saved now and then
-    without this too.
+    With a journal the next run of the program loads it: see the guide on journals. States are also saved now and then
+    without this call.
 
     Args:
         actor: a handle. Its class has `save_state(self)` and `load_state(self, state)`.
 
     Returns:
-        A reference to True; to False if other calls of the actor run: then it is saved as soon as none does.
-        `get` raises `JournalError` if the state of the actor cannot be saved, and what `save_state` raises.
+        A reference to True; to False if other calls of the actor run: then it is saved as soon as they have ended.
+        `get` raises `JournalError` if the state of the actor cannot be saved, and any error of `save_state`.
 
     Raises:
-        ValueError: this is no handle of an actor.
+        ValueError: `actor` is not a handle of an actor.
 
     Example:
         ```python
@@ -253,7 +253,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     found = client.questions.query("named_actor", msgspec.msgpack.encode((namespace, name)))
     if found is None:
         raise ValueError(
-            f"There is no actor with the name {name!r}{inside(namespace)}: none was created under it, or it has ended "
+            f"There is no actor with the name {name!r}{inside(namespace)}: it was never created, or it has ended "
             "since (an actor ends with its last handle, unless it has lifetime='detached')."
         )
     return weak_handle(*found)

@@ -22,13 +22,13 @@ class Parameters(NamedTuple):
     """The parameters of a function, for a fast check of calls."""
 
     least: float
-    """With fewer positional arguments, or with any keyword argument, `signature` has to be consulted."""
+    """With fewer positional arguments, or with any keyword argument, `signature` decides."""
     most: float
     signature: inspect.Signature | None
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Parameters:
-        """The parameters of a function or class; of some functions in C they are not known."""
+        """The parameters of a function or class. For some C functions they are unknown."""
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
@@ -49,7 +49,7 @@ class Parameters(NamedTuple):
         return cls(least, math.inf if inspect.Parameter.VAR_POSITIONAL in by_kind else len(positional), signature)
 
     def portable(self, drop: int) -> tuple[tuple[str, int, bool], ...] | None:
-        """The parameters in a form that handles carry, without the first few; None: not known."""
+        """The parameters in a form for handles, without the first `drop`; None: unknown."""
         if self.signature is None:
             return None
         ones = list(self.signature.parameters.values())[drop:]
@@ -97,7 +97,7 @@ _KINDS = (
 
 
 def digest_of_arguments(call: Call) -> bytes:
-    """The hash of what a call has in its message: not of the ids of references, whose values count."""
+    """The hash of the arguments of a call. Ids of references are left out: their values count."""
     payload = call.payload
     for index, id in enumerate(call.holds):
         payload = payload.replace(id, index.to_bytes(len(id), "big"))

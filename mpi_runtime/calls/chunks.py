@@ -5,8 +5,8 @@ that takes long, or whose results are large, stops, submits the remaining calls 
 references to them with the outcomes so far. So nothing depends on when the results are read, and the caller's process
 only has a list of pieces.
 
-A chunk whose process dies is run again by the scheduler. It then makes no call itself but submits each as a task of its
-own: the call that kills its process fails alone, after all its attempts.
+If the process of a chunk dies, the scheduler retries the chunk. The retry makes no call itself but submits each as a
+task: the call that kills its process fails alone, after all its attempts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SLICE_S = 0.03
 """Seconds that a chunk runs: long compared to the cost of a task, short for a caller who waits."""
 LATE_CALLS_SHARE = 32
 UNSEEN_CALLS_MAX = 7
-"""Of a chunk so many calls, and of a small one only this part, may be made between two looks at the time."""
+"""Between two readings of the clock a chunk makes at most this many calls, and at most this part of its calls."""
 RESULT_BYTES_MAX = 1 << 20
 """The most bytes that a chunk returns. They are one object, which must fit into the arena and is transferred as a
 whole."""
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
     calls: int
     ref: ObjectRef[Any]
     is_call: bool
-    """Whether it is one call on its own, whose value is the call's; otherwise it is a chunk: `(outcomes, pieces)`."""
+    """True: the value of `ref` is that of the call. False: it is a chunk's, `(outcomes, pieces)`."""
     is_large: bool = False
     """Whether the arguments were too large for a message."""
 
@@ -66,7 +66,7 @@ class Failed(NamedTuple):
 
 
 class Pickled:
-    """The outcome of a call: a value that is serialised by itself, and read on demand."""
+    """The outcome of a call: a value that was serialised on its own, and is read on demand."""
 
     __slots__ = ("buffers", "data", "held", "source")
 
@@ -88,7 +88,7 @@ class Pickled:
 
 
 def are_open(outcomes: list[Any]) -> bool:
-    """Whether all of these are values as they are."""
+    """Whether all outcomes are plain values."""
     kinds = set(map(type, outcomes))
     return Pickled not in kinds and Failed not in kinds
 
@@ -102,7 +102,7 @@ def open_outcome(outcome: Any) -> Any:
     return outcome
 
 
-# Where the calls are made.
+# In the executor.
 
 
 class Runner:
@@ -111,16 +111,16 @@ class Runner:
     def __init__(self, function: Submitter[..., Any], calls: int) -> None:
         self.function = function
         self.calls = calls
-        """The largest number of calls, if all of them are made here; else 0."""
+        """The largest number of calls, if all of them run here; else 0."""
         self.__name__ = function._name
         retries = function._options.get("max_retries")
         self.max_retries = DEFAULT_MAX_RETRIES if retries is None else retries
         wanted = function._options.get("retry_exceptions")
         self._retried = tuple(wanted) if isinstance(wanted, (list, tuple)) else (BaseException,) if wanted else ()
-        """The classes of errors for which a call is made again."""
+        """The classes of errors for which a call is retried."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not the function itself: what it refers to may change, and other bytes would count as another function.
+        # Not the function itself: objects in it may change, and other bytes would count as another function.
         function = self.function
         options = specs.portable(function._options)
         return _load, (type(function), function._code.pickled(), options, self.calls)
@@ -152,7 +152,7 @@ class Runner:
         append, clock, size, plain, feed = outcomes.append, time.perf_counter, 0, _PLAIN, client.feed
         started = clock()
         end, size_max = (math.inf, math.inf) if slice_s is None else (started + slice_s, RESULT_BYTES_MAX)
-        # To ask for the time takes as long as an empty call. A block that is emptied ends with the call that runs.
+        # Reading the clock takes as long as an empty call. An emptied block ends with the running call.
         made, count, unseen = 0, 1, 1 + min(len(elements) // LATE_CALLS_SHARE, UNSEEN_CALLS_MAX)
         while block := elements[made : made + count]:
             feed.block = block
@@ -186,7 +186,7 @@ class Runner:
         return outcomes, list(submit(self.function, rest, star, slice_s, max(1, int(len(outcomes) / share))))
 
     def _again(self, function: Callable[..., Any], args: tuple[Any, ...], error: BaseException) -> tuple[Any, int]:
-        """The outcome of a call that has raised. The call is made again as often as its options allow."""
+        """Retry a call that has raised, as often as its options allow. Returns its outcome and size."""
         attempts = 0
         while isinstance(error, self._retried) and attempts != self.max_retries:
             attempts += 1
@@ -203,7 +203,7 @@ class Runner:
         return failed, len(failed.data)
 
     def _one_by_one(self, elements: list[Any] | range, star: bool) -> list[Piece]:
-        """Submit each call as a task. One attempt of each was made, or may have been."""
+        """Submit each call as a task. One attempt of each may have run already."""
         client, function = running.client(), self.function
         pieces = []
         for index, element in enumerate(elements):
@@ -229,7 +229,7 @@ def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _carried(value: Any) -> tuple[Any, int]:
-    """The value in the form in which it is sent with others, and about how many bytes it takes.
+    """The value as a part of a chunk's result, and its approximate size in bytes.
 
     Raises:
         TypeError: it cannot be serialised.
@@ -251,7 +251,7 @@ def submit(
 ) -> Iterator[Piece]:
     """Submit calls in chunks of at most `most`. Calls that wait for an argument become tasks of their own.
 
-    A range is sent as such, and never looked at number by number.
+    A range is sent as it is, without iterating over it.
     """
     client = running.client()
     values = client.references.values
@@ -278,9 +278,9 @@ def submit(
 
 
 def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., Any]:
-    """The function that makes this many calls in one task; 0: as many as it has time for.
+    """The function that makes this many calls in one task; 0: as many as fit into its slice of time.
 
-    Each is a function of its own for the scheduler, which measures the duration of its tasks.
+    For the scheduler each is a separate function, with task durations of its own.
     """
     known = function._chunks.get(calls)
     if known is None:
@@ -298,7 +298,7 @@ def _rounded(calls: int, most: int) -> int:
 def time_limit(of_call: float | None, calls: int) -> float | None:
     """The time limit of a chunk, in seconds, if its calls have one.
 
-    With 0 calls: it starts none when its slice is over.
+    With 0 calls: the last one starts before the end of the slice.
     """
     if of_call is None:
         return None
@@ -306,5 +306,5 @@ def time_limit(of_call: float | None, calls: int) -> float | None:
 
 
 def _waits(values: Mapping[bytes, object], args: tuple[Any, ...]) -> bool:
-    """Whether these include a reference whose value may not be there yet."""
+    """Whether a reference among these may have no value yet."""
     return any(type(arg) is ObjectRef and arg.binary() not in values for arg in args)

@@ -14,14 +14,14 @@ CODE_BYTES_MAX = 100_000_000
 
 
 class Code:
-    """A function or class as bytes. They are made once in a job, because what it refers to may belong to the job."""
+    """A function or class as bytes. They are made once for each job, because objects in them may belong to it."""
 
     def __init__(self, code: object, name: str) -> None:
         self._code = code
         self._name = name
         self._pickled = b""
         self._client: object = None
-        """The client for which the bytes were made."""
+        """The client at the time of pickling."""
 
     def pickled(self) -> bytes:
         """The bytes. Errors are those of `dump_code`."""
@@ -31,12 +31,12 @@ class Code:
         return self._pickled
 
     def know(self, pickled: bytes) -> None:
-        """Use these bytes, in which the code arrived: with other bytes the scheduler would take it for other code."""
+        """Use these bytes, in which the code arrived. With others the scheduler would see another function."""
         self._pickled, self._client = pickled, current.client_or_none()
 
 
 def dump_code(code: object, name: str) -> bytes:
-    """A function or class as bytes. Warns if they are large: what it refers to is included.
+    """A function or class as bytes, with all that it refers to. Warns if they are large.
 
     Raises:
         TypeError: it refers to something that cannot be serialised.
@@ -49,13 +49,13 @@ def dump_code(code: object, name: str) -> bytes:
     except Exception as error:
         raise TypeError(
             f"cannot serialise {name}: {error}. It refers to something that belongs to this process (a lock, an open "
-            "file, a connection); make it inside, or pass it as an argument in a form that can be serialised. "
-            f"mpi_runtime.util.inspect_serializability({name}) shows which it is."
+            "file, a connection). Create it inside, or pass it as an argument in a form that can be serialised. "
+            f"mpi_runtime.util.inspect_serializability({name}) shows what it is."
         ) from error
     if len(pickled) > CODE_BYTES_WARN:
         message = (
             f"{name} takes {len(pickled) / 1e6:.0f} MB, which go to every process that runs it. It refers to something "
-            "large, a global variable or one of an enclosing function: put() that once, and pass the reference as an "
+            "large: a global variable or one of an enclosing function. put() that once, and pass the reference as an "
             "argument."
         )
         if len(pickled) > CODE_BYTES_MAX:
@@ -65,7 +65,7 @@ def dump_code(code: object, name: str) -> bytes:
 
 
 def _depth_of_user_code() -> int:
-    """How many frames up the first frame outside of this package is, for a warning by the caller."""
+    """The number of frames between the caller and user code, as `warnings.warn` counts them."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("mpi_runtime.", "functools")):
         depth, frame = depth + 1, frame.f_back

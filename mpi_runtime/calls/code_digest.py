@@ -1,7 +1,7 @@
-"""The hash of a function and of all that it refers to: the same in every run of the same program, in every process.
+"""The hash of a function with everything that it refers to: equal in all runs and processes of the same program.
 
-Bytecode, constants, defaults, what it encloses and the globals that it names count, and so do functions and classes of
-the program among these, however deep. Of a module of the program all its source counts. Of what is installed, and of
+Bytecode, constants, defaults, closures and the globals that it names count, and so do functions and classes of
+the program among these, at any depth. Of a module of the program the whole source counts. Of installed modules, and of
 Python itself, only the names count. Line numbers and names of files do not.
 """
 
@@ -22,15 +22,15 @@ DIGEST_BYTES = 16
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 _OF_CLASSES = ("__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__", "__annotate__",
                "__annotations__", "__annotate_func__", "__annotations_cache__")  # fmt: skip
-"""Attributes of classes that say nothing about what they do."""
+"""Attributes of classes that do not change their behaviour."""
 
 
 class _UnknownError(Exception):
-    """It refers to something that may be something else in the next run."""
+    """The code refers to something that may differ in the next run."""
 
 
 def digest_of(function: Any) -> bytes:
-    """The hash of a function; empty: it refers to something of which it cannot be known what it does."""
+    """The hash of a function; empty: it refers to something that cannot be hashed."""
     try:
         words = _Words().of(function)
     except (_UnknownError, RecursionError):
@@ -39,7 +39,7 @@ def digest_of(function: Any) -> bytes:
 
 
 class _Words:
-    """Descriptions of things, by plain values. What was described before is named by its number."""
+    """Describes things by plain values. A thing that was described before is named by its number."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
@@ -125,7 +125,7 @@ class _Words:
         return "class", cls.__qualname__, [self.of(base) for base in cls.__bases__], members
 
     def _of_value(self, thing: Any) -> Any:
-        """Any other value: what it is pickled as. Handles and references stand for what may have changed."""
+        """Any other value: its pickle. Handles and references stand for values that may have changed."""
         import cloudpickle
 
         from mpi_runtime.objects.collecting import Collecting
@@ -143,7 +143,7 @@ class _Words:
 
 
 def _globals_of(function: types.FunctionType) -> list[str]:
-    """The names of globals that a function uses, in itself and in functions inside."""
+    """The globals that a function and functions inside it use."""
     return sorted({name for name in _names(function.__code__) if name in function.__globals__})
 
 

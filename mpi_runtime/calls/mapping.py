@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 CHUNKS_PER_SLOT = 4
 """Fewest chunks for one CPU, so that all CPUs end at about the same time."""
 RECORDED_CHUNKS = 256
-"""With a journal: about so many chunks are made of an iterable with a length. What a crash costs is one of them."""
+"""With a journal: number of chunks of an iterable with a length. A crash costs about one of them."""
 RECORDED_CHUNK_CALLS = 64
 """With a journal: number of calls in a chunk of an iterable without a length."""
 LEAD_PIECES_MIN = 16
@@ -52,7 +52,7 @@ class Results(Sequence[T_co]):
         self._star = star
         self._elements = _elements(function, iterable, star)
         self._numbers = iterable if isinstance(iterable, range) and not star else None
-        """Of a range what is not submitted yet; `_elements` and `_drawn` are not used then."""
+        """Of a range: the numbers that are not submitted yet. `_elements` and `_drawn` are not used then."""
         length = len(iterable) if isinstance(iterable, Sized) else math.inf
         slots = _slots(function._options)
         self._lead = max(LEAD_PIECES_MIN, CHUNKS_PER_SLOT * slots) if length == math.inf else math.inf
@@ -67,7 +67,7 @@ class Results(Sequence[T_co]):
         self._submitted = 0
         self._is_complete = False
         self._last: tuple[int, list[Any]] = (-1, [])
-        """The index of the first of the outcomes that were read last, and these outcomes."""
+        """The outcomes that were read last, after the index of the first of them."""
         self._reaches(0)
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Results(Sequence[T_co]):
             self._submit_more()
         asked, index = index, index + self._submitted if index < 0 else index
         if not 0 <= index < self._submitted:
-            raise IndexError(f"there is no result {asked}: there are {self._submitted}")
+            raise IndexError(f"result {asked} does not exist: there are {self._submitted}")
         try:
             return self._result(index)
         except errors.MpiRuntimeError as error:
@@ -158,7 +158,7 @@ class Results(Sequence[T_co]):
         )
 
     def _submit_more(self) -> None:
-        """Submit the next calls: at first one, then more and more at a time as long as their arguments are small."""
+        """Submit the next calls: first one, then twice as many each time while their arguments are small."""
         drawn = self._draw()
         if not drawn:
             self._is_complete = True
@@ -178,14 +178,14 @@ class Results(Sequence[T_co]):
             self._size = min(self._most, 2 * self._size)
 
     def _draw(self) -> list[Any] | range:
-        """What is to be submitted next: so many elements as go into one chunk, or all that are left."""
+        """The elements of the next chunk, or all that are left."""
         if self._numbers is not None:
             return self._numbers[: self._size]
         self._drawn.extend(itertools.islice(self._elements, self._size - len(self._drawn)))
         return self._drawn[:]
 
     def _reaches(self, number: int) -> bool:
-        """Whether there is a piece with this number. Submits this piece, and `_lead` pieces after it."""
+        """Whether a piece with this number exists. Submits it, and `_lead` pieces after it."""
         while not self._is_complete and len(self._pieces) <= number + self._lead:
             self._submit_more()
         return number < len(self._pieces)
@@ -197,7 +197,7 @@ class Results(Sequence[T_co]):
     def _outcomes(self, number: int, timeout: float | None, deadline: float) -> list[Any]:
         """Return the outcomes of the calls of a piece. If it submitted its last calls, their pieces follow it now.
 
-        The list is empty if it submitted all of its calls: then their pieces have replaced it.
+        If it submitted all of its calls, the list is empty, and their pieces have replaced it.
         """
         piece = self._pieces[number]
         if self._last[0] == piece.start:
@@ -214,7 +214,7 @@ class Results(Sequence[T_co]):
             if type(error) is errors.GetTimeoutError:
                 raise errors.GetTimeoutError(
                     f"Waited {timeout:g} s for the results of {self._function._name}(): result {piece.start} is not "
-                    "there yet. The calls go on; ask again later, or with a longer timeout."
+                    "there yet. The calls continue; ask again later, or with a longer timeout."
                 ) from None
             outcomes, rest = [_failure(error)] * piece.calls, []
         if len(outcomes) < piece.calls:
@@ -247,7 +247,7 @@ class Results(Sequence[T_co]):
             if not any(flags):
                 raise errors.GetTimeoutError(
                     f"Waited {timeout:g} s for the results of {self._function._name}(): {len(waiting)} pieces of the "
-                    "work have not ended yet. The calls go on; ask again later, or with a longer timeout."
+                    "work have not ended yet. The calls continue; ask again later, or with a longer timeout."
                 )
             ready = list(itertools.compress(waiting, flags))
             waiting = [piece for piece, flag in zip(waiting, flags, strict=True) if not flag]
@@ -291,7 +291,7 @@ def _pair_or_error(pair: tuple[int, Any]) -> tuple[int, Any]:
 
 
 def _failure(error: Exception) -> Failed:
-    """Return an error of the runtime, or of a call on its own, as an outcome."""
+    """The outcome for an error of the runtime, or of a call that is its own task."""
     if not isinstance(error, errors.MpiRuntimeError):  # the value cannot be read here
         error = errors.task_error(error, f"the result cannot be read in this process: {error!r}")
     return Failed(remote_errors.to_bytes(error))
@@ -305,8 +305,8 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
     name, num_returns = function._name, function._options.get("num_returns")
     if num_returns not in (None, 1):
         raise ValueError(
-            f"{name} has num_returns={num_returns}, and map() and starmap() give one value for each call: use "
-            f"{name}.options(num_returns=1), whose value is all that the function returns."
+            f"{name} has num_returns={num_returns}, but map() and starmap() return one value for each call: use "
+            f"{name}.options(num_returns=1), and index into its value."
         )
     if isinstance(chunk, str) and chunk == "auto":
         pass
@@ -351,7 +351,7 @@ def _checked(function: Submitter[..., Any], elements: Iterator[Any], name: str) 
 
 
 def _slots(options: Mapping[str, Any]) -> int:
-    """How many calls with these options can run at a time if nothing else runs; at least 1."""
+    """The number of calls with these options that can run at a time if nothing else runs; at least 1."""
     cpus = options.get("num_cpus")
     asked = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
     total = running.client().questions.query("cluster_resources")
@@ -360,7 +360,7 @@ def _slots(options: Mapping[str, Any]) -> int:
 
 
 def _same_in_each_run(function: Submitter[..., Any], length: float) -> int:
-    """The number of calls in a chunk that the next run finds in the journal: it depends on nothing that is measured."""
+    """The number of calls in a chunk with a journal: nothing measured, so that the next run finds the same chunks."""
     if function._options.get("max_retries") == 0:
         return 1
     return max(1, math.ceil(min(CALLS_MAX, length / RECORDED_CHUNKS))) if length < math.inf else RECORDED_CHUNK_CALLS
@@ -369,5 +369,5 @@ def _same_in_each_run(function: Submitter[..., Any], length: float) -> int:
 def _most(function: Submitter[..., Any], length: float, slots: int) -> int:
     """The largest number of calls in a chunk."""
     if function._options.get("max_retries") == 0:
-        return 1  # in a larger chunk, calls that have ended would have to be run again if the process died
+        return 1  # if the process died, finished calls of a larger chunk would run again
     return max(1, math.ceil(min(CALLS_MAX, length / (CHUNKS_PER_SLOT * slots))))

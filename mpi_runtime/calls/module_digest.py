@@ -1,7 +1,7 @@
 """The hash of a module of the program: of its source, and of the program's modules that it imports.
 
-A function that calls `helpers.scale(x)` names only the module, and one with `import helpers` inside names what may not
-be loaded yet. So the whole source counts: of a package all its files. Of what is installed only the name counts.
+A function that calls `helpers.scale(x)` names only the module, and one with `import helpers` inside names a module that
+may not be loaded yet. So the whole source counts; of a package all files. Of installed modules only the name counts.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _INSTALLED = tuple(
 
 
 def is_installed(path: str | None) -> bool:
-    """Whether a file belongs to Python or to a library. None: a module without a file, as those in C are."""
+    """Whether a file belongs to Python or to a library. None: the module has no file, as some in C."""
     return path is None or os.path.realpath(path).startswith(_INSTALLED)
 
 
 def module_digest(name: str) -> bytes:
-    """The hash of a module by its name; empty: it is installed, or nobody knows it.
+    """The hash of a module by its name; empty: it is installed or does not exist.
 
     Raises:
         OSError: a file cannot be read.
-        SyntaxError, ValueError: a file is no source.
+        SyntaxError, ValueError: a file is not Python source.
     """
     seen: dict[str, bytes] = {}
     pending = [_top(name)]
@@ -51,7 +51,7 @@ def module_digest(name: str) -> bytes:
 
 
 def imported_names(code: types.CodeType) -> Iterator[str]:
-    """The modules that code imports, in functions inside too. Of a relative import the name after the dots."""
+    """The modules that code and functions inside it import. Of a relative import: the name after the dots."""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME":
             yield instruction.argval
@@ -66,7 +66,7 @@ def _top(name: str) -> str:
 
 @functools.cache
 def _read(top: str) -> tuple[bytes, frozenset[str]]:
-    """The hash of a module's or package's files, and what they import; empty: it is not of the program."""
+    """The hash of the files of a module or package, and their imports; empty: it is not part of the program."""
     content = b""
     imported: set[str] = set()
     for path in _files(top):

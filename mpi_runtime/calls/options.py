@@ -24,7 +24,7 @@ _INSTEAD = {
     "placement_group": _BY_STRATEGY,
     "placement_group_bundle_index": _BY_STRATEGY,
     "placement_group_capture_child_tasks": _BY_STRATEGY,
-    "object_store_memory": "it belongs to the whole node: use init(object_store_memory=...)",
+    "object_store_memory": "it is shared by the whole node: use init(object_store_memory=...)",
 }
 """Options that only Ray has, and what to do instead."""
 _MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
@@ -86,12 +86,9 @@ def _count(name: str, value: Any) -> None:
     _whole(name, value)
     if value > COUNT_MAX:
         raise ValueError(f"{name} must be at most {COUNT_MAX}, not {value}")
-    if name in _MAY_BE_UNLIMITED and value < -1:
-        raise ValueError(f"{name} must be 0 or more, or -1 for no limit, not {value}")
-    if name == "max_concurrency" and value < 1:
-        raise ValueError(f"{name} must be 1 or more, not {value}")
-    if name not in _MAY_BE_UNLIMITED and value < 0:
-        raise ValueError(f"{name} must be 0 or more, not {value}")
+    least, words = (-1, "0 or more, or -1 for no limit") if name in _MAY_BE_UNLIMITED else (0, "0 or more")
+    if value < least:
+        raise ValueError(f"{name} must be {words}, not {value}")
 
 
 def _whole(name: str, value: Any) -> None:
@@ -146,9 +143,7 @@ def _groups(name: str, value: Any) -> None:
         check_text(f"a key of {name}", group)
         if not group:
             raise ValueError(f"a key of {name} must not be empty: max_concurrency is for calls without a group")
-        _count(f"{name}[{group!r}]", limit)
-        if limit < 1:
-            raise ValueError(f"{name}[{group!r}] must be 1 or more, not {limit}")
+        _one_or_more(f"{name}[{group!r}]", limit)
 
 
 def _exceptions(name: str, value: Any) -> None:
@@ -175,12 +170,12 @@ def check_name(options: Mapping[str, Any]) -> None:
     if options.get("name") == "":
         raise ValueError("name must not be empty")
     if options.get("namespace") == "":
-        raise ValueError("namespace must not be empty; leave it out for that of the job")
+        raise ValueError("namespace must not be empty; omit it for the namespace of the job")
     if not options.get("name"):
         if options.get("get_if_exists"):
-            raise ValueError("get_if_exists is of use only with a name: .options(name=..., get_if_exists=True)")
+            raise ValueError("get_if_exists needs a name: .options(name=..., get_if_exists=True)")
         if options.get("lifetime") == "detached":
-            raise ValueError("a detached actor needs a name, or nobody could find it: .options(name=..., lifetime=...)")
+            raise ValueError("a detached actor needs a name, by which it is found: .options(name=..., lifetime=...)")
 
 
 def _type(name: str, value: Any) -> None:
@@ -241,7 +236,7 @@ def _limit(value: int) -> int:
 class Option(NamedTuple):
     """One option.
 
-    For each kind of call: the field of `Spec` that it becomes; "": it is read in other places; None: no such option.
+    For each kind of call: its field of `Spec`; "": it is read elsewhere; None: the kind does not have the option.
     """
 
     check: Callable[[str, Any], None]
@@ -249,9 +244,9 @@ class Option(NamedTuple):
     actor: str | None = None
     method: str | None = None
     convert: Callable[[Any], Any] | None = None
-    """From the value of the option to that of the field; None: they are the same."""
+    """Converts the value of the option to that of the field; None: they are the same."""
     default: Any = None
-    """The value if none is given; None: the default of the field."""
+    """The value of an omitted option; None: the default of the field."""
 
 
 OPTIONS = {
@@ -272,7 +267,7 @@ OPTIONS = {
     "lifetime": Option(_lifetime, None, ""),
     "runtime_env": Option(_runtime_env, "", ""),
     "max_restarts": Option(_count, None, "max_restarts"),
-    "max_concurrency": Option(_count, None, ""),
+    "max_concurrency": Option(_one_or_more, None, ""),
     "concurrency_groups": Option(_groups, None, ""),
     "allow_out_of_order_execution": Option(check_bool, None, ""),
     "scheduling_strategy": Option(_strategy, "", ""),
@@ -296,7 +291,7 @@ _OF_BATCHES = {
     "_path_us": Option(_anything, "path_us"),
     "_gather_us": Option(_anything, "gather_us"),
 }
-"""What batches say of their tasks: (name, weight, limit), a chain's length, how late ends may arrive. See `Spec`."""
+"""Options that batches set: (name, weight, limit), length of a chain, delay of reported ends. See `Spec`."""
 _ALL = OPTIONS | _OF_BATCHES
 TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)
 ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor is not None)
@@ -307,11 +302,11 @@ _FIELDS: list[list[tuple[str, Any, Any, Any]]] = [
     [(name, getattr(one, kind), one.convert, one.default) for name, one in _ALL.items() if getattr(one, kind)]
     for kind in ("task", "actor", "method")
 ]
-"""By the kind of a spec."""
+"""The options of each kind of spec that become a field."""
 
 
 def fields(kind: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a spec of this kind (TASK, ACTOR or METHOD) that options become each by itself."""
+    """The fields of a spec of this kind (TASK, ACTOR or METHOD) that each depend on one option."""
     made = {}
     for name, field, convert, default in _FIELDS[kind]:
         value = options.get(name)

@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.protocol.limits import UNIT
 
 
 class PlacementGroup:
-    """A handle of a placement group. It can be passed on like any value.
+    """A handle of a placement group. It can be an argument or part of a value.
 
     The group lives until `remove_placement_group()` or the end of the job, with or without handles.
     """
@@ -45,7 +45,7 @@ class PlacementGroup:
 
     @classmethod
     def empty(cls) -> PlacementGroup:
-        """A placement group that stands for none."""
+        """A handle that stands for no group."""
         return cls(ObjectRef.nil(), [], "PACK", "")
 
     @property
@@ -66,7 +66,7 @@ class PlacementGroup:
         return put_written(client, client.store.write(serialized, is_error=True))
 
     def _was_removed_when_ready(self) -> bool:
-        """Whether the value of the reference is the group, and that was removed since."""
+        """Whether the group was removed after all its bundles were reserved."""
         client, id = running.client(), self._ref.binary()
         was_ready = client.waiting.wait([id], 1, 0)[0] and not client.waiting.may_be_error(id)
         return was_ready and not client.questions.query("group_table", id)
@@ -153,11 +153,11 @@ def placement_group(
     group = PlacementGroup(
         ref, [{name: float(amount) for name, amount in bundle.items()} for bundle in bundles], strategy, name
     )
-    # The value of the reference is the group itself. The value holds no reference to itself, or it would never be
-    # freed: a process that reads it gets a reference of its own.
+    # The value of the reference is the group itself. It holds no counted reference to itself, or it would never be
+    # freed; a process that reads it gets a reference of its own.
     if not create_group(client, ref, specs, strategy, serialize.dumps(group).inline(), name):
         raise ValueError(
-            f"The name {name!r} is taken by another placement group. Take another name, get that group with "
+            f"The name {name!r} is taken by another placement group. Choose another name, get that group with "
             "get_placement_group(), or remove it first."
         )
     return group
@@ -174,7 +174,7 @@ def bundle_spec(bundle: Mapping[str, float]) -> BundleSpec:
     for name, amount in bundle.items():
         _check_in_bundle(name, amount)
     if not any(bundle.values()):
-        raise ValueError(f"a bundle must ask for something: all amounts of {bundle!r} are 0")
+        raise ValueError(f"a bundle must reserve something: all amounts of {bundle!r} are 0")
     known = ("CPU", "GPU", "memory")
     return BundleSpec(
         round(bundle.get("CPU", 0) * UNIT),
@@ -189,10 +189,10 @@ def _check_in_bundle(name: object, amount: float) -> None:
         raise TypeError(f"a bundle has names of resources as keys, not {name!r}")
     check_text("a name in a bundle", name)
     if name == "object_store_memory":
-        raise ValueError("a bundle cannot reserve object_store_memory: it belongs to the whole node")
+        raise ValueError("a bundle cannot reserve object_store_memory: it is shared by the whole node")
     check_amount(f"{name} of a bundle", amount)
     if name == "gpu_memory":
-        raise ValueError("a bundle cannot reserve gpu_memory by itself: it has its part of that of its GPUs")
+        raise ValueError("a bundle cannot reserve gpu_memory by itself: it has that of its GPUs")
     if name == "GPU" and amount > 1 and amount != int(amount):
         raise ValueError(f"GPU of a bundle must be a share below 1 or a whole number, not {amount!r}")
 
@@ -200,8 +200,8 @@ def _check_in_bundle(name: object, amount: float) -> None:
 def remove_placement_group(placement_group: PlacementGroup) -> None:
     """Remove a group. Tasks and actors that run in it are killed; calls that wait for it fail.
 
-    Tasks raise `PlacementGroupRemovedError`, calls of actors `ActorDiedError`. The resources of the group are free
-    again when the processes that used them are gone.
+    Tasks raise `PlacementGroupRemovedError`, calls of actors `ActorDiedError`. The resources of the group become free
+    when the processes that used them are gone.
 
     Raises:
         TypeError: `placement_group` is not a placement group.
@@ -228,7 +228,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     found = client.questions.query("named_group", wanted)
     if found is None:
         raise ValueError(
-            f"There is no placement group with the name {placement_group_name!r}: none was created under it, or it has "
+            f"There is no placement group with the name {placement_group_name!r}: it was never created, or it has "
             "been removed since."
         )
     group: PlacementGroup = serialize.loads(found)
@@ -283,7 +283,7 @@ def _facts(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def get_current_placement_group() -> PlacementGroup | None:
-    """The group in which the running task or actor runs; None elsewhere, or if it has been removed."""
+    """The group of the running task or actor; None if it has none, or the group was removed."""
     client = current.client_or_none()
     where = client.executor.where if client is not None and client.executor is not None else None
     if client is None or where is None or not where.group:

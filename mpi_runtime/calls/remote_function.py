@@ -32,14 +32,14 @@ class RemoteFunction(Submitter[P, R]):
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
         if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
             raise ValueError(
-                f"num_returns={options['num_returns']!r} is for functions that yield, and {function.__name__}() does "
-                "not: it returns one value, or as many as num_returns says in numbers."
+                f"num_returns={options['num_returns']!r} is for functions that yield, which {function.__name__}() does "
+                "not. Use a number of return values."
             )
         super().__init__(function, options)
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
-        """Raise `TypeError`, with what to write instead."""
+        """Raise `TypeError`, which shows the right form."""
         raise TypeError(
             f"Remote functions cannot be called directly. Instead of running '{self._name}()', "
             f"write '{self._name}.remote()'."
@@ -77,7 +77,7 @@ class RemoteFunction(Submitter[P, R]):
         return changed
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """A node of a graph of calls. Its method `execute()` submits the call.
+        """Make a node of a graph of calls. Its method `execute()` submits the call.
 
         Arguments may be nodes themselves. Each node is submitted once.
         """
@@ -140,5 +140,5 @@ class RemoteFunction(Submitter[P, R]):
 
 
 def _may_yield(function: Any) -> bool:
-    """Whether calls may return a generator. This is known before the call only for plain functions."""
+    """Whether calls may return a generator. Only plain functions show this before the call."""
     return not inspect.isfunction(function) or hasattr(function, "__wrapped__") or inspect.isgeneratorfunction(function)

@@ -4,9 +4,9 @@
     f.options(runtime_env={"env_vars": {"MODE": "fast"}}).remote()                 # for one
     Actor.options(runtime_env={"py_modules": ["../my_module"]}).remote()
 
-A directory is packed when a call first names it in the job. Later changes are not seen, on any host. The copy goes
+A directory is packed when a call first names it in the job. Later changes have no effect, on any host. The copy goes
 through the object store. Each host unpacks it once, into a directory that belongs to the job and is removed with it.
-Calls made by a call inherit its environment. What they state themselves replaces it; `env_vars` are merged by name.
+Calls made by a call inherit its environment. Keys of their own replace inherited ones; `env_vars` are merged by name.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NOT_HERE = {
     "worker_process_setup_hook": "call it at the start of the task, or in the constructor of the actor",
     "nsight": "start the profiler around the ranks: mpirun -n 8 nsys profile python app.py",
     "rocprof_sys": "start the profiler around the ranks: mpirun -n 8 rocprof-sys-run -- python app.py",
-    "java_jars": "start Java from the task: there are calls of Python functions only",
+    "java_jars": "start Java from the task: only Python functions can be called",
 }
-"""Keys that only Ray has, and what to do instead."""
+"""Keys that only Ray has, and the alternatives."""
 _KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "config")
 
 
@@ -70,7 +70,7 @@ class Archive(NamedTuple):
 
 
 def check(name: str, value: Any) -> None:
-    """Check that a value is a `runtime_env`. Files are looked for later, when a call is made.
+    """Check that a value is a `runtime_env`. Files are checked later, when a call is made.
 
     Raises:
         TypeError, ValueError: it is not. The message says why, and what to do instead.
@@ -80,7 +80,7 @@ def check(name: str, value: Any) -> None:
     for key, given in value.items():
         if key in _NOT_HERE:
             raise ValueError(
-                f"{name}[{key!r}] is not here: a job runs what its hosts have, and installs and starts nothing else. "
+                f"{name}[{key!r}] is not supported: a job uses what its hosts have, and installs nothing. "
                 f"Instead, {_NOT_HERE[key]}."
             )
         if key not in _KNOWN:
@@ -109,7 +109,7 @@ def _check_path(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a path, not {value!r}")
     path = os.fspath(value)
     if "://" in str(path):
-        raise ValueError(f"{name} must be a path, not {path!r}: a job fetches nothing. Fetch it before.")
+        raise ValueError(f"{name} must be a path, not {path!r}: a job downloads nothing. Download it before.")
 
 
 def _check_modules(name: str, value: Any) -> None:
@@ -140,7 +140,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 
 
 def environment(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of a call made here: that of this process, changed by `given`.
+    """The environment of calls made here: that of this process, changed by `given`.
 
     Raises:
         ValueError: a directory does not exist, cannot be read, or is too large.
@@ -168,7 +168,7 @@ def _named(inherited: Inherited, packed: Sequence[Archive]) -> str:
 
 
 def _know(inherited: Inherited, archive: Archive) -> None:
-    """Keep an archive for later calls, unless one with the same content is kept."""
+    """Keep an archive for later calls, unless its content is kept already."""
     if archive.hash not in inherited.archives:
         keep(archive.ref)
         inherited.archives[archive.hash] = archive.ref.binary()
@@ -207,7 +207,7 @@ def _path_of(module: ModuleType) -> str:
     """The directory of a package, or the file of a module.
 
     Raises:
-        ValueError: the module has none, or has several.
+        ValueError: the module has neither, or has several directories.
     """
     places = list(getattr(module, "__path__", ()))
     if len(places) == 1:
@@ -215,8 +215,7 @@ def _path_of(module: ModuleType) -> str:
     file = getattr(module, "__file__", None)
     if places or file is None or not file.endswith(".py"):
         raise ValueError(
-            f"runtime_env['py_modules'] cannot take {module.__name__}: it comes from neither one directory nor one "
-            ".py file."
+            f"runtime_env['py_modules'] cannot use {module.__name__}: it is neither one directory nor one .py file."
         )
     return str(file)
 

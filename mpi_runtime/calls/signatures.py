@@ -19,7 +19,7 @@ Few = Literal[2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 class Submit(Protocol[P, S_co]):
     """The type of `.remote`: it takes the function's arguments, or references for any of the first six.
 
-    A reference as a keyword argument is refused, although it works: the type system cannot express it and still check
+    A reference as a keyword argument works, but checkers refuse it: the type system cannot express it and still check
     the others.
     """
 

@@ -20,7 +20,7 @@ from mpi_runtime.scheduler.protocol.limits import UNIT
 ASYNC_MAX_CONCURRENCY = 1000
 """The default of `max_concurrency` for actors with coroutines, as in Ray."""
 TYPE_UNITS = UNIT // 1000
-"""The amount of the resource `accelerator_type:X` that `accelerator_type` requests: as little as in Ray."""
+"""The amount of the resource `accelerator_type:X` that `accelerator_type` requests, as in Ray."""
 
 
 class Method(msgspec.Struct, frozen=True, array_like=True):
@@ -32,14 +32,14 @@ class Method(msgspec.Struct, frozen=True, array_like=True):
     max_pending: int = 0
     """The largest number of unfinished calls of one handle; 0: no limit."""
     is_recorded: bool = False
-    """With a journal: its calls are recorded. Its class says how its state is saved."""
+    """Whether a journal records its calls: its class can save its state."""
 
 
 def _finished(spec: Spec, name: str) -> Spec:
-    """Give a spec its id. `name` is for the error."""
+    """Set the id of a spec. `name` is for the error."""
     if spec.enforces_limit and not spec.time_limit_us:
         raise ValueError(
-            f"{name} has enforce_time_limit=True and no time_limit: say how many seconds a call may take, "
+            f"{name} has enforce_time_limit=True and no time_limit: set the seconds that a call may take, "
             "as with time_limit=60"
         )
     spec.id = 0
@@ -78,7 +78,7 @@ def _placed(
 
 
 def environment(inherited: Inherited, options: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of calls made here: that of this process, changed by their own `runtime_env`.
+    """The environment of calls made here: that of this process, changed by the option `runtime_env`.
 
     Raises:
         ValueError: a directory does not exist, cannot be read, or is too large.
@@ -101,7 +101,7 @@ def portable(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The exceptions for which a call may be retried. Only executors know classes."""
+    """The fields for `retry_exceptions`. Only executors unpickle the classes."""
     wanted = options.get("retry_exceptions")
     if wanted is None:
         return {}
@@ -134,7 +134,7 @@ def task_spec(
     environment: dict[str, str] | None = None,
     code: bytes = b"",
 ) -> Spec:
-    """The spec of a remote function. Calls without a place of their own run where `inherited` says.
+    """The spec of a remote function. Calls without a place of their own run in the `inherited` one.
 
     `environment` is made of its `runtime_env`. `code` is the hash of the function, if its calls are to be recorded.
 
@@ -155,16 +155,16 @@ def _with_environment(code: bytes, count: int | None, environment: dict[str, str
 
 
 def _concurrency(options: Mapping[str, Any], is_async: bool) -> dict[str, int]:
-    """How many calls of each group run at a time; empty: one after the other, in the main thread."""
+    """The number of calls of each group that run at a time; empty: one after the other, in the main thread."""
     groups = options.get("concurrency_groups") or {}
     most = options.get("max_concurrency") or (ASYNC_MAX_CONCURRENCY if is_async else 1)
     return {"": most, **groups} if is_async or groups or most > 1 else {}
 
 
 def _out_of_order(name: str, options: Mapping[str, Any], is_async: bool) -> bool:
-    """Whether calls start as soon as their arguments are there.
+    """Whether calls start as soon as their arguments have arrived.
 
-    With concurrent calls a later one may be needed by an earlier one.
+    With concurrent calls an earlier one may wait for a later one.
     """
     several = is_async or (options.get("max_concurrency") or 1) > 1
     wanted = options.get("allow_out_of_order_execution")
@@ -172,7 +172,7 @@ def _out_of_order(name: str, options: Mapping[str, Any], is_async: bool) -> bool
         kind = "has coroutines" if is_async else "has max_concurrency above 1"
         raise ValueError(
             f"{name} {kind}, so its calls start as their arguments arrive: allow_out_of_order_execution=False is not "
-            "possible. Leave it out, or use an actor that runs one call after the other."
+            "possible. Omit it, or use an actor that runs one call after the other."
         )
     return several if wanted is None else wanted
 

@@ -55,24 +55,20 @@ class NodeAffinitySchedulingStrategy:
             raise TypeError(f"soft must be True or False, not {self.soft!r}")
 
 
-class In:
+class _OneOf:
+    def __init__(self, *values: str) -> None:
+        self.values = _texts(type(self).__name__, values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.values))})"
+
+
+class In(_OneOf):
     """Condition on a label: it has one of these values."""
 
-    def __init__(self, *values: str) -> None:
-        self.values = _texts("In", values)
 
-    def __repr__(self) -> str:
-        return f"In({', '.join(map(repr, self.values))})"
-
-
-class NotIn:
+class NotIn(_OneOf):
     """Condition on a label: it has none of these values, or the node lacks the label."""
-
-    def __init__(self, *values: str) -> None:
-        self.values = _texts("NotIn", values)
-
-    def __repr__(self) -> str:
-        return f"NotIn({', '.join(map(repr, self.values))})"
 
 
 class Exists:
@@ -141,7 +137,7 @@ def check_selector(name: str, selector: Any) -> tuple[Label, ...]:
     """Read the conditions of a `label_selector`.
 
     Raises:
-        ValueError, TypeError: `selector` is not a label selector. The message says what one is.
+        ValueError, TypeError: `selector` is not a label selector. The message shows the form.
     """
     if not isinstance(selector, dict):
         raise TypeError(f"{name} must be a dictionary of labels and values, not {selector!r}")
@@ -228,7 +224,7 @@ def where(name: str, options: Mapping[str, Any], request: Request, inherited: Wh
     if isinstance(strategy, PlacementGroupSchedulingStrategy) and strategy.placement_group is not None:
         if selector:
             raise ValueError(
-                f"{name} has a label_selector and a placement group: it runs where its bundle is. Leave one out."
+                f"{name} has a label_selector and a placement group: it runs where its bundle is. Omit one of them."
             )
         return _in_group(name, strategy.placement_group, strategy, request)
     if isinstance(strategy, NodeAffinitySchedulingStrategy):
@@ -245,7 +241,7 @@ def _in_group(name: str, group: PlacementGroup, strategy: PlacementGroupScheduli
     if not any(fits(request, pool_for(request_of(bundle_spec(bundle)))) for bundle in bundles):
         which = "any bundle" if index < 0 else f"bundle {index}"
         raise ValueError(
-            f"Cannot schedule {name} with the placement group: it asks for {request}, and that cannot fit into {which} "
-            f"of {bundles}. Ask for less (a call takes 1 CPU unless num_cpus says otherwise), or make larger bundles."
+            f"Cannot schedule {name} with the placement group: it requests {request}, which cannot fit into {which} "
+            f"of {bundles}. Request less (a call needs 1 CPU by default), or make larger bundles."
         )
     return Where(group=bytes(group.id), bundle=index, captures=bool(strategy.placement_group_capture_child_tasks))

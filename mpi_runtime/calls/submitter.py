@@ -22,14 +22,14 @@ from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 
 class Registered:
-    """Registers its spec with the job before the first call, and again if what calls inherit changes."""
+    """Registers its spec with the job before the first call, and again after a change of the inherited settings."""
 
     def __init__(self, code: Code, options: Mapping[str, Any]) -> None:
         self._code = code
         self._options = dict(options)
         self._spec: Spec | None = None
         self._inherited: Inherited | None = None
-        """The inherited settings for which the spec was made."""
+        """The inherited settings at the time of `_spec`."""
         self._where: Where | None = None
         self._holds: list[bytes] = []
         """Ids of objects that each call needs for its environment."""
@@ -37,6 +37,14 @@ class Registered:
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         """Make the spec of calls that inherit this place and have this environment."""
         raise NotImplementedError
+
+    def _digest_of(self, code: Any) -> bytes:
+        """The hash of a function or class; empty: the job has no journal, or the option `journal` is False."""
+        if not running.client().store.journal or self._options.get("journal") is False:
+            return b""
+        from mpi_runtime.calls.code_digest import digest_of  # not at the top: most jobs have no journal
+
+        return digest_of(code)
 
     def _registered_spec(self, client: Client) -> Spec:
         """The spec of calls that are submitted now."""
@@ -128,14 +136,5 @@ class Submitter(Registered, Generic[P, R]):
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         is_generator = inspect.isgeneratorfunction(self._function)
-        return specs.task_spec(
-            self._name, self._code.pickled(), self._options, where, is_generator, environment, self._digest_of_code()
-        )
-
-    def _digest_of_code(self) -> bytes:
-        """The hash of the function for the journal; empty: its calls are not recorded."""
-        if not running.client().store.journal or self._options.get("journal") is False:
-            return b""
-        from mpi_runtime.calls.code_digest import digest_of  # not at the top: most jobs have no journal
-
-        return digest_of(self._function)
+        code, digest = self._code.pickled(), self._digest_of(self._function)
+        return specs.task_spec(self._name, code, self._options, where, is_generator, environment, digest)

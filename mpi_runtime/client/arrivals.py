@@ -38,7 +38,7 @@ class Arrivals:
         answered: Callable[[Allocated | Answer | Ahead | GiveBack], None],
         forget: Callable[[Forget], None],
     ) -> None:
-        """Sort messages into these.
+        """Sort messages into these parts.
 
         `answered` is called with answers and news of memory, `forget` with requests to forget places.
         """
@@ -53,11 +53,11 @@ class Arrivals:
         """One for each thread in `get`."""
         self.expected: set[bytes] = set()
         """Objects that futures wait for."""
-        self.come: deque[bytes] = deque()
-        """Expected objects that have come and were not handled."""
+        self.arrived: deque[bytes] = deque()
+        """Expected objects that have arrived and were not handled."""
 
     def take(self, messages: list[Any]) -> None:
-        """Take in one frame. The values of a call's arguments come before it in the same frame."""
+        """Take in one frame. The values of a call's arguments precede it in the same frame."""
         arguments: dict[bytes, Entry] = {}
         is_for_calls = False
         values, counts, expected = self._references.values, self._references.counts, self.expected
@@ -67,7 +67,7 @@ class Arrivals:
                 if message.id in counts:
                     values[message.id] = message
                     if expected:
-                        self._came(message)
+                        self._note_arrival(message)
                 else:
                     arguments[message.id] = message
             elif kind is Call:
@@ -89,23 +89,23 @@ class Arrivals:
                 self._forget(message)
             elif kind is Ahead or kind is GiveBack:
                 self._answered(message)
-            elif kind is ForCalls:  # an object may be elsewhere by now, unless it is an argument
+            elif kind is ForCalls:  # values in this frame are for calls only: other references may be stale by now
                 is_for_calls = True
             elif message.id in counts and not is_for_calls:
                 values[message.id] = message
-                self._came(message)
+                self._note_arrival(message)
             else:
                 arguments[message.id] = message
-        self.taken += len(messages)  # not before: whoever waits counts on it
+        self.taken += len(messages)  # last: waiting threads rely on it
 
     def _argument(self, id: bytes, arguments: dict[bytes, Entry]) -> Entry:
         found = arguments.get(id)
         return found if found is not None else self._references.values[id]
 
-    def _came(self, message: Entry) -> None:
-        """Note that a value has come to which this process has references."""
+    def _note_arrival(self, message: Entry) -> None:
+        """Note the arrival of a value to which this process has references."""
         if message.id in self.expected:
-            self.come.append(message.id)
+            self.arrived.append(message.id)
         if self.watches and is_error(message):
             for watch in tuple(self.watches):
                 if message.id in watch.wanted:

@@ -19,29 +19,29 @@ class Blocking:
         self._outgoing = outgoing
         self.lends_cpu = False
         """Whether this is an executor that lends its CPU while its call waits."""
-        self.is_said = False
-        """Whether the scheduler was told that the running call waits."""
+        self.is_reported = False
+        """Whether the scheduler knows that the running call waits."""
 
     def waits(self, scope: Scope, ids: Sequence[bytes]) -> None:
-        """Note that a thread of a call waits for these objects, among others.
+        """Report that a thread of a call waits for these objects, among others.
 
-        Each is reported: one of them may be there.
+        Each wait is reported, because another object may have arrived already.
         """
         scope.waiting += 1
-        self.is_said = True
+        self.is_reported = True
         self._outgoing.post(Blocked(list(ids[:BLOCKED_IDS_MAX])))
 
-    def waits_no_more(self, scope: Scope, running: Scope) -> None:
-        """Note that a thread of a call no longer waits; `running` is the running call. The last one is reported."""
+    def ends_wait(self, scope: Scope, running: Scope) -> None:
+        """Note that a thread of a call no longer waits. Reported for the last one of the `running` call."""
         scope.waiting -= 1
         if not scope.waiting and scope is running:
-            self.goes_on()
+            self.resumes()
 
-    def goes_on(self) -> None:
-        """Note that no thread of the running call waits, or that it ends.
+    def resumes(self) -> None:
+        """Report that no thread of the running call waits, or that it ends.
 
         Threads that it leaves behind do not count.
         """
-        if self.is_said:
-            self.is_said = False
+        if self.is_reported:
+            self.is_reported = False
             self._outgoing.post(Unblocked())

@@ -20,7 +20,7 @@ class BlockingFuture(Future[T]):
             return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the error and return it; None: there is none; `TimeoutError` after `timeout` seconds."""
+        """Wait for the end and return the error, or None; `TimeoutError` after `timeout` seconds."""
         with nullcontext() if self.done() else blocked():
             return super().exception(timeout)
 

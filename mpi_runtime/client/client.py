@@ -24,7 +24,7 @@ from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.ref_futures import RefFutures
 from mpi_runtime.client.references import References
 from mpi_runtime.client.scope import Inherited, Scope, Scopes
-from mpi_runtime.client.stalls import Says, Stalls
+from mpi_runtime.client.stalls import StallLog, Stalls
 from mpi_runtime.client.store import Store
 from mpi_runtime.client.waiting import Waiting
 from mpi_runtime.objects.arena import ClientArena
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Executor(Protocol):
-    """What a client, and the code above it, asks of the executor of its process."""
+    """The executor of this process, as a client and the code above it use it."""
 
     number: int
     rank: int
@@ -47,13 +47,13 @@ class Executor(Protocol):
     devices: list[Device]
     """Its GPUs."""
     where: Where | None
-    """The place that the running call, or the actor, was given."""
+    """The requested place of the running call or the actor."""
     actor: Any
     """None in an executor of tasks."""
     actor_id: bytes
     """Empty in an executor of tasks."""
     actor_attempt: int
-    """How often the actor had been created before."""
+    """How often the actor was created before."""
 
     def is_cancelled(self, call: Call) -> bool:
         """Whether this attempt of a call is cancelled."""
@@ -65,14 +65,14 @@ class Executor(Protocol):
         """Send an item of the running task. Return whether more are wanted."""
 
     def end_actor(self) -> None:
-        """End the actor for good. Calls in hand are not run."""
+        """End the actor for good. Assigned calls do not run."""
 
     def save_now(self) -> bool:
         """Save the state of the actor. Return whether the journal has it."""
 
 
 class Executing(NamedTuple):
-    """What the client of an executor has, and that of the driver has not."""
+    """The parts of a client that only an executor has."""
 
     executor: Executor
     draft: Draft
@@ -95,7 +95,7 @@ class Client:
         inherited: Inherited | None = None,
         journal: str = "",
         scope: Scope | None = None,
-        says: Says | None = None,
+        stall_log: StallLog | None = None,
         why_lost: Callable[[], str] | None = None,
         executing: Executing | None = None,
     ) -> None:
@@ -107,11 +107,11 @@ class Client:
             regions: by rank of this host, the index of its region of the arena.
             inline_bytes_max: values up to this size are sent in messages.
             inherited: settings that calls made here inherit.
-            journal: the directory of the job's journal; empty: it has none.
+            journal: the directory of the job's journal; empty: none.
             scope: of the driver's calls.
-            says: when the driver logs what it waits for; None: never.
+            stall_log: when the driver logs its waits; None: never.
             why_lost: returns the message of the error for a lost connection; None: the client's own.
-            executing: what an executor has; None: this is the driver.
+            executing: the parts of an executor; None: this is the driver.
         """
         self._arena = arena
         self.has_ended = False
@@ -132,7 +132,7 @@ class Client:
         self.line = Line(end, self.outbox, arrivals, self.scopes, self.blocking, cancels)
         self.questions = Questions(self.line, replies, min(regions))
         self.store = Store(self.outbox, self.questions, arena, regions, inline_bytes_max, journal)
-        self.stalls = Stalls(self.line, arrivals, self.questions, says)
+        self.stalls = Stalls(self.line, arrivals, self.questions, stall_log)
         self.waiting = Waiting(self.line, self.references, arrivals, self.items, self.store, self.stalls)
         self.futures = RefFutures(self.waiting, self.references, self.store)
         _clients.add(self)
@@ -155,7 +155,7 @@ class Client:
         self._arena.close()
 
     def forked(self) -> None:
-        """Send nothing and run nothing any more: this process is a forked child of that of the client."""
+        """Send and run nothing any more: this process is a forked child of the client's."""
         self.line.forked()
         self.questions.forget_spares()
         self.feed.calls.clear()

@@ -33,7 +33,7 @@ def executor() -> Executor:
 
 
 def set_client(client: Client | None) -> None:
-    """Make this the client of the process."""
+    """Set the client of this process."""
     global _client, _disowned
     _client = client
     _disowned = False

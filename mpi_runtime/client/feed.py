@@ -12,7 +12,7 @@ from mpi_runtime.scheduler.protocol.effects import Demand, Entry
 from mpi_runtime.scheduler.protocol.events import Call, Spec
 
 ALL = 1 << 62
-"""So many items are consumed of a call whose items nobody takes."""
+"""The number of consumed items of a call if no process will take its items."""
 
 
 class Feed:
@@ -25,45 +25,45 @@ class Feed:
         """The number of calls so far."""
         self.specs: dict[int, Spec] = {}
         self.saving = False
-        """Whether the state of the actor is to be saved now."""
+        """Whether the state of the actor must be saved now."""
         self.exiting = False
         """Whether the process ends when it has run its calls."""
         self.block: list[Any] = []
-        """Elements for the next calls of a chunk, see `calls/chunks.py`: a forked child leaves them to its parent."""
+        """Elements for the next calls of a chunk (`calls/chunks.py`). A forked child leaves them to its parent."""
         self._taken: dict[bytes, int] = {}
         """The number of items consumed, for each call that yields here."""
 
     def came(self, call: Call, arguments: list[Entry]) -> None:
-        """Note that a call has come."""
+        """Note the arrival of a call."""
         self.received += 1
         self.calls.append((call, arguments))
 
     def is_ready(self) -> bool:
-        """Whether there is something to do."""
+        """Whether the executor has something to do."""
         return bool(self.calls) or self.exiting or self.saving
 
     def retire(self) -> None:
-        """Run nothing more. Calls that have come keep their tokens: others will run them."""
+        """Run nothing more. Calls that have arrived keep their tokens: other executors will run them."""
         self.calls.clear()
         self.exiting = True
 
     # Calls that yield
 
     def begins_to_yield(self, call: bytes) -> None:
-        """From now on count the items that are consumed of this call."""
+        """Count the consumed items of this call from now on."""
         self._taken[call] = 0
 
-    def yields_no_more(self, call: bytes) -> None:
+    def ends_yielding(self, call: bytes) -> None:
         """Note that a call that yields has ended."""
         self._taken.pop(call, None)
 
     def demanded(self, message: Demand) -> None:
-        """Note that items of a call were consumed. If it has not begun, it is told again with the next items."""
+        """Note consumed items of a call. Before the call begins it is ignored: the next message has the count."""
         if message.call in self._taken:
             self._taken[message.call] = message.count
 
     def is_abandoned(self, call: bytes) -> bool:
-        """Whether nobody will take an item of a call any more."""
+        """Whether no process will take an item of a call any more."""
         return self._taken[call] >= ALL
 
     def wants(self, call: bytes, index: int, backpressure: int) -> bool:

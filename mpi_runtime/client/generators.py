@@ -53,7 +53,7 @@ class ObjectRefGenerator(Generic[T_co]):
 
         Args:
             timeout: the most seconds to wait; None waits without a limit.
-            resume: whether a call that waits until its items are taken may go on. False: it waits for `resume()`.
+            resume: whether a call that waits for its consumer may continue now. False: it waits for `resume()`.
 
         Raises:
             GetTimeoutError: the item was not yielded in time.
@@ -69,7 +69,7 @@ class ObjectRefGenerator(Generic[T_co]):
         return self._ref if self._client.waiting.may_be_error(self._ref.binary()) else None
 
     def resume(self) -> None:
-        """Let a call go on that waits until its items are taken: after `next_ref(timeout, resume=False)`."""
+        """Let a call continue that waits for its consumer: after `next_ref(timeout, resume=False)`."""
         if not self._ended:
             self._client.items.resume(self._ref.binary())
 
@@ -89,7 +89,7 @@ class ObjectRefGenerator(Generic[T_co]):
         """Whether `next` would return an item, or the call's error, without waiting. False at the end.
 
         Args:
-            look: whether to look for messages that have come since the last wait. That sends what was to be sent.
+            look: whether to read messages that have arrived since the last wait, after sending posted ones.
         """
         if self._ended:
             return False
@@ -123,8 +123,8 @@ class ObjectRefGenerator(Generic[T_co]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "An ObjectRefGenerator cannot be passed on: only who made the call takes its items. Pass the references "
-            "that it gives, or call with num_returns='dynamic' and pass the one reference that is returned."
+            "An ObjectRefGenerator cannot be passed on: only the caller's process takes its items. Pass the references "
+            "that it returns, or call with num_returns='dynamic' and pass the one reference that is returned."
         )
 
 

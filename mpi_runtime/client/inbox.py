@@ -25,7 +25,7 @@ class Inbox:
     def read(self, timeout_s: float | None, also: int = -1) -> None:
         """Read once, waiting up to the time given, or until there is something to read from another descriptor.
 
-        Python looks for signals before it waits, and a signal between the two does not end the wait. If a signal must
+        Python checks for signals before it waits, and a signal between the two does not end the wait. If a signal must
         not be missed, its sender writes to a pipe first.
         """
         patience = self.patience
@@ -44,7 +44,7 @@ class Inbox:
 
     def _read_now(self, flags: int) -> bool:
         try:
-            # Reading and noting are one call: Ctrl-C may come before it or after it, not between.
+            # Reading and noting are one call, so that Ctrl-C cannot separate them.
             self._arrived.extend(map(self._socket.recv, (READ_BYTES,), (flags,)))
         except BlockingIOError:
             return False

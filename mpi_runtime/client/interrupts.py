@@ -4,7 +4,7 @@ Python runs signal handlers between any two instructions of the main thread. A `
 was sent, or between reading and noting what was read, would leave a client that waits without end for the lost part. A
 program may continue after Ctrl-C: a notebook does.
 
-Cancels of tasks are delayed too, at less cost: their handler is ours alone (`executor/cancels.py`).
+Cancels of tasks are delayed too, at less cost: only this package has a handler for them (`executor/cancels.py`).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from types import FrameType
 from typing import Any
 
 _signal = importlib.import_module("_signal")
-"""The C part of `signal`. The Python part also looks up a name of each handler, which takes much longer."""
+"""The C part of `signal`. The Python part also looks up a name for each handler, which takes much longer."""
 _NUMBER = int(signal.SIGINT)
 CANCEL_SIGNAL = signal.SIGURG
-"""Tells an executor to read which calls are cancelled. No program uses it, and its default is to be ignored."""
+"""Has an executor read the ids of cancelled calls. Programs do not use this signal, and by default it is ignored."""
 
 
 class Interrupts:
-    """A context in which Ctrl-C waits in the main thread. A second one does not wait: the user believes in a hang.
+    """A context in which Ctrl-C waits in the main thread. A second one does not wait, in case of a hang.
 
-    Outside, the program's own handler is in place: asyncio, trio and notebooks inspect it and set theirs.
+    Outside, the program's own handler is in place: asyncio, trio and notebooks inspect and replace it.
     """
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
         self._handler: Any = None
-        """The program's handler, while ours is in place. None also if C code has set it; then it stays."""
+        """The program's handler while ours is in place. None also if C code set the handler, which then stays."""
         self._depth = 0
         self._put_off = False
 

@@ -21,7 +21,7 @@ from mpi_runtime.client.scope import Scope, Scopes
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL
 
-SHUT_DOWN = "The job was shut down, by shutdown() in another thread: what this thread waits for went with it."
+SHUT_DOWN = "The job was shut down by shutdown() in another thread, with everything that this thread waits for."
 _FORKED = "This is a forked child of a process of a job, and cannot use its parent's connection."
 
 
@@ -44,7 +44,7 @@ class Line:
         self.closed = ""
         """Why the connection is closed; empty: it is open."""
         self.last_call = b""
-        """The call that was submitted last. A thread of the driver that waits for it alone polls before it sleeps."""
+        """The call that was submitted last. A thread of the driver that waits only for it polls before it sleeps."""
         self._cancels = cancels
         """In an executor: the pipe with the ids of cancelled calls, which also ends a wait of the main thread."""
 
@@ -70,7 +70,7 @@ class Line:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         is_call = blocking.lends_cpu and ids is not None
         scope = self._scopes.running if is_call and lends else None
-        said = False
+        is_reported = False
         try:
             while True:
                 with self._changed:
@@ -78,9 +78,9 @@ class Line:
                         return True
                     self._check_open()
                     left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                    if scope is not None and not said:
+                    if scope is not None and not is_reported:
                         with outbox.interrupts:
-                            said = True
+                            is_reported = True
                             blocking.waits(scope, ids or [])
                     if self._leading and self._leading != threading.get_ident():
                         if left == 0.0:
@@ -102,9 +102,9 @@ class Line:
                     with self._changed:
                         return complete()
         finally:
-            if said:
+            if is_reported:
                 assert scope is not None
-                self._waits_no_more(scope)
+                self._end_wait(scope)
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
@@ -113,20 +113,20 @@ class Line:
             yield
             return
         scope = self._scopes.running
-        said = False
+        is_reported = False
         try:
             with self.outbox.interrupts, self._changed:
-                said = True
+                is_reported = True
                 self._blocking.waits(scope, [])
             self.outbox.flush_or(self.lost)
             yield
         finally:
-            if said:
-                self._waits_no_more(scope)
+            if is_reported:
+                self._end_wait(scope)
 
-    def _waits_no_more(self, scope: Scope) -> None:
-        with self.outbox.interrupts, self._changed:  # else the end of the call could be told before that of its wait
-            self._blocking.waits_no_more(scope, self._scopes.running)
+    def _end_wait(self, scope: Scope) -> None:
+        with self.outbox.interrupts, self._changed:  # so that the end of the wait is reported before that of the call
+            self._blocking.ends_wait(scope, self._scopes.running)
 
     def _check_open(self) -> None:
         if self.closed == LOST:
@@ -169,9 +169,9 @@ class Line:
             self._changed.notify_all()
 
     def forked(self) -> None:
-        """Send nothing any more: this process is a forked child of that of the connection."""
+        """Send nothing any more: this process is a forked child of the connection's."""
         self.closed = _FORKED
         self.outbox.mute()
         self._changed = threading.Condition()  # another thread of the parent may have held it
         self._leading = 0
-        self._socket.close()  # or the head would not notice the end of the parent while the child lives
+        self._socket.close()  # so that the head notices the end of the parent while the child lives

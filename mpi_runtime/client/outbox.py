@@ -31,10 +31,10 @@ from mpi_runtime.transport.base import Buffer
 from mpi_runtime.transport.channel import COUNT_MAX, LOCAL, packed
 from mpi_runtime.transport.draft import Draft
 
-LOST = "The connection to the scheduler is gone: its process ended or was killed. The job cannot go on."
+LOST = "The connection to the scheduler is gone: its process ended or was killed. The job cannot continue."
 CLOSED = (
     "The connection to the scheduler is gone: code of this process has closed its descriptor, as os.closerange() does. "
-    "Close only what is your own."
+    "Close only descriptors that you have opened."
 )
 QUIET_S = 200e-6
 """A connection is quiet after this many seconds without a message: about a round trip."""
@@ -69,7 +69,7 @@ class Outbox(Outgoing):
         super().__init__(references)
         self._socket: socket.socket | None = end
         self.draft = draft
-        """In an executor: where its agent finds what was sealed, should the process die."""
+        """In an executor: sealed messages, which its agent reads if the process dies."""
         self._dropped = references.dropped
         self._values = references.values
         self.lock = threading.RLock()
@@ -77,11 +77,11 @@ class Outbox(Outgoing):
         """A context in which no signal interrupts the main thread."""
         self._last_s = 0.0
         self._gathers = 0
-        """In how many blocks messages wait for others, however quiet the connection is."""
+        """The number of `gathering` blocks, in which messages wait for others even on a quiet connection."""
         self.ticking = False
-        """Whether there is a thread that sends messages soon."""
+        """Whether a thread exists that sends messages soon."""
         self._tick_s = TICK_S
-        """How soon, in seconds."""
+        """Pause of that thread in seconds."""
         self.why_lost = why_lost or (lambda: CLOSED if is_closed_here(end) else LOST)
 
     def post(self, message: object) -> None:
@@ -105,7 +105,7 @@ class Outbox(Outgoing):
 
     @contextlib.contextmanager
     def gathering(self) -> Iterator[None]:
-        """Treat the connection as busy within this block, and send what is left at its end."""
+        """Treat the connection as busy within this block, and send the rest at its end."""
         self._gathers += 1
         try:
             yield
@@ -114,7 +114,7 @@ class Outbox(Outgoing):
             self.flush_or(lambda: None)  # the next read will notice it
 
     def hurry(self, lost: Callable[[], None]) -> None:
-        """Send everything, as `flush_or` does; but within `gathering` at its end, or after about a millisecond."""
+        """Send everything like `flush_or`; within `gathering`, after about a millisecond or at its end."""
         if not self._gathers:
             self.flush_or(lost)
         elif not self.ticking and self.messages:
@@ -127,7 +127,7 @@ class Outbox(Outgoing):
             self.tick()  # the object may use much memory
 
     def adopt(self, id: bytes) -> None:
-        """Note that a reference came to this process inside a value, or that a view of an object was made."""
+        """Note that a reference arrived inside a value, or that a view of an object was made."""
         with self.interrupts, self.lock:
             super().adopt(id)
         if not self.ticking and self.messages:
@@ -172,8 +172,8 @@ class Outbox(Outgoing):
         """Send this soon; from now on it is delivered even if this process dies, because its agent reads the draft.
 
         Args:
-            message: to be said.
-            gather_us: how long it may wait for others.
+            message: to be sent.
+            gather_us: the time that it may wait for others.
         """
         self.messages.append(message)
         gather_s = gather_us * 1e-6
@@ -205,7 +205,7 @@ class Outbox(Outgoing):
         with self.interrupts, self.lock:
             ended, frame = take(self, self.draft)
             if frame:
-                assert ended <= COUNT_MAX  # an executor never has as many in hand
+                assert ended <= COUNT_MAX  # an executor never has more calls
                 self._send(frame, ended)
             self._last_s = time.monotonic()
 
@@ -253,9 +253,9 @@ class Outbox(Outgoing):
         try:
             self.ticking = True
             _thread.start_new_thread(self._tick, ())
-        except RuntimeError:  # the interpreter is ending, or the system allows no more threads
+        except RuntimeError:  # the interpreter is ending, or the system allows no further threads
             self.ticking = False
-        except BaseException:  # an interrupt: there may be no thread, and two do no harm
+        except BaseException:  # an interrupt: no thread may have started, and two do no harm
             self.ticking = False
             raise
 
@@ -279,7 +279,7 @@ class Outbox(Outgoing):
 
 
 def seal(outgoing: Outgoing, draft: Draft) -> bool:
-    """Put everything that is due into the draft. Returns whether it fits; if not it is due still."""
+    """Put everything that is due into the draft. Returns whether it fits; otherwise it stays due."""
     frame = outgoing.frame()
     if draft.add(frame, ends_in(frame)):
         return True
@@ -288,7 +288,7 @@ def seal(outgoing: Outgoing, draft: Draft) -> bool:
 
 
 def take(outgoing: Outgoing, draft: Draft | None) -> tuple[int, bytes]:
-    """Everything that is due or was sealed, as one frame, after the number of calls that end in it. It may be empty."""
+    """The number of calls that end in the next frame, and the frame: everything due or sealed. It may be empty."""
     frame = outgoing.frame()
     if draft is not None and draft.count:
         return draft.frame(frame, ends_in(frame))

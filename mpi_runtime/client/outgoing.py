@@ -1,7 +1,7 @@
 """Outgoing messages of a client, in the order in which the scheduler must get them.
 
 1. A release is sent after all messages that were posted while the reference lived: it may be an argument of one, or of
-a value that contained an adopted reference. 2. A reference that comes back is sent in a later frame than its release.
+a value that contained an adopted reference. 2. A reference that returns is sent in a later frame than its release.
 
 No lock, no socket: `outbox.py` adds them. The simulator runs this too.
 """
@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.protocol.events import Done, Forgotten, Held, Release
 
 
 class Outgoing:
-    """The messages of one client that were not sent."""
+    """The messages of one client that were not sent yet."""
 
     def __init__(self, references: References) -> None:
         self.references = references
@@ -29,11 +29,11 @@ class Outgoing:
         self.messages.append(message)
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
-        """Note that a reference or a view is gone. `urgent`: send the release soon, whatever it was of."""
+        """Note that a reference or a view is gone. `urgent`: send the release soon."""
         self.references.dropped.append(id)
 
     def adopt(self, id: bytes) -> None:
-        """Note that a reference came to this process inside a value, or that a view of an object was made."""
+        """Note that a reference arrived inside a value, or that a view of an object was made."""
         if self.references.add(id):
             self.messages.append(Held([id]))
 
@@ -56,13 +56,13 @@ class Outgoing:
         return entry
 
     def forget(self, request: Forget) -> None:
-        """Forget the places of objects without views, and answer which these are."""
+        """Forget the places of objects without views, and answer with their ids."""
         self.add(Forgotten(request.request, request.ids, self.references.forget(request.ids)))
 
     def frame(self) -> list[object]:
         """Take all messages that are due, as one frame. It must be sent before the frames of later calls."""
         gone = self.references.settle() if self.references.dropped else None
-        # Only now, and not before: a reference that is gone may have been posted as an argument until then.
+        # Only after settling: until then a dropped reference may have been posted as an argument.
         messages = self.messages
         frame = messages[:]
         del messages[: len(frame)]

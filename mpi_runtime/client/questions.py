@@ -18,16 +18,16 @@ from mpi_runtime.transport.messages import Abandon, Ahead, Allocate, Allocated, 
 
 
 class Replies:
-    """Answers that have come, and questions whose answers are not wanted."""
+    """Answers that have arrived, and questions without a waiting thread."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self.here: dict[int, Allocated | Answer] = {}
+        self.arrived: dict[int, Allocated | Answer] = {}
         self.unwanted: set[int] = set()
-        """Questions whose answers have not come and are not wanted."""
+        """Questions that no thread waits for, with answers still to arrive."""
         self.spares = Spares()
         self.rank = 0
-        """Whose memory the spare extents are."""
+        """The rank that owns the memory of the spare extents."""
 
     def came(self, reply: Allocated | Answer | Ahead | GiveBack) -> None:
         """Note an answer, or news of memory."""
@@ -39,13 +39,13 @@ class Replies:
         elif reply.request in self.unwanted:
             self._refuse(reply)
         else:
-            self.here[reply.request] = reply
+            self.arrived[reply.request] = reply
 
     def refuse(self, number: int) -> None:
-        """Drop the answer to this question, now or when it comes. It may be memory."""
+        """Drop the answer to this question, now or on arrival. Memory in it is returned."""
         self.unwanted.add(number)
-        if number in self.here:
-            self._refuse(self.here.pop(number))
+        if number in self.arrived:
+            self._refuse(self.arrived.pop(number))
 
     def _refuse(self, reply: Allocated | Answer) -> None:
         self.unwanted.discard(reply.request)
@@ -85,7 +85,7 @@ class Questions:
         return self._node_id
 
     def allocate(self, size: int) -> Allocated:
-        """An extent of this many bytes: one that was given ahead, or the agent's answer."""
+        """An extent of this many bytes: one granted ahead, or the agent's answer."""
         spares = self._replies.spares
         offset = spares.take(size)
         if offset >= 0:
@@ -97,7 +97,7 @@ class Questions:
         return reply
 
     def forget_spares(self) -> None:
-        """Use no memory that was given ahead: this process is a forked child of that to which it was given."""
+        """Drop spare extents: this process is a forked child of their owner."""
         self._replies.spares.take_all()
 
     def answer(self, number: int) -> bytes:
@@ -110,13 +110,13 @@ class Questions:
         assert isinstance(reply, Answer)
         if reply.problem:
             raise InternalError(
-                f"the scheduler cannot answer: {reply.problem}. The job continues. If no argument of the call is of a "
-                "wrong type, this is a bug of mpi_runtime: please report it."
+                f"the scheduler cannot answer: {reply.problem}. The job continues. Unless an argument of the call has "
+                "a wrong type, this is a bug of mpi_runtime: please report it."
             )
         return reply.data
 
     def _reply(self, number: int, ask: Callable[[], None] = lambda: None) -> Allocated | Answer:
-        here = self._replies.here
+        here = self._replies.arrived
         try:
             ask()
             self._line.wait_until(lambda: number in here, None, None)

@@ -9,11 +9,11 @@ from mpi_runtime.scheduler.protocol.effects import Item
 from mpi_runtime.scheduler.protocol.events import CancelRequested, Consumed
 
 ALL = 1 << 62
-"""More items than there will ever be."""
+"""More items than any call yields."""
 
 
 class ReceivedItems:
-    """The items of one client's calls that have come and were not consumed."""
+    """The items of one client's calls that have arrived and were not consumed."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
@@ -21,12 +21,12 @@ class ReceivedItems:
         self._waiting: dict[bytes, deque[bytes]] = {}
         """Items by call."""
         self._taken: dict[bytes, int] = {}
-        """The number of items consumed, for each call whose executor waits for it."""
+        """The number of consumed items, for each call that waits for its consumer."""
 
     def begin(self, call: bytes, is_limited: bool) -> None:
         """Register a call that yields, before it is submitted.
 
-        If `is_limited`, its executor is told what is consumed.
+        If `is_limited`, consumed items are reported to its executor.
         """
         self._waiting[call] = deque()
         if is_limited:
@@ -54,7 +54,7 @@ class ReceivedItems:
         return not self._waiting.get(call) and call in self._values
 
     def take(self, call: bytes, resumes: bool = True) -> bytes | None:
-        """The next item, which the caller now counts; None at the end. Unless it `resumes`, `resume` tells of it."""
+        """The next item, which the caller now counts; None at the end. Unless it `resumes`, `resume` reports it."""
         waiting = self._waiting[call]
         if not waiting:
             return None
@@ -66,7 +66,7 @@ class ReceivedItems:
         return waiting.popleft()
 
     def resume(self, call: bytes) -> None:
-        """Tell the executor of a call what was consumed."""
+        """Report consumed items to the executor of a call."""
         count = self._taken.get(call)
         if count is not None:
             self._outgoing.post(Consumed(call, count))
@@ -77,6 +77,6 @@ class ReceivedItems:
         while waiting:
             self._outgoing.drop(waiting.popleft())
         if self._taken.pop(call, None) is not None:
-            self._outgoing.add(Consumed(call, ALL))  # its executor need not wait for who takes them
+            self._outgoing.add(Consumed(call, ALL))  # its executor must not wait for a consumer
         if cancel:
             self._outgoing.post(CancelRequested(call, False, False))

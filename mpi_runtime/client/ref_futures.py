@@ -1,6 +1,6 @@
 """Futures of values, for programs and coroutines that do not wait in `get`.
 
-One thread of the client waits for all of them. It exists only while there is something to wait for.
+One thread of the client waits for all of them, and exists only as long as it has something to wait for.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RefFutures:
         try:
             value = self._for.get([id], None)[0]
         except BaseException as error:
-            future.set_exception(error.with_traceback(None))  # its frames would keep the future, and that the error
+            future.set_exception(error.with_traceback(None))  # its frames would keep the future, and so the error
         else:
             future.set_result(value)
 

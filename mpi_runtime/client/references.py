@@ -19,21 +19,21 @@ def is_error(entry: Entry | None) -> bool:
 
 
 class References:
-    """Objects of which this process has references or views, and their values."""
+    """The objects with references or views in this process, and their values."""
 
     def __init__(self) -> None:
         self.counts: dict[bytes, int] = {}
         """The number of references and views, by object, without those in `dropped`."""
         self.dropped: list[bytes] = []
-        """References and views that are gone and not yet subtracted. Appended to by `__del__`, which takes no lock."""
+        """References and views that are gone and not yet subtracted. `__del__` appends to it, without a lock."""
         self.views: dict[bytes, int] = {}
         """The number of views among them."""
         self.dropped_views: list[bytes] = []
-        """As `dropped`, of which they are a part."""
+        """The views in `dropped`."""
         self.values: dict[bytes, Entry] = {}
-        """Values that have come, or were made here."""
+        """Values that have arrived, or were made here."""
         self.borrowed: dict[bytes, bool] = {}
-        """Objects that others made, and whether they were subscribed to. Other objects are announced without a
+        """Objects of other processes, and whether they were subscribed to. Other objects are announced without a
         subscription."""
 
     def settle(self) -> list[bytes]:
@@ -74,7 +74,7 @@ class References:
                 del self.views[id]
 
     def forget(self, ids: Sequence[bytes]) -> list[bytes]:
-        """Use the places of these objects no more. Returns all but those of which there are views."""
+        """Stop using the places of these objects. Returns the objects without views."""
         self._settle_views()
         unseen = [id for id in ids if id not in self.views]
         for id in unseen:
@@ -93,14 +93,14 @@ class References:
         return Put(id, value)
 
     def ask_again(self, ids: Sequence[bytes]) -> SubscriptionRequested | None:
-        """The message that asks for those of the objects that are ready elsewhere, or None."""
+        """The message that requests the objects that are ready elsewhere, or None."""
         elsewhere = [id for id in ids if type(self.values.get(id)) is ReadyElsewhere]
         for id in elsewhere:
             self.values.pop(id, None)
         return SubscriptionRequested(elsewhere, True) if elsewhere else None
 
     def subscribe(self, ids: Sequence[bytes], fetch: bool) -> SubscriptionRequested | None:
-        """The message that subscribes to those of the objects that others made, or None."""
+        """The message that subscribes to objects of other processes, or None."""
         unasked = [id for id in ids if self.borrowed.get(id) is False and id not in self.values]
         for id in unasked:
             self.borrowed[id] = True

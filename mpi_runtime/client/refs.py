@@ -112,7 +112,7 @@ class ObjectRef(Generic[T_co]):
 
 
 class _Gone:
-    """Stands for the client in a reference that was released. Members of a garbage cycle can meet such references."""
+    """Replaces the client of a released reference. Members of a garbage cycle can meet such references."""
 
     has_ended = True
 
@@ -122,13 +122,13 @@ class _Gone:
         return self
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing: the reference was released before."""
 
 
 _GONE = _Gone()
 _NIL = b"\xff" * ID_BYTES
-_RELEASED = "{} was given back already: it is used in a destructor, after its own, or refers to nothing."
-_ENDED = "{} belongs to a job that has ended: shutdown() was called since, and everything in that job went with it."
+_RELEASED = "{} was released already: it is used in a destructor, after its own, or refers to nothing."
+_ENDED = "{} belongs to a job that has ended: shutdown() was called since, and ended everything in that job."
 
 
 class ActorRef(ObjectRef[Any]):
@@ -175,7 +175,7 @@ def weak_actor(id: bytes) -> WeakActorRef:
 def adopt(id: bytes) -> ObjectRef[Any]:
     """Return a reference to an object that this process found in a value."""
     client = current.client()
-    with client.outbox.interrupts:  # what is counted is dropped by somebody
+    with client.outbox.interrupts:  # or a counted reference might never be dropped
         client.outbox.adopt(id)
         return ObjectRef(id, client)
 
@@ -194,7 +194,7 @@ def keep(ref: ObjectRef[Any]) -> None:
 
 
 def note(id: bytes, client: Client) -> None:
-    """Note that a reference is serialised: a value of ours holds it, or it is kept until this process ends."""
+    """Note that a reference is serialised: the value that holds it keeps it, or this process until its end."""
     if not collecting.note(id):
         client.outbox.keep(id)
 

@@ -1,7 +1,7 @@
 """The running call of a process, from which new ids derive.
 
 The same program makes the same ids. A process runs one call at a time, or is an actor that runs several. In that case
-each call has its scope in a context variable, of which each thread and each asyncio task has its own value.
+each call has its scope in a context variable, with a value for each thread and asyncio task.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Scope:
 
     __slots__ = ("_attempt", "_parent", "_prefix", "_several", "_single", "call", "has_errors", "name", "waiting")
     _several: int
-    """How many indices for calls with several return values are used. They are counted separately, under the lock."""
+    """The number of used indices for calls with several return values. They are counted separately, under the lock."""
 
     def __init__(self, parent: bytes, attempt: int = 0, call: Call | None = None, name: str = "") -> None:
         """Make ids that derive from the id of a call and the number of its attempt."""
         self._parent, self._attempt = parent, attempt
         self._prefix = b""
-        """Hash of the parent. It is made when it is needed: most calls make no ids."""
+        """Hash of the parent, made on first use: most calls make no ids."""
         self.call = call
         """None in the driver."""
         self.name = name
         """Name of the function."""
         self.has_errors = False
-        """Whether its value contains errors of calls that it has submitted."""
+        """Whether its value contains errors of calls that it submitted."""
         self.waiting = 0
-        """How many threads of the call wait for objects."""
+        """The number of threads of the call that wait for objects."""
 
     def next_ids(self, count: int) -> bytes:
         """Return the first of `count` consecutive new ids: the prefix of the parent, and a counter."""
@@ -86,10 +86,10 @@ class Inherited:
         self.namespace = namespace
         """The default namespace of names."""
         self.environment = environment or {}
-        """Variables, and archives: see `scratch.py`."""
+        """Variables, and archives: see `executor/scratch.py`."""
         self.where: Where | None = None
         """The place of calls, if the running call captures them."""
         self.archives: dict[str, bytes] = {}
-        """Archives that calls made here name, by their hashes. They are kept until the process ends."""
+        """Archives of calls made here, by hash. They are kept until the process ends."""
         self.packed: dict[tuple[str, tuple[str, ...], str], str] = {}
         """The hash of each packed path, by path, excludes and way of packing."""

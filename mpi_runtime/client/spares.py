@@ -1,7 +1,7 @@
 """Extents granted ahead of use, so that repeated writes of one size skip the request.
 
-The agent gives them with the answer to a request, and asks for them back when memory is short or none was requested
-for a while. Any thread may take one; each is taken by one only, since `list.pop` is one step.
+The agent grants them with the answer to a request, and takes them back when memory is short or unused
+for a while. Any thread may take one; only one can, because `list.pop` is one step.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from contextlib import suppress
 from mpi_runtime.objects.allocator import Allocator
 
 BYTES_MAX = 4 << 20
-"""How much a client asks for ahead, at most. Half of it is the largest value for which it does."""
+"""The most bytes that a client requests ahead, for values of up to half of them."""
 COUNT_MAX = 8
-"""How many extents ahead it asks for, at most."""
+"""The most extents that it requests ahead."""
 
 
 class Spares:
@@ -21,13 +21,13 @@ class Spares:
 
     def __init__(self) -> None:
         self._size = 0
-        """What each of them occupies, in bytes."""
+        """The size of each in bytes, rounded as the allocator rounds."""
         self._offsets: list[int] = []
         self._last = 0
-        """What the last value occupied that was asked for."""
+        """The size of the last request, rounded too."""
 
     def wanted(self, size: int) -> int:
-        """How many more to ask for, together with one for a value of this size: none when it is the first such."""
+        """The number of extents to request ahead with one of this size; 0 for the first of a size."""
         size = Allocator.rounded(size)
         again, self._last = size == self._last, size
         if not again or (self._offsets and size != self._size):
@@ -35,7 +35,7 @@ class Spares:
         return min(COUNT_MAX, BYTES_MAX // size) if 2 * size <= BYTES_MAX else 0
 
     def came(self, size: int, offsets: list[int]) -> list[int]:
-        """Take these in, for values of this size. Returns those that are of no use: of another size than others."""
+        """Add extents for values of this size. Returns those that do not fit, because others have another size."""
         size = Allocator.rounded(size)
         if self._offsets and size != self._size:
             return offsets
@@ -44,7 +44,7 @@ class Spares:
         return []
 
     def take(self, size: int) -> int:
-        """The offset of an extent for a value of this size; -1: there is none."""
+        """The offset of an extent for a value of this size, or -1."""
         if self._offsets and Allocator.rounded(size) == self._size:
             try:
                 return self._offsets.pop()
@@ -53,7 +53,7 @@ class Spares:
         return -1
 
     def take_all(self) -> list[int]:
-        """All of them, to be given back."""
+        """Remove and return all offsets."""
         taken: list[int] = []
         with suppress(IndexError):
             while True:

@@ -13,8 +13,8 @@ from mpi_runtime.client.questions import Questions
 from mpi_runtime.show import log
 
 
-class Says(NamedTuple):
-    """When the driver logs what it waits for."""
+class StallLog(NamedTuple):
+    """When the driver logs its waits."""
 
     after_s: float
     """Seconds without progress; 0: never."""
@@ -24,12 +24,12 @@ class Says(NamedTuple):
 class Stalls:
     """Waits of one client, with log lines."""
 
-    def __init__(self, line: Line, arrivals: Arrivals, questions: Questions, says: Says | None) -> None:
-        """`says`: None in an executor, which logs nothing."""
+    def __init__(self, line: Line, arrivals: Arrivals, questions: Questions, stall_log: StallLog | None) -> None:
+        """`stall_log`: None in an executor, which logs nothing."""
         self._line = line
         self._arrivals = arrivals
         self._questions = questions
-        self._says = says
+        self._log = stall_log
 
     def wait(
         self,
@@ -38,28 +38,28 @@ class Stalls:
         ids: list[bytes],
         missing: Callable[[], list[bytes]],
     ) -> bool:
-        """Wait like `Line.wait_until`. In a driver, log what is `missing` when no message has arrived for long."""
-        says, line, arrivals = self._says, self._line, self._arrivals
-        if says is None or not says.after_s or says.quiet:
+        """Wait like `Line.wait_until`. In a driver, log the `missing` objects when no message has arrived for long."""
+        rule, line, arrivals = self._log, self._line, self._arrivals
+        if rule is None or not rule.after_s or rule.quiet:
             return line.wait_until(complete, timeout_s, ids)
-        began_s = heard_s = time.monotonic()
+        began_s = progress_s = time.monotonic()
         deadline_s = math.inf if timeout_s is None else began_s + timeout_s
-        pause_s, taken = says.after_s, arrivals.taken
+        pause_s, taken = rule.after_s, arrivals.taken
         while True:
-            next_s = min(deadline_s, heard_s + pause_s)
+            next_s = min(deadline_s, progress_s + pause_s)
             if line.wait_until(complete, max(0.0, next_s - time.monotonic()), ids):
                 return True
             now_s = time.monotonic()
             if now_s >= deadline_s:
                 return False
             if arrivals.taken != taken:
-                heard_s, pause_s = now_s, says.after_s
+                progress_s, pause_s = now_s, rule.after_s
             elif now_s >= next_s:
                 text = self._in_words(now_s - began_s, missing())
                 if complete():  # the value arrived together with the answer
                     return True
-                log.say(log.line(log.INFO, log.WAITING, text), says.quiet)
-                heard_s, pause_s = now_s, 2 * pause_s
+                log.say(log.line(log.INFO, log.WAITING, text), rule.quiet)
+                progress_s, pause_s = now_s, 2 * pause_s
             taken = arrivals.taken
 
     def _in_words(self, waited_s: float, missing: list[bytes]) -> str:
@@ -68,5 +68,5 @@ class Stalls:
         name = found.get("name", f"object {missing[0].hex()}")
         calls = f"{counts['finished'] + counts['failed']} calls"
         more = f" and {len(missing) - 1} other values" if len(missing) > 1 else ""
-        whose = f" Of {name}:" if more else ""
-        return f"waiting for {name}{more} for {waited_s:.0f} s.{whose} {found['why']} Ended so far: {calls}."
+        about = f" {name}:" if more else ""
+        return f"waiting for {name}{more} for {waited_s:.0f} s.{about} {found['why']} Ended so far: {calls}."

@@ -37,7 +37,7 @@ class Store:
         self._regions = regions
         self.inline_bytes_max = inline_bytes_max
         self.journal = journal
-        """The directory of the job's journal; empty: it has none."""
+        """The directory of the job's journal; empty: none."""
 
     def write(self, serialized: serialize.Serialized, is_error: bool = False, keep: str = "") -> Value:
         """Write a serialised value: a small one into the returned `Value`, a large one into the arena.
@@ -45,7 +45,7 @@ class Store:
         With `keep`, a large value is also written into a file of the journal with this name.
 
         Raises:
-            ObjectStoreFullError: there is no room for it.
+            ObjectStoreFullError: the store has no room for it.
         """
         data = serialized.inline_up_to(self.inline_bytes_max)
         if data is not None:
@@ -77,10 +77,10 @@ class Store:
         value.digest = value_files.digest_of(serialized.parts())
 
     def recall(self, kept: Sequence[Kept]) -> list[Value] | None:
-        """The values that a journal has, written as by `write`; None: one cannot be read.
+        """The values of a call from the journal, as from `write`; None: one cannot be read.
 
         Raises:
-            ObjectStoreFullError: there is no room for them.
+            ObjectStoreFullError: the store has no room for them.
         """
         from mpi_runtime.journal import value_files
 
@@ -108,7 +108,7 @@ class Store:
         """Write several values like `write`, all or none.
 
         Raises:
-            ObjectStoreFullError: there is no room for all of them.
+            ObjectStoreFullError: the store has no room for all of them.
         """
         values: list[Value] = []
         try:
@@ -126,11 +126,11 @@ class Store:
                 self._outbox.send_local(Abandon(value.stored.offset))
 
     def look_at(self, id: bytes) -> tuple[Entry | None, memoryview | None]:
-        """Return the value of an object as a message has brought it, or None; and its bytes, if they are in the arena.
+        """Return the value of an object as it arrived, or None; and its bytes, if they are in the arena.
 
-        While somebody has these they stay where they are.
+        As long as these are referenced, they stay in place.
         """
-        with self._outbox.interrupts:  # what is counted as viewed is
+        with self._outbox.interrupts:  # so that the view is counted and made together
             entry = self._outbox.look_at(id)
             return entry, self._view(entry) if type(entry) is ReadyStored else None
 
@@ -144,7 +144,7 @@ class Store:
         return self.load_seen(entry, data, read)
 
     def load_seen(self, entry: Entry, data: memoryview | None, read: Callable[..., Any] = pickle.loads) -> Any:
-        """Return a value that a message has brought.
+        """Return a value that has arrived.
 
         Args:
             entry: the value.
@@ -163,8 +163,8 @@ class Store:
                 try:
                     raise remote_errors.from_bytes(data)
                 finally:
-                    with contextlib.suppress(BufferError):  # the error has views of its own
-                        data.release()  # frames of its traceback have it
+                    with contextlib.suppress(BufferError):  # the error has further views
+                        data.release()  # frames of its traceback refer to it
             return serialize.loads(data, read)
         if isinstance(entry, ReadyError):
             self._outbox.add(ErrorRead([entry.id]))

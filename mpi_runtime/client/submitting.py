@@ -27,11 +27,11 @@ from mpi_runtime.scheduler.protocol.ids import return_ids
 def submit(client: Client, call: Call, spec: Spec) -> Any:
     """Send a call whose spec is registered.
 
-    The references are made before it is sent: if an interrupt comes as soon as it is, somebody has them, and drops
-    them.
+    The references are made before it is sent, so that they are dropped even if an interrupt arrives right after
+    that.
 
     Returns:
-        What the caller gets: a reference, a list of them for several return values, None for none, or a generator.
+        The caller's result: a reference, a list of them for several return values, None for 0, or a generator.
     """
     id = client.line.last_call = call.id
     counts, outbox = client.references.counts, client.outbox
@@ -67,7 +67,7 @@ def create_named_actor(
     """Send the creation of an actor with a name.
 
     Returns:
-        The new actor, and id and handle of the actor that has the name. If that is an earlier one, the new actor is
+        The new actor, and id and handle of the actor with the name. If that is an earlier one, the new actor is
         not created.
     """
     request = client.questions.number()
@@ -81,7 +81,7 @@ def put(client: Client, serialized: Serialized) -> ObjectRef[Any]:
     """Make an object of a serialised value, and return its reference.
 
     Raises:
-        ObjectStoreFullError: there is no room for it.
+        ObjectStoreFullError: the store has no room for it.
     """
     value = client.store.write(serialized)
     if value.stored is not None:
@@ -99,7 +99,7 @@ def put_written(client: Client, value: Value) -> ObjectRef[Any]:
 
 
 def new_ref(client: Client) -> ObjectRef[Any]:
-    """Return the first reference to an object that is about to be made."""
+    """Return the first reference to a future object."""
     id = client.scopes.next_ids(1)
     client.references.counts[id] = 1
     return ObjectRef(id, client)

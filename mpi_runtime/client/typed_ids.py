@@ -28,7 +28,7 @@ class BaseID(bytes):
 
     @classmethod
     def from_random(cls: type[Self]) -> Self:
-        """Return a random id, which nothing has."""
+        """Return a random id."""
         return cls(os.urandom(cls.SIZE))
 
     @classmethod

@@ -1,7 +1,7 @@
 """Waits for values: `get`, `wait` and futures.
 
-Values that this client made or requested are announced without a subscription. Values that others made (borrowed ones)
-are subscribed to when a thread waits for them.
+Values that this client made or requested are announced without a subscription. Values of others (borrowed ones) are
+subscribed to when a thread waits for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mpi_runtime.scheduler.protocol.effects import Ready, ReadyElsewhere
 from mpi_runtime.scheduler.protocol.events import SubscriptionRequested
 
 SUBSCRIBED_MAX = 100
-"""How many objects that are ready elsewhere are requested at a time, during a wait for many."""
+"""The number of objects that are requested from elsewhere at a time, during a wait for many."""
 
 
 class Waiting:
@@ -52,7 +52,7 @@ class Waiting:
         """Wait for values and return them, in order. `read`: see `serialize.loads`.
 
         Raises:
-            GetTimeoutError: not all were there in time.
+            GetTimeoutError: not all arrived in time.
             MpiRuntimeError: one of them is an error, even if others are still missing.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -73,7 +73,7 @@ class Waiting:
             entry, data = self._store.look_at(id)
             if entry is not None and type(entry) is not ReadyElsewhere:
                 return self._store.load_seen(entry, data, read)
-            # It was moved to disk after it had come: nobody had looked at it yet.
+            # It was spilled after it had arrived, because no view of it existed.
             self._wait_for_all([id], None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _wait_for_all(self, ids: Sequence[bytes], timeout_s: float | None) -> None:
@@ -111,12 +111,12 @@ class Waiting:
         self._subscribe_borrowed(missing, fetch=True)
         if not self._stalls.wait(complete, timeout_s, missing, lambda: missing[at:]):
             raise errors.GetTimeoutError(
-                f"get() waited {timeout_s:g} s, and {len(missing) - at} of {len(missing)} values are not there yet. "
+                f"get() waited {timeout_s:g} s, and {len(missing) - at} of {len(missing)} values have not arrived. "
                 f"mpi_runtime.explain(ref) shows why; the first is {missing[at].hex()}."
             )
 
     def _subscribe_elsewhere(self, ids: Sequence[bytes]) -> None:
-        """Ask for those of the objects that are ready elsewhere."""
+        """Request the objects that are ready elsewhere."""
         self._post(self._references.ask_again(ids))
 
     def _subscribe_borrowed(self, ids: Sequence[bytes], fetch: bool) -> None:
@@ -145,7 +145,7 @@ class Waiting:
                 nonlocal least
                 if arrivals.taken >= least:  # else too few messages have arrived to count again
                     lacking = count - sum(id in values for id in ids) - sum(map(is_ready, streams))
-                    # The end of a call that streams is one message for two: for its reference and for its stream.
+                    # The end of a call that streams is one message for its reference and its stream.
                     least = arrivals.taken + (lacking if not streams else min(lacking, 1))
                 return least <= arrivals.taken
 
@@ -163,7 +163,7 @@ class Waiting:
         return list(islice((place for place, id in enumerate(ids) if id in values), count))
 
     def may_be_error(self, id: bytes) -> bool:
-        """Whether an object that has come is an error, or is elsewhere, where only large values are."""
+        """Whether an object that has arrived is an error, or is a large value elsewhere, which may be one."""
         entry = self._values.get(id)
         return is_error(entry) or type(entry) is ReadyElsewhere
 
@@ -171,7 +171,7 @@ class Waiting:
         """Expect an object, so that `wait_for_expected` returns it when its value is here. `ask_for` must follow.
 
         Returns:
-            Whether the value is here already. Then the object is not expected: no further message would end a wait.
+            Whether the value has arrived already. Then it is not expected: no further message would end a wait.
         """
         self._arrivals.expected.add(id)
         entry = self._values.get(id)  # read after it is expected; the reading thread does both in the other order
@@ -181,7 +181,7 @@ class Waiting:
         return True
 
     def ask_for(self, id: bytes) -> None:
-        """Ask for the value of an object."""
+        """Request the value of an object."""
         self._subscribe_elsewhere([id])
         self._subscribe_borrowed([id], fetch=True)
         self._line.outbox.hurry(self._line.lost)
@@ -193,11 +193,11 @@ class Waiting:
             MpiRuntimeError: the connection is closed: see `Line.wait_until`.
         """
         arrived: list[bytes] = []
-        come = self._arrivals.come
+        arrivals = self._arrivals.arrived
 
         def complete() -> bool:
-            while come:
-                id = come.popleft()
+            while arrivals:
+                id = arrivals.popleft()
                 entry = self._values.get(id)
                 if type(entry) is ReadyElsewhere:
                     self._subscribe_elsewhere([id])
@@ -212,7 +212,7 @@ class Waiting:
     def next_item(self, call: bytes, timeout_s: float | None, resumes: bool = True) -> bytes | None:
         """Wait for the next item of a call that yields, and return its id, which the caller now counts; None: the end.
 
-        Unless it `resumes`, the call is not told that the item was consumed.
+        Unless it `resumes`, the item is not reported as consumed.
 
         Raises:
             GetTimeoutError: no item was yielded in time.

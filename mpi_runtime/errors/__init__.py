@@ -27,7 +27,7 @@
     |   +-- ActorDiedError            for good
     |   +-- ActorUnavailableError     now; a later call may succeed
     +-- ObjectLostError               all copies of the value are gone
-    +-- ObjectStoreFullError          there is no room for the value
+    +-- ObjectStoreFullError          memory and disk have no room for the value
     +-- HeadDiedError                 the scheduler's process died, and the job with it
     |  this package has a bug
     +-- InternalError                 please report it                                             (RaySystemError)
@@ -41,11 +41,12 @@ All but `TaskError` and its subclasses are made from one message, so that the sc
 - `ray.py`: errors of Ray that nothing raises here
 """
 
+import contextlib
 import functools
 import re
 from typing import Any
 
-from mpi_runtime.errors.copies import args_of, copy_content, instance_of, is_group, made_again, slots_of
+from mpi_runtime.errors.copies import args_of, copy_content, instance_of, is_group, rebuilt, slots_of
 
 __all__ = [
     "ActorDiedError",
@@ -93,7 +94,7 @@ class MpiRuntimeError(Exception):
 
 
 class RuntimeNotInitializedError(MpiRuntimeError):
-    """A call needs a job, and there is none: in a forked child, or in a pool whose job has ended."""
+    """A call needs a job, and no job runs: in a forked child, or in a pool of an ended job."""
 
     def __init__(self, message: str = "mpi_runtime is not running here: call mpi_runtime.init() first") -> None:
         super().__init__(message)
@@ -104,7 +105,7 @@ class LaunchError(MpiRuntimeError):
 
 
 class GpuDiscoveryError(LaunchError):
-    """There are fewer GPUs than `init(num_gpus=...)` says, or the driver does not answer. The message says which."""
+    """`init(num_gpus=...)` asks for more GPUs than exist, or the driver does not answer. The message says which."""
 
 
 class JournalError(MpiRuntimeError):
@@ -120,7 +121,7 @@ class SerializationError(MpiRuntimeError):
 
 
 class DeviceUnavailableError(MpiRuntimeError):
-    """A value holds an array of a GPU, and the process that reads it has none. `get(ref, device="cpu")` reads it."""
+    """A value holds an array of a GPU, and the reading process has no GPU. `get(ref, device="cpu")` reads it."""
 
 
 class GetTimeoutError(MpiRuntimeError, TimeoutError):
@@ -132,7 +133,7 @@ class TaskCancelledError(MpiRuntimeError):
 
 
 class TaskTimeoutError(MpiRuntimeError, TimeoutError):
-    """The task ran longer than its `time_limit`, with `enforce_time_limit=True`: says how long, and where."""
+    """The task ran longer than its `time_limit`, with `enforce_time_limit=True`: the message has time and place."""
 
 
 class PendingCallsLimitExceeded(MpiRuntimeError):
@@ -181,7 +182,7 @@ class TaskError(MpiRuntimeError):
         return f"TaskError({self.cause!r})"
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes that the original computes. Not double underscores: they say what an object is.
+        # Attributes that the original computes. Names like __len__ define what an object is, and are not passed on.
         if name.startswith("__") or "cause" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.cause, name)
@@ -190,13 +191,8 @@ class TaskError(MpiRuntimeError):
         cause = self.cause
         if type(cause).__reduce__ is BaseException.__reduce__ and type(cause).__reduce_ex__ is object.__reduce_ex__:
             # pickle would call the class with `args`, which fails for each __init__ with parameters of its own.
-            return _load_task_error, (
-                type(cause),
-                args_of(cause),
-                vars(cause),
-                self.traceback_str,
-                slots_of(cause),
-            )
+            content = args_of(cause), vars(cause), self.traceback_str, slots_of(cause)
+            return _load_task_error, (type(cause), *content)
         return task_error, (cause, self.traceback_str)
 
 
@@ -227,7 +223,7 @@ class GpuExecutorDiedError(WorkerCrashedError):
 class OutOfMemoryError(MpiRuntimeError):
     """The process that ran the task was ended because its host, or its control group, had nearly no memory left.
 
-    Also if the kernel killed it for its memory. The message names sizes, limit, and the largest processes and values.
+    Or the kernel killed it for its memory. The message names sizes, limit, and the largest processes and values.
     """
 
 
@@ -236,7 +232,7 @@ class ActorError(MpiRuntimeError):
 
     @property
     def actor_id(self) -> str | None:
-        """The id of the actor as hexadecimal digits, as the message has it; None: it says none."""
+        """The id of the actor as hexadecimal digits, from the message; None: the message has none."""
         found = re.search(r"\b[0-9a-f]{32}\b", str(self))
         return found[0] if found else None
 
@@ -254,16 +250,16 @@ class ObjectLostError(MpiRuntimeError):
 
 
 class ObjectStoreFullError(MpiRuntimeError):
-    """The object store has no room for the value: it is too large, or other values use the room and cannot leave it.
+    """The object store has no room for the value: it is too large, or other values cannot leave their room.
 
-    Values that somebody looks at, and arguments of running calls, stay in memory; others go to disk, if there is room.
+    Values that a process reads, and arguments of running calls, stay in memory; others are spilled, if a disk has room.
     """
 
 
 class HeadDiedError(MpiRuntimeError):
     """The head, the process with the scheduler, died or cannot be reached. The job ends.
 
-    It is raised once in the main thread too, even while that computes or sleeps, so that `except` and `finally` can
+    It is also raised once in the main thread, even while that computes or sleeps, so that `except` and `finally` can
     run. If it died because the launcher was killed, the program has 5 seconds.
     """
 
@@ -281,33 +277,10 @@ ActorPlacementGroupRemoved = ActorDiedError
 TaskUnschedulableError = InfeasibleResourceError
 ActorUnschedulableError = ActorDiedError
 
-_BY_CODE: dict[str, type[MpiRuntimeError]] = {
+_BY_CODE = {
     kind.__name__: kind
-    for kind in (
-        RuntimeNotInitializedError,
-        DeviceUnavailableError,
-        GpuDiscoveryError,
-        JournalError,
-        LaunchError,
-        InfeasibleResourceError,
-        SerializationError,
-        GetTimeoutError,
-        TaskCancelledError,
-        TaskTimeoutError,
-        PlacementGroupRemovedError,
-        RuntimeEnvSetupError,
-        WorkerCrashedError,
-        GpuExecutorDiedError,
-        OutOfMemoryError,
-        ActorError,
-        ActorDiedError,
-        ActorUnavailableError,
-        ObjectLostError,
-        ObjectStoreFullError,
-        HeadDiedError,
-        InternalError,
-        PendingCallsLimitExceeded,
-    )
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, MpiRuntimeError) and not issubclass(kind, TaskError)
 }
 
 
@@ -321,7 +294,7 @@ def from_code(code: str, message: str) -> MpiRuntimeError:
 
 _NEVER_DUAL = (
     *(StopIteration, StopAsyncIteration),  # an iteration around get() would end as if it were complete
-    *(SystemExit, KeyboardInterrupt, GeneratorExit),  # it is not the caller that is to end
+    *(SystemExit, KeyboardInterrupt, GeneratorExit),  # they would end the caller
 )
 """Classes that `get` does not raise as themselves."""
 
@@ -331,20 +304,17 @@ def task_error(cause: BaseException, traceback_str: str) -> TaskError:
     plain = GpuOutOfMemoryError if is_gpu_out_of_memory(cause) else TaskError
     kind: type[TaskError] = _dual_class(type(cause), plain)  # type: ignore[arg-type]  # typeshed: not hashable
     if kind is not plain:
-        try:
+        with contextlib.suppress(Exception):  # the class cannot be instantiated this way: its text still has to arrive
             error = instance_of(kind, cause)
             _fill(error, cause, traceback_str)
-        except Exception:
-            # The class cannot be instantiated this way. Its text still has to arrive.
-            return plain(cause, traceback_str)
-        return error
+            return error
     return plain(cause, traceback_str)
 
 
 def is_about_device(error: Exception) -> bool:
     """Whether reading a value failed because it is an array of a GPU, and the library or the device is missing.
 
-    Errors of a device that exists are not meant: they are passed on as they are.
+    Errors of a device that exists do not count: they are raised unchanged.
     """
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").partition(".")[0] in _DEVICE_LIBRARIES
@@ -374,7 +344,7 @@ def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskE
         return plain
     name = f"{plain.__name__}({kind.__qualname__})"
     contents: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
-    if is_group(kind):  # what `except*` makes of a part of it is the user's class
+    if is_group(kind):  # `except*` derives parts of the user's class
         contents["derive"] = lambda self, members: self.cause.derive(members)
     try:
         return type(name, (plain, kind), contents)
@@ -395,4 +365,4 @@ def _load_task_error(
     kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], traceback_str: str, slots: dict[str, Any]
 ) -> TaskError:
     """Unpickle an error. Its cause is made without calling its class."""
-    return task_error(made_again(kind, args, state, slots), traceback_str)
+    return task_error(rebuilt(kind, args, state, slots), traceback_str)

@@ -1,4 +1,4 @@
-"""Checks of arguments, for all public functions: what they raise names the argument and says what it must be."""
+"""Checks of arguments, for all public functions. The errors name the argument and what it must be."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numbers
 AMOUNT_MAX = 9e14
 """The largest amount of a resource. 10 000 times as much fits into the 64 bits in which amounts are counted."""
 AMOUNT_MIN = 1e-4
-"""The smallest amount but 0: a unit of the scheduler."""
+"""The smallest amount above 0: a unit of the scheduler."""
 WHOLE_MAX = 2**62
-"""The largest whole number of a count: those of Python's containers are in 64 bits."""
+"""The largest count: messages have 64 bits for it."""
 PROCESSES_MAX = 1 << 20
-"""The largest number of processes that may be asked for at a time."""
+"""The largest number of processes in one request."""
 FOREVER_S = 1e8
-"""Longer timeouts are no limit."""
+"""Longer timeouts mean no limit."""
 
 
 def check_amount(name: str, value: float) -> None:
@@ -46,7 +46,7 @@ def check_whole(name: str, value: object, least: int, most: int = WHOLE_MAX) -> 
 
 
 def check_text(name: str, value: object) -> None:
-    """Raise TypeError or ValueError if this is not a string that can be sent: surrogates alone cannot."""
+    """Raise TypeError or ValueError if this is not a string that can be sent: lone surrogates cannot."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, not {value!r}")
     try:

@@ -15,7 +15,7 @@ _Error = TypeVar("_Error", bound=BaseException)
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
 """The class of exception groups; () before Python 3.11, which has none."""
 _HEAP_TYPE = 1 << 9
-"""Flag of classes that were made at run time, not statically in C (Py_TPFLAGS_HEAPTYPE)."""
+"""Flag of classes that were created at run time, not statically in C (Py_TPFLAGS_HEAPTYPE)."""
 _ARGS = vars(BaseException)["args"]
 """The descriptor of `args`: a class may have a property of that name, or refuse assignments."""
 
@@ -32,7 +32,7 @@ def instance_of(kind: type[_Error], cause: Any) -> _Error:
     return error
 
 
-def made_again(
+def rebuilt(
     kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], slots: dict[str, Any]
 ) -> BaseException:
     """Return an instance of `kind` with this content, without calling user code."""
@@ -57,7 +57,7 @@ def copy_content(cause: BaseException, error: BaseException) -> None:
                 try:
                     member.__set__(error, member.__get__(cause, kind))
                 except (AttributeError, TypeError, ValueError):
-                    continue  # an empty slot, a computed field, or a class that `error` is not an instance of
+                    continue  # an empty slot, a computed field, or not a base class of `error`
     vars(error).update(vars(cause))
 
 

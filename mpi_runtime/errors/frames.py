@@ -23,12 +23,12 @@ def is_user(filename: str) -> bool:
 
 
 def in_utf8(text: str) -> str:
-    """Return a text that messages can hold: surrogates, as names of files and texts of errors may have, are escaped."""
+    """Return a text that messages can hold: surrogates, from names of files and texts of errors, are escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def user_line() -> str:
-    """Return the line of user code that is running, as `app.py:12 in main`; empty: there is none."""
+    """Return the line of user code that is running, as `app.py:12 in main`; empty: no user code is running."""
     frame = sys._getframe(1)
     while not is_user(frame.f_code.co_filename):
         if frame.f_back is None:
@@ -43,40 +43,40 @@ def definition(function: object) -> str:
     return in_utf8(f"{code.co_filename}:{code.co_firstlineno}") if code is not None else ""
 
 
-def lines(error: BaseException, is_told: Callable[[BaseException], bool]) -> list[str]:
+def lines(error: BaseException, is_deliberate: Callable[[BaseException], bool]) -> list[str]:
     """Return the lines of a traceback as `traceback.format_exception` does, with user frames only, also for causes.
 
     Args:
         error: the error.
-        is_told: whether this package raised an error on purpose, so that the place of the raise tells users nothing.
+        is_deliberate: whether this package raised an error on purpose, so that its own frames do not help users.
     """
     described = traceback.TracebackException(type(error), error, error.__traceback__)
-    _clean(described, error, is_told)
+    _clean(described, error, is_deliberate)
     return list(described.format())
 
 
 def _clean(
-    described: traceback.TracebackException, error: BaseException, is_told: Callable[[BaseException], bool]
+    described: traceback.TracebackException, error: BaseException, is_deliberate: Callable[[BaseException], bool]
 ) -> None:
     pending: list[tuple[traceback.TracebackException | None, BaseException | None]] = [(described, error)]
     while pending:
         one, cause = pending.pop()
         if one is None or cause is None:
             continue
-        one.stack[:] = _shown(one.stack, is_told(cause))
+        one.stack[:] = _shown(one.stack, is_deliberate(cause))
         pending += [(one.__cause__, cause.__cause__), (one.__context__, cause.__context__)]
         # Groups came with Python 3.11.
         pending += zip(getattr(one, "exceptions", None) or (), getattr(cause, "exceptions", None) or (), strict=False)
 
 
-def _shown(stack: traceback.StackSummary, is_told: bool) -> list[traceback.FrameSummary]:
-    """Return the frames of users and, unless the error `is_told`, our frames at the end of the stack."""
+def _shown(stack: traceback.StackSummary, is_deliberate: bool) -> list[traceback.FrameSummary]:
+    """Return the frames of users and, unless the error `is_deliberate`, our frames at the end of the stack."""
     end = len(stack)
-    while not is_told and end and stack[end - 1].filename.startswith(_PACKAGE):
+    while not is_deliberate and end and stack[end - 1].filename.startswith(_PACKAGE):
         end -= 1
     kept = [frame for frame in stack[:end] if is_user(frame.filename)]
-    if not kept and not is_told:
-        return []  # user code had not started: the error itself says what failed
+    if not kept and not is_deliberate:
+        return []  # user code had not started, and the error names the failure
     return kept + list(stack[end:])
 
 

@@ -35,7 +35,7 @@ class OwnerDiedError(ObjectLostError):
 
 
 class ObjectReconstructionFailedError(ObjectLostError):
-    """A lost value could not be made again. Here this is a plain `ObjectLostError`."""
+    """A lost value could not be recomputed. Here this is a plain `ObjectLostError`."""
 
 
 class ReferenceCountingAssertionError(ObjectLostError, AssertionError):

@@ -22,10 +22,10 @@ _TEXT_CHARACTERS_MAX = 20_000
 _BRIEF_CHARACTERS_MAX = 300
 
 _READ_ONLY = ("destination is read-only", "array is read-only", "WRITEABLE flag")
-"""What numpy, and what is compiled by Cython, say when somebody writes into an array that is read-only."""
+"""Parts of the messages of numpy and Cython for writes into a read-only array."""
 _WHY_READ_ONLY = (
-    "mpi_runtime: arrays that are arguments of a call, or that get() returns, are read-only, because all who read a "
-    "large value read the same memory. Write into a copy: array.copy(), or get(ref, copy=True)."
+    "mpi_runtime: arrays that are arguments of a call, or that get() returns, are read-only, because all readers of a "
+    "large value share the same memory. Write into a copy: array.copy(), or get(ref, copy=True)."
 )
 
 
@@ -34,8 +34,8 @@ def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseExcept
 
     `title` is the `repr` of the actor in which it happened.
     """
-    internal = isinstance(exc, InternalError)  # where it was raised is all that matters then
-    lines = traceback.format_exception(exc) if internal else tracebacks.lines(exc, _is_told)
+    internal = isinstance(exc, InternalError)  # our own frames matter then
+    lines = traceback.format_exception(exc) if internal else tracebacks.lines(exc, _is_deliberate)
     actor = f", repr={title}" if title else ""
     text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}{actor}\n{''.join(lines)}".rstrip()
     text = tracebacks.in_utf8(text)
@@ -45,7 +45,7 @@ def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseExcept
     return text
 
 
-def _is_told(error: BaseException) -> bool:
+def _is_deliberate(error: BaseException) -> bool:
     return isinstance(error, MpiRuntimeError) and not isinstance(error, InternalError)
 
 
@@ -59,7 +59,7 @@ def brief(exc: BaseException) -> str:
 
 def bare(error: _Error) -> _Error:
     """Return the error without its frames. They are all of this package, and only matter for bugs."""
-    if _is_told(error):
+    if _is_deliberate(error):
         BaseException.with_traceback(error, None)  # not its own, which its class may have replaced
     return error
 
@@ -69,8 +69,8 @@ def make_task_error(
 ) -> TaskError:
     """Return the error for an exception that escaped from user code. `note` is added to its text.
 
-    The error of another task that a task lets pass keeps its first cause. Its text grows by one traceback. An error of
-    writing into a read-only array gets a note that says why it is read-only.
+    The error of another task keeps its first cause, and its text grows by one traceback. An error of
+    writing into a read-only array gets a note with the reason.
     """
     cause = exc.cause if isinstance(exc, TaskError) else exc
     text = describe(function_name, pid, rank, host, exc, title)
@@ -80,16 +80,16 @@ def make_task_error(
 
 
 def portable(error: TaskError) -> TaskError:
-    """Return the error if another process can unpickle it; else a copy whose cause is text."""
+    """Return the error if another process can unpickle it; else a copy with text as its cause."""
     import cloudpickle  # not at the top: only a failing task pays for it
 
     cause = error.cause
     try:
         cloudpickle.loads(cloudpickle.dumps(error))
     except Exception as reason:
-        said = "".join(traceback.format_exception_only(type(cause), cause)).strip()
+        text = "".join(traceback.format_exception_only(type(cause), cause)).strip()
         why = f"{type(reason).__name__}: {reason}"
-        substitute = SerializationError(f"{said}\n(in words: the exception cannot be pickled and read back: {why})")
+        substitute = SerializationError(f"{text}\n(in words: the exception cannot be pickled and read back: {why})")
         return task_error(substitute, error.traceback_str)
     return error
 

@@ -92,7 +92,7 @@ class Yields:
             close = getattr(items, "close", None)
             if close is not None:
                 close()
-            self._client.feed.yields_no_more(call.id)
+            self._client.feed.ends_yielding(call.id)
             if is_alone:
                 self._emitting = b""
         return None
@@ -100,7 +100,7 @@ class Yields:
     def _begin(self, call: Call) -> None:
         feed = self._client.feed
         if self._emitting:
-            feed.yields_no_more(self._emitting)  # it raised after it had emitted
+            feed.ends_yielding(self._emitting)  # it raised after it had emitted
         feed.begins_to_yield(call.id)
         self._emitting, self._emitted = call.id, 0
 
@@ -168,7 +168,7 @@ class Yields:
                 while spec.backpressure and not self._wait_for_demand(spec, call, index, 0):
                     await asyncio.sleep(DEMAND_PAUSE_S)
         finally:
-            self._client.feed.yields_no_more(call.id)
+            self._client.feed.ends_yielding(call.id)
         return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
 
     def _written(self, spec: Spec, item: Any) -> Value:

@@ -1,8 +1,8 @@
 """The head as the driver sees it: starts it, gives it jobs, watches it and ends it.
 
 The driver learns of the death of the head in two ways. The connection closes, so the next call raises `HeadDiedError`.
-A program that computes or sleeps makes no call, and would go on without a job. So a thread watches the head's process.
-If it dies, a signal raises the same error in the main thread, unless that has got the error already. Nothing else ends
+A program that computes or sleeps makes no call, and would continue without a job. So a thread watches the head process.
+If it dies, a signal raises the same error in the main thread, unless a call has raised it there. Nothing else ends
 the program: it may save its work.
 """
 
@@ -43,19 +43,19 @@ END_LIMIT_S = 10.0
 """Seconds that the head may take to end. Executors are killed, but it takes time to free a large memory."""
 DEATH_SIGNAL = signal.SIGURG
 """Interrupts the main thread when the head has died. Programs do not use this signal, and by default it is ignored."""
-TELL_AGAIN_S = 0.05
-"""Seconds until the main thread is interrupted again, if it could not be: later twice as many, up to a second."""
+INTERRUPT_AGAIN_S = 0.05
+"""Seconds until the main thread is interrupted again if it has not raised the error; doubled each time, up to 1."""
 REAP_LIMIT_S = 1.0
 """Seconds that a call waits to learn how the head died: the connection closes a little before the process ends."""
 SAVE_LIMIT_S = 5.0
-"""Seconds that a program has to save its work after its launcher was killed, and the head with it."""
+"""Seconds that a program has to save its work after its launcher and the head were killed."""
 
 _is_lost = False
 """Whether the head of a job has ended unexpectedly."""
 
 
 def is_lost() -> bool:
-    """Whether a job has ended under this program: a node has failed, or a process was killed."""
+    """Whether a job of this program was lost: a node failed, or a process was killed."""
     return _is_lost
 
 
@@ -74,24 +74,24 @@ class HeadHandle:
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self.expected_to_end = True
-        """Whether its end is no news: there is no job, or the job is being ended."""
+        """Whether its end is not logged: no job runs, or the job is ending."""
         self.failed = False
-        """Whether it has ended with an error, if it is a thread."""
+        """Whether it has ended with an error. Only for a thread."""
         self._has_ended = threading.Event()
-        self._all_told = threading.Event()
+        self._is_reported = threading.Event()
         """Set when the main thread need no longer be interrupted."""
         self._has_begun = False
         """Whether there was to be a job."""
         self._is_over = threading.Event()
         """Set when the program ends by itself."""
         self._how = "has ended"
-        self._told = False
-        """Whether the main thread has got the error."""
+        self._has_raised = False
+        """Whether the main thread has raised the error."""
         if launch.size != 1 and is_beside_mpi():
             self._start_thread(theirs)
         else:
             fork = "None"
-            if launch.size == 1:  # the head will run calls: its forkserver loads modules at the same time
+            if launch.size == 1:  # this host runs calls: the forkserver loads its modules meanwhile
                 fork = "forkserver_handle.fork(at_start)"
             code = (
                 "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
@@ -123,7 +123,7 @@ class HeadHandle:
 
         def work() -> None:
             self.failed = serve(theirs, True) != 0
-            self._tell_end("has ended")
+            self._report_end("has ended")
 
         self._thread = threading.Thread(target=work, name="mpi_runtime head", daemon=True)
         self._thread.start()
@@ -150,12 +150,12 @@ class HeadHandle:
             for descriptor in watched:
                 with contextlib.suppress(OSError):  # the program has closed all descriptors
                     os.close(descriptor)
-        self._tell_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
+        self._report_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
         if is_orphan and not self._is_over.wait(SAVE_LIMIT_S):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _tell_end(self, how: str) -> None:
-        """Tell the program that the head has ended, unless that was expected."""
+    def _report_end(self, how: str) -> None:
+        """Log the end of the head and interrupt the main thread, unless the end was expected."""
         global _is_lost
         _is_lost = _is_lost or not self.expected_to_end
         self._how = how
@@ -163,13 +163,13 @@ class HeadHandle:
         if not (self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
             log.say(log.line(log.CRITICAL, log.END, f"the head process {how}: the job is over."), quiet=False)
         self._interrupt_main()
-        self._all_told.set()
+        self._is_reported.set()
 
     def _interrupt_main(self) -> None:
-        pause_s = TELL_AGAIN_S
-        while not (self._told or self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
+        pause_s = INTERRUPT_AGAIN_S
+        while not (self._has_raised or self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
             main = threading.main_thread()
-            if signal.getsignal(DEATH_SIGNAL) != self._interrupt:  # the program's own, or `init()` was not called there
+            if signal.getsignal(DEATH_SIGNAL) != self._interrupt:  # the program's own, or init() ran in a thread
                 signal.pthread_kill(main.ident or 0, signal.SIGINT)
                 return
             signal.pthread_kill(main.ident or 0, DEATH_SIGNAL)
@@ -181,35 +181,35 @@ class HeadHandle:
         if threading.current_thread() is threading.main_thread() and signal.getsignal(DEATH_SIGNAL) == signal.SIG_DFL:
             signal.signal(DEATH_SIGNAL, self._interrupt)
 
-    def listen_no_more(self) -> None:
+    def stop_listening(self) -> None:
         """Remove the handler."""
         if threading.current_thread() is threading.main_thread() and signal.getsignal(DEATH_SIGNAL) == self._interrupt:
             signal.signal(DEATH_SIGNAL, signal.SIG_DFL)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._told or self.expected_to_end or not self._has_ended.is_set():
+        if self._has_raised or self.expected_to_end or not self._has_ended.is_set():
             return
-        if not threading.main_thread().is_alive():  # other threads get the error in their calls
-            self._told = True
+        if not threading.main_thread().is_alive():  # other threads raise the error in their calls
+            self._has_raised = True
             return
         while frame is not None:
             if frame.f_code.co_name == "__del__":
-                return  # Python would swallow the error there; the signal comes again
+                return  # Python would swallow the error there; the signal is sent again
             frame = frame.f_back
-        self._told = True
+        self._has_raised = True
         raise HeadDiedError(self._why())
 
     def why_lost(self) -> str:
         """Return the message for a call that has lost its connection to the head.
 
-        The main thread then need not be interrupted. Other threads wait until it was: it may wait for a result of
-        theirs, and would get the error twice.
+        The main thread raises it here, and is not interrupted. Others wait until it was interrupted: it may wait for
+        their result, and would raise the error twice.
         """
         if threading.current_thread() is threading.main_thread():
-            self._told = True
+            self._has_raised = True
             self._has_ended.wait(REAP_LIMIT_S)
         else:
-            self._all_told.wait(REAP_LIMIT_S)
+            self._is_reported.wait(REAP_LIMIT_S)
         return self._why()
 
     def _why(self) -> str:
@@ -253,7 +253,7 @@ class HeadHandle:
         except BaseException as error:
             self.end(limit_s=0.0)
             if isinstance(error, KeyboardInterrupt):
-                _is_lost = False  # the program is to end, and ends
+                _is_lost = False  # Ctrl-C has ended the program
             raise
         if welcome.problem:
             self.end()
@@ -271,7 +271,7 @@ class HeadHandle:
             raise LaunchError(
                 f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} "
                 "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
-                "that failed earlier has printed its error above, but one that was killed cannot. A slow file "
+                "that failed earlier has printed its error above, but a killed one cannot. A slow file "
                 "system may need init(start_timeout_s=...)."
             )
         try:
@@ -302,7 +302,7 @@ class HeadHandle:
         with contextlib.suppress(OSError):
             self.socket.close()
         if self._process is not None:
-            import subprocess  # it was imported to start the process
+            import subprocess  # not at the top: a thread as the head needs none
 
             try:
                 self._process.wait(limit_s)

@@ -8,7 +8,7 @@ from mpi_runtime.errors import RuntimeNotInitializedError
 
 
 def client() -> Client:
-    """The client of this process. Starts a job with defaults if there is none.
+    """The client of this process. Starts a job with defaults if no job runs.
 
     Raises:
         RuntimeNotInitializedError: this is a forked child of a process of a job.
@@ -17,8 +17,8 @@ def client() -> Client:
     if found is None:
         if current.is_disowned():
             raise RuntimeNotInitializedError(
-                "This process was forked from one that is part of a job, and cannot use its parent's connection. Let "
-                "the parent make the calls, or start a job of its own here with init()."
+                "This process was forked from a process of a job, and cannot use its parent's connection. Let "
+                "the parent make the calls, or start a separate job here with init()."
             )
         from mpi_runtime import config
         from mpi_runtime.job import session

@@ -5,7 +5,7 @@ How a job ends:
 2. If there are no other ranks, the head ends, and we wait for it. With MPI the head stays and ends with the driver,
    because MPI cannot be started twice in a program.
 3. A driver that is killed sends nothing, but its socket closes. For the head this means the same.
-4. If the head dies, the driver gets `HeadDiedError` (`head_handle.py`).
+4. If the head dies, the driver raises `HeadDiedError` (`head_handle.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.scope import Inherited, Scope
-from mpi_runtime.client.stalls import Says
+from mpi_runtime.client.stalls import StallLog
 from mpi_runtime.config import Config
 from mpi_runtime.errors import HeadDiedError, LaunchError
 from mpi_runtime.host import launch as launching
@@ -37,9 +37,9 @@ from mpi_runtime.show import log
 from mpi_runtime.transport.messages import Shutdown
 
 _LOOK_S = 0.3
-"""How often to look whether actors have saved their states."""
+"""Seconds between checks whether actors have saved their states."""
 RELEASE_LIMIT_S = 60.0
-"""Seconds that the ranks may take to start, if all that they then do is end."""
+"""Seconds that the ranks may take to start in a program without `init()`."""
 
 
 class Session:
@@ -53,7 +53,7 @@ class Session:
         try:
             welcome, self._arena = head.begin(config, self.listener)
         except BaseException:
-            self._listen_no_more()
+            self._stop_listening()
             raise
         self.client = Client(
             head.socket,
@@ -63,26 +63,26 @@ class Session:
             inherited=Inherited(config.namespace),
             journal=config.journal,
             scope=Scope(b"driver", number),
-            says=Says(config.waiting_line_s, config.quiet),
+            stall_log=StallLog(config.waiting_line_s, config.quiet),
             why_lost=head.why_lost,
         )
         head.listen()
 
     def save_and_requeue(self) -> None:
-        """The time of the job is nearly over: have actors save their states, and have the job queued again.
+        """Near the end of the job's time: have actors save their states, and queue the job again.
 
-        As long as it has recorded nothing it is not: the next one would not come further.
+        A job that has recorded nothing waits for its first record: the next one would not get further.
         """
         client, limit_s = self.client, time.monotonic() + self.config.requeue_before_s / 2
         client.outbox.post_now(EndAnnounced())
         while (unsaved := client.questions.query("progress")[0]) and time.monotonic() < limit_s:
             time.sleep(_LOOK_S)
         if unsaved:
-            self._warn(f"{unsaved} actors have not saved their states in time: what they did since runs again")
+            self._warn(f"{unsaved} actors have not saved their states in time: calls since then will run again")
         if not client.questions.query("progress")[1]:
             self._warn(
-                "the job is not requeued yet: no call of it has been recorded, and the next job would get no further. "
-                "Make calls shorter than the time of the job, or give it more"
+                "the job is not requeued yet: no call has been recorded, so the next job would get no further. "
+                "Make calls shorter than the job's time limit, or raise the limit"
             )
             threading.Thread(target=self._requeue_when_recorded, name="mpi_runtime requeue", daemon=True).start()
             return
@@ -96,7 +96,7 @@ class Session:
 
     def _requeue(self) -> None:
         time.sleep(_LOOK_S)  # the journal is written by now
-        from mpi_runtime import slurm  # not at the top: other jobs need none of it
+        from mpi_runtime import slurm  # not at the top: other jobs do not need it
 
         slurm.requeue()
 
@@ -111,16 +111,16 @@ class Session:
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
             self.client.line.read_to_end(END_LIMIT_S)
-        self._listen_no_more()
+        self._stop_listening()
         self.client.close()
-        self.head.listen_no_more()
+        self.head.stop_listening()
         with contextlib.suppress(OSError):  # the program has closed all descriptors
             os.close(self._arena)
         if not self.head.is_reusable:
             self.head.end()
 
     def _write_report(self) -> None:
-        from mpi_runtime.show import job as job_report  # not at the top: most jobs need none of it
+        from mpi_runtime.show import job as job_report  # not at the top: most jobs have no report
 
         try:
             query = self.client.questions.query
@@ -129,7 +129,7 @@ class Session:
             text = f"the report {self.config.report} could not be written: {error}"
             log.say(log.line(log.WARNING, log.REPORT, text), self.config.quiet)
 
-    def _listen_no_more(self) -> None:
+    def _stop_listening(self) -> None:
         if self.listener is not None:
             self.listener.close(END_LIMIT_S)
 
@@ -138,7 +138,7 @@ _session: Session | None = None
 _head: HeadHandle | None = None
 _jobs = 0
 _is_requeued = False
-"""Whether the job of the batch system is queued again before the end of its time, to go on with its journal."""
+"""Whether the timer that requeues the job of the batch system was set."""
 _failure = ""
 """Why a job with MPI could not start. MPI cannot be started twice in a program, so every later start fails too."""
 
@@ -183,7 +183,7 @@ def start(config: Config) -> Session:
 
 def _requeue_in_time(seconds: float) -> None:
     global _is_requeued
-    from mpi_runtime import slurm  # not at the top: most jobs need none of it
+    from mpi_runtime import slurm  # not at the top: most jobs do not need it
     from mpi_runtime.slurm.walltime import end_time_at_start, lead_s
 
     if not _is_requeued and slurm.allocation().system == "slurm":

@@ -24,8 +24,8 @@ def write(path: str, found: dict[str, Any], nodes: Sequence[dict[str, Any]]) -> 
     """Write the page.
 
     Args:
-        path: of the file; one that is there is replaced, all of it at once.
-        found: what the job says: see `scheduler/log/history.py`.
+        path: of the file. An existing file is replaced as a whole.
+        found: the scheduler's answer: see `scheduler/log/history.py`.
         nodes: of the job.
 
     Raises:
@@ -60,7 +60,7 @@ def job_page(name: str, found: dict[str, Any], nodes: Sequence[dict[str, Any]]) 
     if cpus * took_s and not dropped:
         facts.append(("CPUs that calls had", f"{min(1.0, busy_s / (cpus * took_s)):.0%}"))
     if dropped:
-        facts.append(("not shown", f"the first {dropped} calls: the last {len(runs)} are remembered"))
+        facts.append(("not shown", f"the first {dropped} calls: only the last {len(runs)} are kept"))
     summary = f"{counts['ended']} calls have ended, {counts['failed']} failed, {counts['retried']} were run again"
     rows = [_row(run, one, begin_s, wall_us) for run, one in zip(runs, ran, strict=True)]
     return page(name, summary, facts, _failures(rows), "calls", COLUMNS, rows, ran, (cpus, gpus))
@@ -89,7 +89,7 @@ def _row(run: Sequence[Any], ran: Ran, begin_s: float, wall_us: int) -> list[Any
 
 
 def _failures(rows: Sequence[Sequence[Any]]) -> str:
-    """One line for each function and kind of end; what was raised stands where the program got it."""
+    """One line for each function and kind of end."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row[ENDING] != DONE:
@@ -97,6 +97,6 @@ def _failures(rows: Sequence[Sequence[Any]]) -> str:
     lines = []
     for (name, ending), hosts in sorted(found.items(), key=lambda one: -len(one[1])):
         where = ", ".join(f"{host} {hosts.count(host)}" for host in dict.fromkeys(hosts))
-        said = f"{ending}, {len(hosts)} times: {where}"
-        lines.append(f"<p><b>{html.escape(name)}</b>: {html.escape(said)}</p>")
+        text = f"{ending}, {len(hosts)} times: {where}"
+        lines.append(f"<p><b>{html.escape(name)}</b>: {html.escape(text)}</p>")
     return "".join(lines)

@@ -5,10 +5,10 @@ Where they go depends on how the program has set up `logging` before `init()`:
 1. There is a handler on that logger or on the root logger: each line becomes a record, with `rank`, `host` and `event`
    as attributes. Lines of the head arrive over a socket of their own, and a thread reads them, so that they are shown
    even while the program computes.
-2. There is no handler: the process that has a line writes it to standard error. The head does so too, and there is no
-   thread.
+2. There is no handler: each process writes its lines to standard error. The head does so too, and no thread is
+   started.
 
-This module does not load `logging`. If the program has not loaded it, there can be no handler.
+This module does not load `logging`: unless the program has loaded it, no handler can exist.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 """Levels as in `logging`."""
 START, UNUSED, TOTALS, WAITING, END = "start", "unused", "totals", "waiting", "end"
 JOURNAL, REPORT = "journal", "report"
-"""What a line is about, besides what the scheduler has to tell (`scheduler/log/notes.py`)."""
+"""Events of lines, beside those of the scheduler (`scheduler/log/notes.py`)."""
 TEXT_CHARACTERS_MAX = 10_000
 """A line has to fit a datagram."""
 
@@ -49,7 +49,7 @@ class Line(msgspec.Struct, array_like=True):
 
 
 def line(level: int, event: str, text: str, rank: int = 0, host: str = "") -> Line:
-    """Return a log line with the present time. A text that is too long is cut."""
+    """Return a log line with the present time. A long text is cut."""
     text = text.replace("\n", " ")
     if len(text) > TEXT_CHARACTERS_MAX:
         text = f"{text[: TEXT_CHARACTERS_MAX - 3]}..."
@@ -79,14 +79,14 @@ def say(line: Line, quiet: bool) -> None:
         return
     line.host = line.host or socket.gethostname()
     if has_handler():
-        _hand_on(line)
+        _hand_to_logging(line)
     elif sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # it is closed
             sys.stderr.write(line.words())
             sys.stderr.flush()
 
 
-def _hand_on(line: Line) -> None:
+def _hand_to_logging(line: Line) -> None:
     import logging
 
     logger = logging.getLogger(NAME)
@@ -112,7 +112,7 @@ class Listener:
     def _listen(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._socket.recv(8 * TEXT_CHARACTERS_MAX):
-                _hand_on(msgspec.msgpack.decode(data, type=Line))
+                _hand_to_logging(msgspec.msgpack.decode(data, type=Line))
 
     def close(self, limit_s: float) -> None:
         """Wait at most this many seconds until the head has closed its end, and stop listening."""

@@ -1,4 +1,4 @@
-"""Builds the HTML page of a report: charts, failures, and a table. It loads nothing."""
+"""Builds the HTML page of a report: charts, failures, and a table. The page loads no other files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 
 STEPS = 400
-"""Into how many parts the time is divided for the lines of utilisation."""
+"""Number of parts of the time in the lines of utilisation."""
 NAME, ENDING, START, TOOK, HOST, TEXT = range(6)
-"""What stands where in the first columns of each row; further ones follow."""
+"""Positions in each row. Further columns may follow."""
 DONE = "done"
-"""What `ENDING` says of a success."""
+"""The ending of a success."""
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """One thing that has run, with what the charts show of it."""
+    """One thing that has run, as the charts need it."""
 
     host: str
     start: float
@@ -35,9 +35,9 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
     title: str
     index: int
-    """Where it stands in a row."""
+    """Its position in a row."""
     form: str = ""
-    """How it is shown: as a "time" in seconds, a "size" in bytes, a "count", or as it is."""
+    """Its form: a "time" in seconds, a "size" in bytes, a "count", or empty for text."""
 
 
 def page(
@@ -56,13 +56,13 @@ def page(
     Args:
         name: its title.
         summary: one line on top.
-        facts: lines below that, each with what it is about.
+        facts: lines below that: title and text.
         failures: HTML.
-        noun: what the rows are, in the plural.
+        noun: a name for the rows, in the plural.
         columns: of the table.
         rows: of the table: see `NAME` and its neighbours; `START` counts from the first start.
-        ran: what the rows say for the charts, in the same order.
-        capacity: how many CPUs and GPUs there are.
+        ran: the rows for the charts, in the same order.
+        capacity: the numbers of CPUs and GPUs.
     """
     begin_s = min((one.start for one in ran), default=0.0)
     end_s = max((one.end for one in ran), default=begin_s)
@@ -94,7 +94,7 @@ def page(
 
 
 def _lanes(ran: Iterable[Ran]) -> list[dict[str, Any]]:
-    """The rows of the Gantt chart: as many for each host as there ran at a time, and one for each GPU."""
+    """The lanes of the Gantt chart: for each host as many as ran at a time, and one for each GPU."""
     lanes: dict[tuple[str, str, int], list[int]] = {}
     free: dict[str, list[int]] = {}
     busy: dict[str, list[tuple[float, int]]] = {}
@@ -115,11 +115,11 @@ def _lanes(ran: Iterable[Ran]) -> list[dict[str, Any]]:
 
 
 def _use(amounts: Iterable[tuple[Ran, float]], begin_s: float, end_s: float) -> list[float]:
-    """How much was in use on the average, in each of STEPS parts of the time."""
+    """The average use in each of STEPS parts of the time."""
     step_s = (end_s - begin_s) / STEPS
     if step_s <= 0:
         return []
-    # Of each only its first and last part are looked at; what lies between is a sum over changes.
+    # Each run touches only its first and last part; a running sum of changes covers the parts between.
     changes = [0.0] * (STEPS + 1)
     parts = [0.0] * (STEPS + 1)
     for one, amount in amounts:

@@ -357,7 +357,7 @@ class Executor(Process):
         self.world.checker.ended(self, call, message)
         self.outgoing.post(message)
         self._note_had(call, spec)
-        self.feed.yields_no_more(call.id)
+        self.feed.ends_yielding(call.id)
         if not job.keeps:
             self.leave(running)
         if spec.kind == ACTOR and spec.concurrency and not (isinstance(message, Returned) and message.raised):

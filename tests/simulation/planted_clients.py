@@ -164,7 +164,7 @@ def a_call_that_waits_keeps_its_cpu(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_hears_that_a_call_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Blocking, "goes_on", lambda self: None)
+    patch.setattr(Blocking, "resumes", lambda self: None)
 
 
 def a_second_attempt_makes_the_same_ids(patch: pytest.MonkeyPatch) -> None:

@@ -388,7 +388,7 @@ class Process:
 
     def unblocked(self, scope: RealScope, lends_cpu: bool) -> None:
         if lends_cpu:
-            self.blocking.waits_no_more(scope, self.scopes.running)
+            self.blocking.ends_wait(scope, self.scopes.running)
         if self.world.rng.random() < 0.5:
             self.flush()
 

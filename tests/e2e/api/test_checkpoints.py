@@ -339,7 +339,7 @@ except ValueError as error:
 try:
     ray.remote(checkpoint_s=3)(Plain._class).remote()
 except ValueError as error:
-    print("must not be coroutines" in str(error))
+    print("may be a coroutine" in str(error))
 """
     again(source, tmp_path, "{'checkpoint_s': 1000}", env={"END": "call"})
     wait_for_end(tmp_path)

@@ -106,7 +106,7 @@ type(ref).__del__(ref)
 try:
     ray.get(ref, timeout=20)
 except ray.exceptions.ObjectLostError as error:
-    print("given back" in str(error))
+    print("released already" in str(error))
 del ref, holder
 gc.collect()
 """).expect(0)

@@ -155,7 +155,7 @@ def test_namespaces() -> None:
     [
         ({"name": ""}, "name must not be empty"),
         ({"name": "a", "namespace": ""}, "namespace must not be empty"),
-        ({"get_if_exists": True}, "only with a name"),
+        ({"get_if_exists": True}, "needs a name"),
         ({"lifetime": "detached"}, "needs a name"),
         ({"name": "a", "lifetime": "for ever"}, "'detached'"),
     ],

@@ -163,7 +163,7 @@ labels = ray.nodes()[0]["Labels"]
 print(labels["zone"], labels["rack"], labels["disk"])
 """
     lines = run_program(source).expect().stdout.splitlines()
-    assert "every node has that one by itself" in lines[0]
+    assert "every node has it already" in lines[0]
     assert ["must be like zone=a,disk=ssd" in line for line in lines[1:4]] == [True] * 3
     assert lines[4:] == ["b 7 ssd"]
 

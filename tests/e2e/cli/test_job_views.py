@@ -173,7 +173,7 @@ def test_somebody_else_s_address_is_not_believed() -> None:
 def test_where_a_report_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a directory"):
         from_init(report=str(tmp_path))
-    with pytest.raises(ValueError, match="its directory is not there"):
+    with pytest.raises(ValueError, match="its directory does not exist"):
         from_init(report=tmp_path / "none" / "job.html")
     with pytest.raises(TypeError, match="report must be the path of a file"):
         from_init(report=5)

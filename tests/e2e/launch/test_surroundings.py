@@ -265,13 +265,13 @@ for _ in range(2):
     try:
         ray.get(ray.remote(len).remote("four"))  # a small value that was put needs no head
     except ray.errors.HeadDiedError as error:
-        print("Close only what is your own" in str(error))
+        print("Close only descriptors that you have opened" in str(error))
 ray.shutdown()
 try:
     ray.init(num_cpus=1)
     print(ray.get(ray.put(5)))
 except ray.errors.LaunchError as error:
-    print("Close only what is your own" in str(error))
+    print("Close only descriptors that you have opened" in str(error))
 """
     completed = run_program(source, ranks=ranks)
     assert completed.stdout.splitlines() == ["4", "True", "True", "True" if ranks else "5"]

@@ -139,7 +139,7 @@ def test_what_a_task_and_the_driver_know() -> None:
     assert not context.was_current_actor_reconstructed
     assert not context.should_capture_child_tasks_in_placement_group
     assert (context.runtime_env, context.get_runtime_env_string()) == ({}, "{}")
-    with pytest.raises(RuntimeError, match="inside an actor"):
+    with pytest.raises(RuntimeError, match="inside actors"):
         context.current_actor  # noqa: B018
 
 

@@ -107,8 +107,8 @@ def test_a_cancel_anywhere_in_a_wait_leaves_no_call_that_waits(
         peer.rest()
         peer.say(Ready(ref.binary(), serialize.dumps(number).data))
         came = cancelled_at(number, cancels, [line, blocking], partial(client.waiting.get, [ref.binary()], 1))
-        if client.blocking.is_said:  # as at the end of a call
-            client.blocking.goes_on()
+        if client.blocking.is_reported:  # as at the end of a call
+            client.blocking.resumes()
         client.outbox.flush()
         told = [type(message) for message in peer.rest() if type(message) in (Blocked, Unblocked)]
         said.add(tuple(told))

@@ -399,7 +399,7 @@ def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -
     ref = submit(client)
     thread, found = in_thread(lambda: client.waiting.get([ref.binary()], LIMIT_S))
     peer.hear(Blocked)
-    client.blocking.goes_on()  # as at the end of the call
+    client.blocking.resumes()  # as at the end of the call
     peer.hear(Unblocked)
     client.scopes.running = Scope(b"second call")
     peer.say(Ready(ref.binary(), serialize.dumps(1).data))
@@ -452,7 +452,7 @@ def test_memory_that_nobody_waits_for_any_more_is_given_back(
         (asked,) = (message for message in peer.hear(Allocate) if type(message) is Allocate)
         if not late:
             peer.say(Allocated(asked.request, 0, 64, ""))
-            read(lambda: asked.request in client.questions._replies.here, LIMIT_S, None)
+            read(lambda: asked.request in client.questions._replies.arrived, LIMIT_S, None)
         requests.append(asked.request)
         raise KeyboardInterrupt
 
@@ -465,7 +465,7 @@ def test_memory_that_nobody_waits_for_any_more_is_given_back(
         read(lambda: not client.questions._replies.unwanted, LIMIT_S, None)
     (given_back,) = (message for message in peer.hear(Abandon) if type(message) is Abandon)
     assert given_back.offset == 64
-    assert not client.questions._replies.here
+    assert not client.questions._replies.arrived
     assert not client.questions._replies.unwanted
 
 

@@ -227,7 +227,7 @@ def test_back_pressure_counts_what_was_taken(client: Parts) -> None:
     assert [feed.wants(A, index, 2) for index in range(4)] == [True, True, False, False]
     client.arrivals.take([Demand(A, 1)])
     assert [feed.wants(A, index, 2) for index in range(4)] == [True, True, True, False]
-    feed.yields_no_more(A)
+    feed.ends_yielding(A)
     client.arrivals.take([Demand(A, 2)])
     feed.begins_to_yield(A)
     assert not feed.wants(A, 2, 2)
@@ -249,7 +249,7 @@ def test_those_who_wait_hear_of_errors_and_of_what_they_expect(client: Parts) ->
     client.arrivals.expected.update((B, C))
     client.arrivals.take([Ready(A, b""), ReadyError(B, b""), ReadyStored(C, 0, 0, 1)])
     assert watch.failed == [B]
-    assert list(client.arrivals.come) == [B, C]
+    assert list(client.arrivals.arrived) == [B, C]
 
 
 def test_answers_go_to_who_asks(client: Parts) -> None:
@@ -267,10 +267,10 @@ def test_a_call_waits_while_one_of_its_threads_does() -> None:
     ids = [bytes([number]) * 16 for number in range(30)]
     blocking.waits(running, ids)
     blocking.waits(running, [B])
-    blocking.waits_no_more(running, running)
+    blocking.ends_wait(running, running)
     assert outgoing.frame() == [Blocked(ids[:BLOCKED_IDS_MAX]), Blocked([B])]
-    blocking.waits_no_more(running, running)
-    blocking.goes_on()
+    blocking.ends_wait(running, running)
+    blocking.resumes()
     assert outgoing.frame() == [Unblocked()]
 
 
@@ -278,9 +278,9 @@ def test_threads_that_a_call_leaves_behind_say_nothing_for_the_next() -> None:
     outgoing, first, second = Outgoing(References()), Scope(A), Scope(B)
     blocking = Blocking(outgoing)
     blocking.waits(first, [C])
-    blocking.goes_on()  # the first call ends
+    blocking.resumes()  # the first call ends
     blocking.waits(second, [C])
-    blocking.waits_no_more(first, second)
+    blocking.ends_wait(first, second)
     assert outgoing.frame() == [Blocked([C]), Unblocked(), Blocked([C])]
 
 

@@ -74,5 +74,5 @@ def test_the_variable_names_a_file_in_a_directory_that_is_there(
     assert config.record_file() == str(tmp_path / "job")
     config.from_init()
     monkeypatch.setenv(config.RECORD, str(tmp_path / "nowhere" / "job"))
-    with pytest.raises(ValueError, match=r"MPI_RUNTIME_RECORD is .*there is no directory .*nowhere: make it first"):
+    with pytest.raises(ValueError, match=r"MPI_RUNTIME_RECORD is .*the directory .*nowhere does not exist"):
         config.from_init()
