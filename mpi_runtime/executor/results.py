@@ -100,8 +100,8 @@ class Results:
         message.start_us = start_us
         if self._cancels.attempts:
             self._cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
-        if client.blocking.is_said:
-            client.blocking.goes_on()
+        if client.blocking.is_reported:
+            client.blocking.resumes()
         if self.saver is not None and spec.kind == METHOD and self.saver.post(spec, message):
             return
         slow_us = spec.gather_us or _SLOW_US
@@ -119,7 +119,7 @@ class Results:
             client.feed.exiting = True
             return
         self._has_left = True
-        client.blocking.goes_on()
+        client.blocking.resumes()
         client.outbox.post_now(events.Left(self.actor_id))
         client.feed.retire()
 
