@@ -24,7 +24,7 @@ class Finder(MetaPathFinder, Loader):
         """Return the spec of a module that exists here; None for others.
 
         Raises:
-            ModuleNotFoundError: the program imports a library of Ray that does not exist here. The message says so.
+            ModuleNotFoundError: the program imports a library of Ray that does not exist here.
         """
         if fullname in MODULES:
             return ModuleSpec(fullname, self, is_package=True)
@@ -50,7 +50,7 @@ class Finder(MetaPathFinder, Loader):
             ImportError: a module behind it needs a library that is not installed.
         """
         name = module.__name__
-        module.__doc__ = f"What {name} has in Ray, by mpi_runtime."
+        module.__doc__ = f"The content of {name} in Ray, by mpi_runtime."
         sources = [import_module(source) for source in MODULES[name]]
         below = [one.rpartition(".")[2] for one in MODULES if one.rpartition(".")[0] == name]
         # A name that is both a submodule and an attribute, such as `placement_group`, stays the attribute. Other
@@ -74,7 +74,7 @@ def _find(name: str, attribute: str) -> Any:
     """Return our object for an attribute of one of Ray's modules.
 
     Raises:
-        AttributeError: it does not exist here. The message says that this is not Ray.
+        AttributeError: it does not exist here. The message explains that this is not Ray.
     """
     path = f"{name}.{attribute}"
     if path in MODULES:

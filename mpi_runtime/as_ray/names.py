@@ -16,13 +16,15 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.remote_function": ("mpi_runtime.calls.remote_function",),
     "ray.runtime_context": ("mpi_runtime.runtime_context",),
     "ray.runtime_env": ("mpi_runtime.runtime_env",),
-    "ray.tune": ("mpi_runtime.tune",),
-    "ray.tune.callback": ("mpi_runtime.tune",),
+    **dict.fromkeys(
+        (
+            "ray.tune",
+            *(f"ray.tune.{name}" for name in ("callback", "logger", "progress_reporter", "registry", "result_grid")),
+            *(f"ray.tune.{name}" for name in ("stopper", "trainable", "tune_config", "tuner")),
+        ),
+        ("mpi_runtime.tune",),
+    ),
     "ray.tune.experiment": ("mpi_runtime.tune.trial",),
-    "ray.tune.logger": ("mpi_runtime.tune",),
-    "ray.tune.progress_reporter": ("mpi_runtime.tune",),
-    "ray.tune.registry": ("mpi_runtime.tune",),
-    "ray.tune.result_grid": ("mpi_runtime.tune",),
     **dict.fromkeys(
         (
             "ray.tune.schedulers",
@@ -40,29 +42,20 @@ MODULES: dict[str, tuple[str, ...]] = {
         ("mpi_runtime.tune.search",),
     ),
     "ray.tune.search.sample": ("mpi_runtime.tune.space.domains",),
-    "ray.tune.stopper": ("mpi_runtime.tune",),
-    "ray.tune.trainable": ("mpi_runtime.tune",),
-    "ray.tune.tune_config": ("mpi_runtime.tune",),
-    "ray.tune.tuner": ("mpi_runtime.tune",),
     "ray.types": ("mpi_runtime.client.refs",),
     "ray.util": ("mpi_runtime.util",),
-    "ray.util.accelerators": ("mpi_runtime.util.accelerators",),
-    "ray.util.actor_pool": ("mpi_runtime.util.actor_pool",),
+    **{
+        f"ray.util.{name}": (f"mpi_runtime.util.{name}",)
+        for name in (
+            *("accelerators", "actor_pool", "check_serialize", "collective", "dask", "helpers"),
+            *("joblib", "multiprocessing", "placement_group", "queue"),
+            *("scheduling_strategies", "serialization", "state"),
+        )
+    },
     "ray.util.annotations": ("mpi_runtime.as_ray.annotations",),
-    "ray.util.check_serialize": ("mpi_runtime.util.check_serialize",),
     "ray.util.client": ("mpi_runtime.as_ray.ray_client",),
-    "ray.util.collective": ("mpi_runtime.util.collective",),
-    "ray.util.dask": ("mpi_runtime.util.dask",),
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),
-    "ray.util.helpers": ("mpi_runtime.util.helpers",),
-    "ray.util.joblib": ("mpi_runtime.util.joblib",),
-    "ray.util.multiprocessing": ("mpi_runtime.util.multiprocessing",),
     "ray.util.multiprocessing.pool": ("mpi_runtime.util.multiprocessing",),
-    "ray.util.placement_group": ("mpi_runtime.util.placement_group",),
-    "ray.util.queue": ("mpi_runtime.util.queue",),
-    "ray.util.scheduling_strategies": ("mpi_runtime.util.scheduling_strategies",),
-    "ray.util.serialization": ("mpi_runtime.util.serialization",),
-    "ray.util.state": ("mpi_runtime.util.state",),
 }
 RENAMED: dict[str, str] = {
     # Names that contain Ray's name.

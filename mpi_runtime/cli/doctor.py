@@ -1,8 +1,8 @@
-"""The verb `doctor`: shows what each rank sees of its host and of the job, what is wrong with the launch, and a cure.
+"""The verb `doctor`: shows what each rank sees of its host and of the job, and problems of the launch with their cures.
 
 It is started in place of the program, by the same launch command: `srun --mpi=pmix mpi-runtime doctor`. With several
-hosts it also measures messages between them. The exit code is 1 if something is wrong. `--report` prints what a problem
-report needs instead, as one block of text.
+hosts it also measures messages between them. The exit code is 1 if there is a problem. `--report` prints the facts for
+a problem report instead, as one block of text.
 """
 
 import argparse
@@ -51,12 +51,12 @@ LIMITS = {
 }
 """Limits of a process that a problem report names."""
 SETTINGS = ("MPI_RUNTIME_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_")
-"""How the variables begin that a problem report shows."""
+"""Prefixes of the variables that a problem report shows."""
 _OF_DEVELOPERS = r"extra == .(dev|docs|as-ray|tune-tests)\b"
 
 
 def doctor(words: Sequence[str]) -> int:
-    """Examine the launch. Return 0 if nothing is wrong, else 1."""
+    """Examine the launch. Return 1 if there is a problem, else 0."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime doctor",
         description="Start it in place of a program, with the same launch command. It shows what each rank sees, what "
@@ -117,7 +117,7 @@ def _refuse(launch: Launch, problem: str) -> int:
 
 
 def _neighbours(env: Mapping[str, str]) -> tuple[int, int]:
-    """Return the number of ranks on this host, and which of them this is, if the launcher says so; else 1 and 0."""
+    """Return the number of ranks on this host and the number of this one, if the launcher sets them; else 1 and 0."""
     for size, number in (
         ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
         ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
@@ -148,7 +148,7 @@ def _look(rank: int, own: Allocation, found: Report) -> Seen:
 
 
 def problem_report(launch: Launch) -> str:
-    """Return what a problem report should say of this host and of the launch."""
+    """Return the facts about this host and the launch, for a problem report."""
     from importlib import metadata  # here and below: it loads 44 modules
 
     env = config.environment()
@@ -188,7 +188,7 @@ def _version_of(package: str) -> str:
 
 
 def _mpi() -> dict[str, str]:
-    """Return what the MPI library calls itself, and which launcher `mpi-runtime run` would use."""
+    """Return the name of the MPI library, and the launcher that `mpi-runtime run` would use."""
     try:
         library = " ".join(mpi.library_version().splitlines()[0].split(",")[0].split())
     except TransportError as error:
@@ -284,7 +284,7 @@ def _measure(transport: Transport) -> dict[str, tuple[float, float]]:
     return found
 
 
-# What people read.
+# Output
 
 
 def _report(
@@ -293,9 +293,9 @@ def _report(
     print(f"{_job(own)}; launcher: {launch.kind}; {library}")
     print("rank  host             CPUs              memory     GPUs shown (found)")
     for one in ranks:
-        shown = "not said" if one.gpus is None else ",".join(one.gpus) or "none"
-        shown += f" ({one.gpus_found})"
-        print(f"{one.rank:4}  {one.host:15}  {_ranges(one.cpus):16}  {one.memory / 2**30:6.1f} GiB  {shown}")
+        shown = "not set" if one.gpus is None else ",".join(one.gpus) or "none"
+        memory = f"{one.memory / 2**30:6.1f} GiB"
+        print(f"{one.rank:4}  {one.host:15}  {_ranges(one.cpus):16}  {memory}  {shown} ({one.gpus_found})")
     for host, (latency_s, speed) in times.items():
         print(f"{ranks[0].host} to {host}: {latency_s * 1e6:.0f} us for a small message, {speed / 1e9:.2f} GB/s")
     if times:
@@ -305,10 +305,8 @@ def _report(
     for finding in found:
         print(f"{'note' if finding.is_note else 'wrong'}: {finding.what}\n  fix: {finding.cure}")
     is_wrong = not all(finding.is_note for finding in found)
-    if not is_wrong:
-        print("nothing wrong was found")
-    sys.stdout.flush()
-    return 1 if is_wrong else 0
+    print("" if is_wrong else "nothing wrong was found\n", end="", flush=True)
+    return int(is_wrong)
 
 
 def _job(own: Allocation) -> str:

@@ -45,12 +45,12 @@ def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 class Executor(concurrent.futures.Executor):
-    """A `concurrent.futures.Executor` whose calls are tasks of the job.
+    """A `concurrent.futures.Executor` that runs calls as tasks of the job.
 
     The futures work with `concurrent.futures.wait` and `as_completed`, and with asyncio's `wrap_future` and
-    `run_in_executor`. Their callbacks run in a thread of this process. Errors of the function come back as they were
-    raised, with the remote traceback as their `__cause__`. If the process of a call dies more often than `max_retries`
-    allows, the future fails with `WorkerCrashedError`. Arrays in results may be read-only.
+    `run_in_executor`. Their callbacks run in a thread of this process. Errors of the function are raised unchanged,
+    with the remote traceback as their `__cause__`. If the process of a call dies more often than `max_retries` allows,
+    the future fails with `WorkerCrashedError`. Arrays in results may be read-only.
 
     An executor cannot be passed to a call: make another one there. A task that waits in `result`, `exception` or
     `shutdown` lends its CPU, as in `get`. In `concurrent.futures.wait`, `as_completed` and `await` it does not: if
@@ -58,7 +58,7 @@ class Executor(concurrent.futures.Executor):
     """
 
     def __init__(self, max_workers: int | None = None, **options: Any) -> None:
-        """Use the running job. Starts one with defaults if there is none.
+        """Use the running job. Without a job, one with defaults is started.
 
         Args:
             max_workers: the largest number of calls in the runtime, running or waiting for resources. The others can be
@@ -81,11 +81,11 @@ class Executor(concurrent.futures.Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
         """Submit the call `fn(*args, **kwargs)`.
 
-        The arguments are serialised when the call is given to the runtime, which may be later. An `ObjectRef` among
-        them stands for its value. If they cannot be serialised, the future fails with `TypeError`.
+        The arguments are serialised when the runtime gets the call, which may be later. An `ObjectRef` among them
+        stands for its value. If they cannot be serialised, the future fails with `TypeError`.
 
         Returns:
-            A future. It can be cancelled until the call is given to the runtime.
+            A future. It can be cancelled until the runtime gets the call.
 
         Raises:
             RuntimeError: the executor was shut down.
@@ -128,7 +128,7 @@ class Executor(concurrent.futures.Executor):
 
         Args:
             wait: return when all futures are done; otherwise at once. In a callback of a future it never waits.
-            cancel_futures: cancel calls that the runtime has not been given. The others run to their end.
+            cancel_futures: cancel calls that the runtime does not have yet. The others run to their end.
         """
         self._dispatcher.close()
         if cancel_futures:

@@ -11,7 +11,7 @@ Place = tuple[int, int]
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """Something that is wrong in a batch file."""
+    """A problem in a batch file."""
 
     line: int
     column: int
@@ -33,5 +33,5 @@ class Entry(msgspec.Struct, frozen=True):
     """Where its keys are."""
 
     def problem(self, key: str, message: str) -> Problem:
-        """Something that is wrong with one of its keys."""
+        """A problem with one of its keys."""
         return Problem(*self.places.get(key, self.place), message)

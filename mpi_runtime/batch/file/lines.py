@@ -19,7 +19,7 @@ _OPTION = re.compile(r"""(?P<name>\w+)=(?P<value>(?:[^\s"']|"[^"]*"|'[^']*')*)(?
 
 
 def read_lines(text: str) -> tuple[list[Entry], list[Problem]]:
-    """Read the text of a file: its commands, and what is wrong."""
+    """Read the text of a file: its commands and its problems."""
     entries: list[Entry] = []
     problems: list[Problem] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -56,7 +56,7 @@ def _read_line(line: str, number: int) -> tuple[Entry, list[Problem]]:
 
 
 def _find_mark(line: str) -> int:
-    """Where the options begin, outside of quotes; the length of the line if there are none."""
+    """The index of the options, outside of quotes; the length of the line if there are none."""
     if MARK not in line:
         return len(line)
     quote = ""

@@ -13,11 +13,11 @@ from mpi_runtime.batch.memory.graph import Graph, wrong_names
 from mpi_runtime.batch.run.capacity import infeasible
 
 LINE, END_OF_LINES = "line", "end of lines"
-"""What is heard of a stream."""
+"""Events of a stream."""
 
 
 class Stream:
-    """JSON lines that come in while the batch runs."""
+    """JSON lines that arrive while the batch runs."""
 
     def __init__(
         self,
@@ -25,7 +25,13 @@ class Stream:
         defaults: Mapping[str, Any],
         nodes: list[dict[str, float]],
     ) -> None:
-        """Tell of lines in `events`; `defaults` are options of all, `nodes` what each node has."""
+        """Make a stream.
+
+        Args:
+            events: receives its lines.
+            defaults: options of all commands.
+            nodes: the resources of each node.
+        """
         self._events = events
         self._defaults = defaults
         self._nodes = nodes
@@ -39,7 +45,7 @@ class Stream:
             self._events.put((END_OF_LINES, None, None))
 
     def group_of(self, line: str, number: int, graph: Graph) -> tuple[Group | None, list[Problem]]:
-        """The group of a line, which may come after what is known already; or what is wrong with it."""
+        """The group of a line, or its problems. Its `after` may have names of the graph."""
         entry, problems = read_json_line(line.rstrip("\n"), number)
         if entry is None or problems:
             return None, problems

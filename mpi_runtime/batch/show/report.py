@@ -11,7 +11,7 @@ from mpi_runtime.batch.show.overview import duration, overview
 from mpi_runtime.show.page import DONE, ENDING, HOST, NAME, START, TEXT, TOOK, Column, Ran, page
 
 TAILS_MAX = 200
-"""Of how many failed commands the last lines of the output are shown."""
+"""How many failed commands are shown with the last lines of their output."""
 COLUMNS = (
     Column("name", NAME), Column("ending", ENDING), Column("host", HOST), Column("GPUs", 6),
     Column("start", START, "time"), Column("took", TOOK, "time"), Column("CPU time", 7, "time"),
@@ -25,7 +25,7 @@ def report(name: str, directory: str, history: History, now: float, is_running: 
     Args:
         name: of the batch.
         directory: of its output.
-        history: what it remembers.
+        history: its records.
         now: seconds since 1970.
         is_running: whether it still runs.
     """
