@@ -155,13 +155,7 @@ def _selection(
 
 
 def problems_of(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Check a batch that is to be submitted, without a job.
-
-    Args:
-        words: of a command line of `mpi-runtime batch`.
-
-    Returns:
-        The name of the batch, and its problems.
+    """Check a batch before it is submitted, without a job. Returns its name and its problems.
 
     Raises:
         LaunchError: the file cannot be read, or an option is wrong.

@@ -137,7 +137,7 @@ def _values(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     numbers = value["range"] if value.keys() == {"range"} else None
-    is_right = isinstance(numbers, list) and 1 <= len(numbers) <= 3 and all(type(one) is int for one in numbers)
-    if not is_right or numbers[2:] == [0]:
+    is_list = isinstance(numbers, list) and 1 <= len(numbers) <= 3 and all(type(one) is int for one in numbers)
+    if not isinstance(numbers, list) or not is_list or numbers[2:] == [0]:
         raise TypeError(f"a parameter must be a list, or {{range = [begin, end]}} with whole numbers, not {value!r}")
     return range(*numbers)

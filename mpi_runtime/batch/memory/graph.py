@@ -147,12 +147,7 @@ class Graph:
 
 
 def wrong_names(groups: Sequence[Group], graph: Graph | None = None) -> list[Problem]:
-    """Problems of names: given twice, unknown, or in a cycle.
-
-    Args:
-        groups: new ones.
-        graph: the commands so far.
-    """
+    """Problems of the names of new groups: given twice, unknown, or in a cycle. `graph` has the commands so far."""
     problems: list[Problem] = []
     owners: dict[str, int] = {}
     for number, group in enumerate(groups):

@@ -72,12 +72,7 @@ def _files_of(command: Command) -> dict[str, str]:
 
 
 def open_output(directory: str, result: CommandResult, place: Place | None) -> Iterator[bytes]:
-    """The output of a command, block by block.
-
-    Args:
-        directory: of the batch.
-        result: of the command.
-        place: in the archive; None: it has a file of its own.
+    """The output of a command, block by block. `place` is in the archive; None: it has a file of its own.
 
     Raises:
         OSError: there is no output.

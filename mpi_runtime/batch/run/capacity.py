@@ -36,12 +36,7 @@ def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]]) ->
 
 
 def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
-    """Why no node can ever run a command; empty if one can.
-
-    Args:
-        command: with its request.
-        nodes: the total resources of each node: amounts of "CPU", "GPU", "memory" and custom resources.
-    """
+    """Why no node can ever run a command; empty if one can. `nodes` are the total resources of each."""
     own = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory)}
     request = {**own, **command.resources}
     if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):

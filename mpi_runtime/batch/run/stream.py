@@ -25,13 +25,7 @@ class Stream:
         defaults: Mapping[str, Any],
         nodes: list[dict[str, float]],
     ) -> None:
-        """Make a stream.
-
-        Args:
-            events: receives its lines.
-            defaults: options of all commands.
-            nodes: the resources of each node.
-        """
+        """Make a stream that puts its lines into `events`. The `defaults` are options of all its commands."""
         self._events = events
         self._defaults = defaults
         self._nodes = nodes

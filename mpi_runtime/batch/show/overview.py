@@ -40,13 +40,7 @@ class Overview(msgspec.Struct, kw_only=True):
 
 
 def overview(history: History, now: float, is_running: bool) -> Overview:
-    """Summarise a batch.
-
-    Args:
-        history: the records of all its runs.
-        now: seconds since 1970.
-        is_running: whether its last run still runs.
-    """
+    """Summarise a batch; `now` in seconds since 1970."""
     names = [command.name for command in history.commands()]
     known = set(names)
     ends = [ended for name, ended in history.ends.items() if name in known]
@@ -82,14 +76,7 @@ def _use(had: Sequence[tuple[Ended, float]], whole: float, time_s: float) -> flo
 
 
 def in_lines(name: str, found: Overview, job: str, now: float) -> list[str]:
-    """A batch in lines for people.
-
-    Args:
-        name: of the batch.
-        found: its state.
-        job: the job that runs it, in words; empty: none.
-        now: seconds since 1970.
-    """
+    """A batch in lines for people; `job` runs it, in words; empty: none."""
     begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
     lines = [f"{name}: {f'run by {job} since {begin}' if job else f'not running; last started {begin}'}"]
     seen = sum(bool(began.host) for began in found.running)

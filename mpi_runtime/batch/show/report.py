@@ -20,15 +20,7 @@ COLUMNS = (
 
 
 def report(name: str, directory: str, history: History, now: float, is_running: bool) -> str:
-    """Make the page.
-
-    Args:
-        name: of the batch.
-        directory: of its output.
-        history: its records.
-        now: seconds since 1970.
-        is_running: whether it still runs.
-    """
+    """Make the page about a batch with this output directory; `now` in seconds since 1970."""
     found = overview(history, now, is_running)
     begin_s = min((ended.result.start for ended in history.all_ends), default=found.begin_s)
     end_s = max((ended.result.end for ended in history.all_ends), default=begin_s)
