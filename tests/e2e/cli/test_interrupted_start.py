@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from mpi_runtime.host.process_tree import children
 from tests.helpers import wait_until
 
 
@@ -16,7 +16,7 @@ from tests.helpers import wait_until
 def test_no_traceback_of_the_head(delay: float) -> None:
     program = "import time, mpi_runtime; mpi_runtime.init(num_cpus=1); time.sleep(60)"
     driver = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, start_new_session=True)
-    wait_until(lambda: children(driver.pid), timeout=60, every=0.002)
+    wait_until(Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text, timeout=60, what="the head")
     time.sleep(delay)
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
     _, errors = driver.communicate(timeout=60)
