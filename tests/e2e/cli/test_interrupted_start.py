@@ -15,7 +15,9 @@ from tests.helpers import wait_until
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3])
 def test_no_traceback_of_the_head(delay: float) -> None:
     program = "import time, mpi_runtime; mpi_runtime.init(num_cpus=1); time.sleep(60)"
-    driver = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     wait_until(Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text, timeout=60, what="the head")
     time.sleep(delay)
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
