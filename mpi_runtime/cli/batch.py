@@ -7,20 +7,22 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
-from mpi_runtime.batch.memory.past import BatchJournal
+from mpi_runtime.batch.memory.past import BatchJournal, source_of
 from mpi_runtime.batch.run.capacity import infeasible, node_resources
 from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun
 from mpi_runtime.batch.show.live import live_view
 from mpi_runtime.batch.show.overview import described
+from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import JournalError, LaunchError
@@ -30,6 +32,8 @@ from mpi_runtime.host.mpiexec import launch_command
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, requeue
 
+VIEWS = ("status", "report", "log")
+"""Verbs that show a batch."""
 _NO_FLAGS = ("name", "after", "ranks")
 """Options that are not for all commands."""
 END_S = 20.0
@@ -39,10 +43,12 @@ _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 def batch(words: Sequence[str]) -> int:
     """Run a batch: start its ranks, or become one of the ranks that a launcher has started. Or show a batch."""
-    if words and words[0] in ("status", "report", "log"):
+    if words and words[0] in VIEWS:
         from mpi_runtime.cli.batch_views import view  # not at the top: a run does not need it
 
         return view(words)
+    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VIEWS, 1)):
+        raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
     options = _parser().parse_args(words)
     if options.ranks < 1:
         raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
@@ -63,6 +69,7 @@ def batch(words: Sequence[str]) -> int:
     command = [sys.executable, *_ON_RANK_0, *words]
     if not is_rank:
         launcher = installed_launcher(options.mpi)
+        clear_sessions(launcher)
         command = launch_command(launcher, command, options.ranks, options.hosts, False, env)
         env = child_environment(env)
     os.execve(command[0], command, env)
@@ -82,8 +89,10 @@ def run_batch(options: argparse.Namespace) -> int:
         problems += wrong_names(groups)
         gc.freeze()
         gc.enable()
-    if problems:
+    if is_refused(problems):
         return _refuse(options.file, problems)
+    for note in problems:
+        print(note.shown(options.file), file=sys.stderr)
     try:
         job = mpi_runtime.init(num_gpus=options.gpus)
     except ValueError as error:  # of a flag or a variable
@@ -96,14 +105,16 @@ def run_batch(options: argparse.Namespace) -> int:
             return 0
         name = Path(options.file).stem if options.file != "-" else "stdin"
         directory = options.directory or f"batch-{name}"
-        with contextlib.closing(BatchJournal(directory, options.fresh)) as journal:
+        own_file = "" if options.directory else options.file
+        with contextlib.closing(BatchJournal(directory, options.fresh, own_file)) as journal:
             selection = _selection(options, groups, journal, is_stream)
             with live_view() as live:
                 say = live.say if live is not None else _say
                 run = BatchRun(directory, say, journal, selection, options.log_archive, live, options.max_failures)
                 _watch_time(run, groups)
                 try:
-                    code = run.run(groups, sys.stdin if is_stream else None, defaults)
+                    source = source_of(directory, options.file)
+                    code = run.run(groups, sys.stdin if is_stream else None, defaults, source)
                 except KeyboardInterrupt:
                     say("interrupted again: running commands are killed; the same line continues later")
                     return 130
@@ -164,7 +175,7 @@ def problems_of(words: Sequence[str]) -> tuple[str, list[str]]:
     form = options.form or form_of(options.file)
     groups, problems = read_batch(_read(options.file), form, _defaults(options), os.path.dirname(options.file))
     problems += wrong_names(groups)
-    return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems)]
+    return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems) if not problem.is_note]
 
 
 def _defaults(options: argparse.Namespace) -> dict[str, Any]:
@@ -193,7 +204,8 @@ def _read(path: str) -> str:
 def _refuse(path: str, problems: Sequence[Problem]) -> int:
     for problem in sorted(problems):
         print(problem.shown(path), file=sys.stderr)
-    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+    number = sum(not problem.is_note for problem in problems)
+    count = f"{number} problem{'' if number == 1 else 's'}"
     print(f"mpi-runtime batch: {count}; nothing was started", file=sys.stderr)
     return 2
 

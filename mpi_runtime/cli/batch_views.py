@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
 from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
 from mpi_runtime.batch.show.overview import in_lines, overview
@@ -85,7 +87,10 @@ def print_log(directory: str, chosen: argparse.Namespace) -> int:
         with contextlib.suppress(FileNotFoundError):  # it waits for resources, or writes to another file
             sys.stdout.buffer.write(Path(directory, f"{chosen.command}.out").read_bytes())
     elif ended is None:
-        raise LaunchError(f"no command {chosen.command!r} of this batch has ended: see `mpi-runtime batch status`")
+        names = [command.name for command in history.commands()]
+        if chosen.command not in names:
+            raise LaunchError(unknown("command", chosen.command, names[:NAMES_MAX]))
+        raise LaunchError(f"the command {chosen.command!r} has not ended: see `mpi-runtime batch status {chosen.name}`")
     else:
         sys.stdout.buffer.writelines(open_output(directory, ended.result, ended.packed))
     sys.stdout.buffer.flush()

@@ -19,6 +19,7 @@ import msgspec
 
 from mpi_runtime import config
 from mpi_runtime.agent.gpus import Finder, Gpus
+from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.cli import gpus
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.host import launchers, machine
@@ -28,7 +29,7 @@ from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call
-from mpi_runtime.slurm.diagnosis import Seen, cannot_start, diagnose, slow_network
+from mpi_runtime.slurm.diagnosis import Finding, Seen, cannot_start, diagnose, slow_network
 from mpi_runtime.slurm.walltime import end_time
 from mpi_runtime.transport import mpi
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
@@ -301,12 +302,28 @@ def _report(
     if times:
         print("(the median of one way, and the best of three times 32 MiB; the launcher's flags change both)")
     found = diagnose(launch.kind, ranks, own, *_granted(own))
+    found += _settings(config.environment(), len(ranks[0].cpus))
     found += filter(None, (slow_network(ranks[0].host, host, latency_s) for host, (latency_s, _) in times.items()))
     for finding in found:
         print(f"{'note' if finding.is_note else 'wrong'}: {finding.what}\n  fix: {finding.cure}")
     is_wrong = not all(finding.is_note for finding in found)
     print("" if is_wrong else "nothing wrong was found\n", end="", flush=True)
     return int(is_wrong)
+
+
+def _settings(env: Mapping[str, str], cpus: int) -> list[Finding]:
+    """Notes about variables of this runtime that are probably mistakes."""
+    known = [name for name in vars(config).values() if isinstance(name, str) and name.startswith("MPI_RUNTIME_")]
+    found = [
+        Finding(f"{name} is set, and this runtime does not read it", unknown("variable", name, known), is_note=True)
+        for name in sorted(env)
+        if name.startswith("MPI_RUNTIME_") and name not in known
+    ]
+    stated = env.get(config.NUM_CPUS, "")
+    if stated.isdecimal() and int(stated) > cpus:
+        what = f"{config.NUM_CPUS} is {stated}, and rank 0 may use {cpus}: calls will share processors"
+        found.append(Finding(what, f"unset {config.NUM_CPUS}", is_note=True))
+    return found
 
 
 def _job(own: Allocation) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mpi_runtime.cli import restarts
+from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.host.launchers import child_environment
@@ -70,6 +71,8 @@ def run(words: Sequence[str]) -> int:
     if options.dry_run:
         print(shlex.join(command(options.hosts)))
         return 0
+    if launcher is not None:
+        clear_sessions(launcher)
     inner = child_environment(env)  # without the variables of a launcher around us, which would mislead this one
     if file is None:
         found = command(options.hosts)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.memory.past import History, read_history
+from mpi_runtime.batch.memory.past import FOLDER, History, read_history
+from mpi_runtime.cli.batch_views import directory_of
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
 from mpi_runtime.whatif.batches import Batch
@@ -32,6 +33,8 @@ def whatif(words: Sequence[str]) -> int:
 
 def _batch(directory: str) -> tuple[Batch, Shape, str]:
     """A finished batch, the largest node of its last run, and the number of its commands in words."""
+    if not os.path.isdir(os.path.join(directory, FOLDER)):
+        directory = directory_of(directory)
     try:
         history = read_history(directory)
     except (JournalError, OSError) as error:

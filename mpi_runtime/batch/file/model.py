@@ -19,6 +19,8 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d{1,2}):(\d{2})")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_NAME_MAX = 255 - len(".workdir")
+"""Linux: NAME_MAX, less the longest suffix of our files."""
 _SIGNALS_MAX = 64
 _TEXT_BYTES_MAX = 128 * 1024 - 1
 """How long one argument of a program may be in Linux (MAX_ARG_STRLEN), without the byte 0 at its end."""
@@ -161,6 +163,8 @@ def _command_text(value: Any) -> str:
 def _name(value: Any) -> str:
     if not _NAME.fullmatch(_text(value)):
         raise ValueError(f"must have letters, digits, and _ . + - alone (files are named after it), not {value!r}")
+    if len(value) > _NAME_MAX:
+        raise ValueError(f"must have at most {_NAME_MAX} letters, because files are named after it, not {len(value)}")
     return str(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from mpi_runtime.batch.file.json import read_json_lines
 from mpi_runtime.batch.file.lines import read_lines
 from mpi_runtime.batch.file.model import OPTIONS, Command, names_after, read_command, unknown
 from mpi_runtime.batch.file.parameters import Row, combined, product, rows, zipped
+from mpi_runtime.batch.file.templates import BUILT_IN
 from mpi_runtime.batch.file.toml import read_toml
 
 LINES, TOML, JSON = "lines", "toml", "json"
 FORMS = (LINES, TOML, JSON)
+_QUOTED = re.compile(r"""(["'])\{(\w+)\}\1""")
 _ARRAY = ("product", "zip", "rows")
 _KEYS = ("command", *OPTIONS, *_ARRAY)
 
@@ -94,11 +97,17 @@ def read_entry(entry: Entry, defaults: Mapping[str, Any], folder: str = ".") -> 
         if command is None:
             break  # the others have the same options
         commands.append(command)
+    parameters = {*BUILT_IN, *(name for row in found[:1] for name in row)}
+    quoted = [one[2] for one in _QUOTED.finditer(str(text)) if one[2] in parameters]
+    notes = [
+        entry.problem("command", f"the value of {{{name}}} is quoted for the shell already: leave out the quotes", True)
+        for name in dict.fromkeys(quoted)
+    ]
     after_place = entry.places.get("after", entry.place)
     after = commands[0].after if commands else names_after(options) if problems else ()
     if problems:  # the graph is checked all the same
-        return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems
-    return Group(name, tuple(commands), after, entry.place, after_place, is_array), []
+        return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems + notes
+    return Group(name, tuple(commands), after, entry.place, after_place, is_array), notes
 
 
 def _wrong_default(key: str, value: Any) -> list[str]:

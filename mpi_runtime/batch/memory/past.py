@@ -95,6 +95,8 @@ class _Plan(msgspec.Struct):
     nodes: list[Capacity] = []
     is_new: bool = True
     """Whether these replace all commands so far; else they are added."""
+    source: str = ""
+    """The file of the batch, from the directory that has the directory of the output."""
 
 
 class History:
@@ -108,6 +110,8 @@ class History:
         """Commands that were started and have not ended since."""
         self.all_ends: list[Ended] = []
         self.runs: list[Run] = []
+        self.source = ""
+        """The file of the last plan; empty if it is not known."""
         self.number = 0
         self.damaged_bytes = 0
 
@@ -124,6 +128,7 @@ class History:
     def note_plan(self, plan: _Plan) -> None:
         """Note that commands were added."""
         self.plan = {} if plan.is_new else self.plan
+        self.source = plan.source or self.source
         self.plan |= {group.name: group for group in plan.groups}
         if self.runs and plan.nodes:
             self.runs[-1].nodes = plan.nodes
@@ -178,6 +183,26 @@ def read_history(directory: str) -> History:
     return found
 
 
+def source_of(directory: str, file: str) -> str:
+    """The file of a batch from the directory that has its output, so that both can be moved together."""
+    return os.path.relpath(os.path.realpath(file), os.path.dirname(os.path.realpath(directory))) if file != "-" else ""
+
+
+def _own_history(directory: str, is_fresh: bool, file: str) -> History:
+    try:
+        found = read_history(directory)
+    except JournalError:
+        if not is_fresh:
+            raise
+        return History()
+    if file and found.source not in ("", source_of(directory, file)):
+        raise JournalError(
+            f"{directory} has the journal and the outputs of another file, {found.source}. Name another directory with "
+            f"--directory; or this one, if {file} takes the place of that file: --directory {directory}"
+        )
+    return found
+
+
 def used_by(directory: str) -> str:
     """The job that runs the batch of a directory, in words; empty if no job is known to."""
     return owner_of(Path(directory, FOLDER))
@@ -186,15 +211,16 @@ def used_by(directory: str) -> str:
 class BatchJournal:
     """The journal of a batch that runs."""
 
-    def __init__(self, directory: str, is_fresh: bool = False) -> None:
+    def __init__(self, directory: str, is_fresh: bool = False, file: str = "") -> None:
         """Read the records of earlier runs, and begin to write.
 
         Args:
             directory: of the output.
             is_fresh: whether earlier runs are forgotten.
+            file: the file of the batch, if the directory must not have the records of another file.
 
         Raises:
-            JournalError: another job runs this batch, or the journal cannot be used.
+            JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.
         """
         self._path = Path(directory, FOLDER)
         job = f"{os.uname().nodename} (pid {os.getpid()})"
@@ -205,10 +231,11 @@ class BatchJournal:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._claim = Claim(self._path, job)
             try:
+                self.history = _own_history(directory, is_fresh, file)
                 if is_fresh:
                     for path in (*segments.paths(self._path), Path(directory, ARCHIVE)):
                         path.unlink(missing_ok=True)
-                self.history = read_history(directory)
+                    self.history = History()
                 _, self._file = segments.create(self._path)
             except BaseException:
                 self._claim.release()
@@ -224,9 +251,11 @@ class BatchJournal:
         self.history.runs.append(Run(job, time.time()))
         self.history.began = {}
 
-    def plan(self, groups: Sequence[Planned], nodes: Sequence[Capacity] = (), is_new: bool = True) -> None:
+    def plan(
+        self, groups: Sequence[Planned], nodes: Sequence[Capacity] = (), is_new: bool = True, source: str = ""
+    ) -> None:
         """Record the commands of this run."""
-        plan = _Plan([*groups], [*nodes], is_new)
+        plan = _Plan([*groups], [*nodes], is_new, source)
         self._add(PLAN, b"", b"", 0, plan)
         self.history.note_plan(plan)
 

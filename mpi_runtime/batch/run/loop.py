@@ -107,7 +107,11 @@ class BatchRun:
         self._shared = SharedFiles()
 
     def run(
-        self, groups: Sequence[Group], stream: TextIO | None = None, defaults: Mapping[str, Any] | None = None
+        self,
+        groups: Sequence[Group],
+        stream: TextIO | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        source: str = "",
     ) -> int:
         """Run all commands to their end.
 
@@ -115,6 +119,7 @@ class BatchRun:
             groups: without problems.
             stream: further commands as JSON lines, read as they arrive.
             defaults: options for the commands of the stream.
+            source: the file of the batch, as `source_of` names it.
 
         Returns:
             The exit code: 0 if all commands have succeeded, 130 after Ctrl-C, TIME_IS_OVER if the end of the job's time
@@ -123,7 +128,7 @@ class BatchRun:
         Raises:
             OSError: the journal cannot be written.
         """
-        self._journal.plan([_planned(group) for group in groups], capacities())
+        self._journal.plan([_planned(group) for group in groups], capacities(), source=source)
         self._add(groups)
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
@@ -277,7 +282,7 @@ class BatchRun:
             self._stream = None
         elif self._stream is not None:
             group, problems = self._stream.group_of(value, name, self.graph)
-            self.refused += bool(problems)
+            self.refused += group is None and bool(problems)
             for problem in problems:
                 self._say(problem.shown("-"))
             if group is not None:

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.json import read_json_line
 from mpi_runtime.batch.file.parse import Group, read_entry
 from mpi_runtime.batch.memory.graph import Graph, wrong_names
@@ -41,8 +41,8 @@ class Stream:
     def group_of(self, line: str, number: int, graph: Graph) -> tuple[Group | None, list[Problem]]:
         """The group of a line, or its problems. Its `after` may have names of the graph."""
         entry, problems = read_json_line(line.rstrip("\n"), number)
-        if entry is None or problems:
+        if entry is None or problems:  # no notes yet
             return None, problems
         group, problems = read_entry(entry, self._defaults)
         problems += wrong_names([group], graph) + infeasible([group], self._nodes)
-        return (None if problems else group), problems
+        return (None if is_refused(problems) else group), problems

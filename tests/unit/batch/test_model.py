@@ -129,6 +129,11 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert "reserved name" in messages("echo {gpu}", gpu=1)[0]
 
 
+def test_a_name_is_short_enough_for_its_files() -> None:
+    assert read_command("true", {"name": "x" * 247}, {})[1] == []
+    assert "at most 247 letters" in read_command("true", {"name": "x" * 248}, {})[1][0][1]
+
+
 def test_placeholders_of_other_texts_count() -> None:
     assert messages("true", {"stdout": "{seed}.out", "env": {"A": "{rate}"}}, seed=1, rate=2) == []
     assert messages("true", {"cwd": "{where}"})[0].startswith("there is no placeholder 'where'")
