@@ -298,8 +298,13 @@ def test_two_files_of_one_name_do_not_share_a_directory(tmp_path: Path) -> None:
 def test_a_command_can_start_mpi_on_its_host(tmp_path: Path) -> None:
     text = "env | grep -E '^SLURM_' | sort\n"
     variables = {
-        **{"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NODELIST": "n[1-2]", "SLURM_NTASKS": "4"},
-        **{"SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_CLUSTER_NAME": "c", "SLURM_JOB_END_TIME": "9999999999"},
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_NODELIST": "n[1-2]",
+        "SLURM_NTASKS": "4",
+        "SLURM_TASKS_PER_NODE": "2(x2)",
+        "SLURM_CLUSTER_NAME": "c",
+        "SLURM_JOB_END_TIME": "9999999999",
     }
     run_batch(written(tmp_path / "jobs.txt", text), cwd=tmp_path, env=variables).expect(0)
     assert (tmp_path / "batch-jobs" / "line-1.out").read_text() == "SLURM_CLUSTER_NAME=c\n"
