@@ -13,6 +13,7 @@ The values are those of this process, also if the metric arrives in several call
 from __future__ import annotations
 
 import bisect
+import numbers
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,12 @@ _NAME = re.compile(r"[A-Za-z_][\w:.-]*")
 _lock = threading.Lock()
 _of_process: dict[Any, dict[tuple[str, ...], Any]] = {}
 """The values of each metric, by its class and arguments."""
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"value must be a number, not {value!r}")
+    return float(value)
 
 
 class _Metric:
@@ -95,13 +102,11 @@ class Counter(_Metric):
         Raises:
             ValueError: `value` is not above 0, or a tag is unknown or missing.
         """
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"value must be a number, not {value!r}")
-        if not value > 0:
+        if not (number := _number(value)) > 0:
             raise ValueError(f"value must be above 0, not {value!r}: a counter grows")
         key = self._of(tags)
         with _lock:
-            self._values[key] = self._values.get(key, 0.0) + value
+            self._values[key] = self._values.get(key, 0.0) + number
 
 
 class Gauge(_Metric):
@@ -113,14 +118,12 @@ class Gauge(_Metric):
         Raises:
             ValueError: a tag is unknown or missing.
         """
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise TypeError(f"value must be a number, not {value!r}")
-        key = self._of(tags)
+        key, number = self._of(tags), None if value is None else _number(value)
         with _lock:
-            if value is None:
+            if number is None:
                 self._values.pop(key, None)
             else:
-                self._values[key] = float(value)
+                self._values[key] = number
 
 
 class Observed(NamedTuple):
@@ -156,10 +159,9 @@ class Histogram(_Metric):
         Raises:
             ValueError: a tag is unknown or missing.
         """
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"value must be a number, not {value!r}")
-        key, place = self._of(tags), bisect.bisect_left(self.boundaries, value)
+        number, key = _number(value), self._of(tags)
+        place = bisect.bisect_left(self.boundaries, number)
         with _lock:
             counts, total = self._values.get(key, ((0,) * (len(self.boundaries) + 1), 0.0))
-            counts = tuple(count + (number == place) for number, count in enumerate(counts))
-            self._values[key] = Observed(counts, total + value)
+            counts = tuple(count + (index == place) for index, count in enumerate(counts))
+            self._values[key] = Observed(counts, total + number)
