@@ -132,6 +132,7 @@ class Observed(NamedTuple):
     counts: tuple[int, ...]
     """How many values were at most each of the boundaries and above the one before; the last: above all."""
     sum: float
+    """Of all values."""
 
 
 class Histogram(_Metric):
