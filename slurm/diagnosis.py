@@ -189,7 +189,8 @@ def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence
             f"srun --het-group={groups} --mpi={mpi} --cpu-bind=none python app.py",
         )
     elif size == 1:
-        yield Finding(f"the program was started as a single process: {what}", line)
+        cure = f"{line}; for a batch: mpi-runtime batch -n {len(names)} FILE"
+        yield Finding(f"the program was started as a single process: {what}", cure)
     elif kind == "openmpi":
         yield Finding(what, f"{line}, or mpirun --map-by ppr:{-(-size // len(names))}:node --bind-to none ...")
     elif kind == "mpich":

@@ -1,16 +1,17 @@
 """This runtime under Ray's name: `import ray` gives it, so that libraries written for Ray's core run unchanged.
 
 `names.py` lists the modules of Ray and their content, `modules.py` makes them, and importing `installed.py` installs
-them. If the driver has imported it, executors import it before they run anything.
+them. If the driver has imported that module, executors import it before they run anything.
 
 - `installed.py`: its import makes `import ray` give this package in this process
 - `modules.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
 - `names.py`: tables of Ray's modules and names, and the modules here that stand behind them
-- `top.py`: names of the module `ray` that only exist for Ray: its version, languages, modes
+- `top.py`: names of the module `ray` that have no meaning here: its version, languages, modes
+- `worker.py`: `ray._private.worker`: the few of its names that libraries read
 - `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing
 - `debug.py`: functions that log a line once per process
-- `ray_client.py`: Ray's client as libraries ask for it: it is never connected
+- `ray_client.py`: Ray's client, which is never connected
 - `distribution.py`: the distribution "ray" for `importlib.metadata`
 """
 
@@ -22,8 +23,8 @@ def install_as_ray() -> None:
     """Make `import ray` give this runtime, here and in all processes of the jobs that this program starts.
 
     Call it before `init()` and before anything imports `ray`. The modules `ray`, `ray.util`, `ray.actor`,
-    `ray.exceptions` and others exist. Ray's libraries (`ray.data`, `ray.train` ...) do not, as with a plain
-    `pip install ray`. Use of a name that is missing raises an error that names it.
+    `ray.exceptions` and others exist. Ray's libraries (`ray.data`, `ray.serve` ...) do not, as with a plain
+    `pip install ray`. Use of a missing name raises an error that names it.
 
     Raises:
         RuntimeError: Ray itself has been imported, or the job is running already.
@@ -40,14 +41,14 @@ def install_as_ray() -> None:
         return
     if "ray" in sys.modules:
         raise RuntimeError(
-            "install_as_ray() comes too late: Ray itself has been imported. Call it before the first `import ray`, "
+            "install_as_ray() is too late: Ray itself has been imported. Call it before the first `import ray`, "
             "also before libraries that import it, or start the program with `python -m mpi_runtime --as-ray app.py`."
         )
     from mpi_runtime.api.job import is_initialized
 
     if is_initialized():
         raise RuntimeError(
-            "install_as_ray() comes too late: the job is running, and its executors know nothing of it. Call it before "
-            "init(), or start the program with `python -m mpi_runtime --as-ray app.py`."
+            "install_as_ray() is too late: the job is running, and its executors have started without it. Call it "
+            "before init(), or start the program with `python -m mpi_runtime --as-ray app.py`."
         )
     importlib.import_module(name)

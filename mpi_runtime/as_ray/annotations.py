@@ -1,4 +1,4 @@
-"""Decorators with which libraries made for Ray mark their definitions. They change nothing."""
+"""Decorators that libraries made for Ray put on their definitions. They change nothing."""
 
 from typing import Any
 

@@ -1,7 +1,27 @@
-"""Importing this module makes `import ray` give this runtime in the process that imports it."""
+"""Importing this module makes `import ray` give this runtime, here and in children by multiprocessing."""
 
 import sys
+from importlib import import_module
+from multiprocessing import spawn
+from typing import Any
 
 from mpi_runtime.as_ray.modules import Finder
 
+
+class _Import:
+    """Imports this module in the process that unpickles it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, (__name__,)
+
+
+_plain_data = spawn.get_preparation_data
+
+
+def _preparation_data(name: str) -> dict[str, Any]:
+    """What a child ("spawn", "forkserver") unpickles before it imports the program."""
+    return {**_plain_data(name), "mpi_runtime": _Import()}
+
+
+spawn.get_preparation_data = _preparation_data
 sys.meta_path.insert(0, Finder())

@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from mpi_runtime.as_ray import names
 from mpi_runtime.as_ray.names import ABSENT, LIBRARIES, MODULES, RENAMED
 
 _NOT_FOUND = object()
@@ -24,13 +25,14 @@ class Finder(MetaPathFinder, Loader):
         """Return the spec of a module that exists here; None for others.
 
         Raises:
-            ModuleNotFoundError: the program imports a library of Ray that does not exist here. The message says so.
+            ModuleNotFoundError: the program imports a library of Ray that does not exist here.
         """
         if fullname in MODULES:
-            return ModuleSpec(fullname, self, is_package=True)
+            return ModuleSpec(fullname, self, origin=names.__file__, is_package=True)
         # Not for importlib.util.find_spec, with which programs look for optional libraries: it returns None.
-        if fullname in LIBRARIES and sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
-            raise ModuleNotFoundError(_absent_module(fullname), name=fullname)
+        if sys._getframe(2).f_code.co_name == "_find_and_load_unlocked" and (why := _why_absent(fullname)):
+            # Without the name: with it `from ray import serve` would raise Python's own message.
+            raise ModuleNotFoundError(why)
         return None
 
     def find_distributions(self, context: Any = None) -> Iterator[Any]:
@@ -50,7 +52,8 @@ class Finder(MetaPathFinder, Loader):
             ImportError: a module behind it needs a library that is not installed.
         """
         name = module.__name__
-        module.__doc__ = f"What {name} has in Ray, by mpi_runtime."
+        module.__file__ = names.__file__  # shown by Python's error for a name that is not here
+        module.__doc__ = f"The content of {name} in Ray, by mpi_runtime."
         sources = [import_module(source) for source in MODULES[name]]
         below = [one.rpartition(".")[2] for one in MODULES if one.rpartition(".")[0] == name]
         # A name that is both a submodule and an attribute, such as `placement_group`, stays the attribute. Other
@@ -74,7 +77,7 @@ def _find(name: str, attribute: str) -> Any:
     """Return our object for an attribute of one of Ray's modules.
 
     Raises:
-        AttributeError: it does not exist here. The message says that this is not Ray.
+        AttributeError: it does not exist here. The message explains that this is not Ray.
     """
     path = f"{name}.{attribute}"
     if path in MODULES:
@@ -90,7 +93,7 @@ def _find(name: str, attribute: str) -> Any:
     if (path in ABSENT or name in ABSENT) and not attribute.startswith("_"):
         return _stand_in(path, ABSENT.get(path) or ABSENT[name])
     what = f"module {name!r} has no attribute {attribute!r}{_HINT}"
-    raise AttributeError(_absent_module(path) if path in LIBRARIES else what, name=attribute)
+    raise AttributeError(_why_absent(path) if path in LIBRARIES else what, name=attribute)
 
 
 def _own(name: str, attribute: str) -> Any:
@@ -111,8 +114,8 @@ def _public(name: str) -> list[str]:
     found = {path.rpartition(".")[2] for path in RENAMED if path.rpartition(".")[0] == name}
     for source in MODULES[name]:
         module = import_module(source)
-        names = getattr(module, "__all__", None) or (one for one in vars(module) if not one.startswith("_"))
-        found.update(one for one in names if _own(name, one) is not _NOT_FOUND)
+        public = getattr(module, "__all__", None) or (one for one in vars(module) if not one.startswith("_"))
+        found.update(one for one in public if _own(name, one) is not _NOT_FOUND)
     return sorted(found)
 
 
@@ -133,8 +136,11 @@ def _stand_in(path: str, why: str) -> Any:
 _HINT = " (`ray` is mpi_runtime here: docs/from_ray.md lists what there is)"
 
 
-def _absent_module(path: str) -> str:
-    return (
-        f"{path} is not here: `ray` is mpi_runtime, which has Ray's core and of its libraries only ray.tune. "
-        "docs/from_ray.md lists what there is."
-    )
+def _why_absent(path: str) -> str:
+    """Why a module of Ray is not here, and the alternative: its own, or that of the module around it; else empty."""
+    around = path
+    while around:
+        if why := LIBRARIES.get(around) or ABSENT.get(around):
+            return f"{path} is not here: {why}{_HINT}"
+        around = around.rpartition(".")[0]
+    return ""

@@ -5,9 +5,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray": ("mpi_runtime.as_ray.top", "mpi_runtime"),
     "ray._private": (),
     "ray._private.services": ("mpi_runtime.util.addresses",),
-    "ray._private.worker": ("mpi_runtime.as_ray.top", "mpi_runtime"),
+    "ray._private.worker": ("mpi_runtime.as_ray.worker", "mpi_runtime.as_ray.top", "mpi_runtime"),
     "ray._raylet": ("mpi_runtime.as_ray.top", "mpi_runtime"),
+    **dict.fromkeys(("ray.air", "ray.air.config", "ray.air.session"), ()),
     "ray.actor": ("mpi_runtime.actor",),
+    **dict.fromkeys(("ray.autoscaler", "ray.autoscaler.sdk"), ()),
     "ray.cloudpickle": ("mpi_runtime.cloudpickle",),
     "ray.data": (),
     "ray.exceptions": ("mpi_runtime.exceptions",),
@@ -16,13 +18,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.remote_function": ("mpi_runtime.calls.remote_function",),
     "ray.runtime_context": ("mpi_runtime.runtime_context",),
     "ray.runtime_env": ("mpi_runtime.runtime_env",),
-    "ray.tune": ("mpi_runtime.tune",),
-    "ray.tune.callback": ("mpi_runtime.tune",),
+    "ray.train": (),
+    **dict.fromkeys(
+        (
+            "ray.tune",
+            *(f"ray.tune.{name}" for name in ("callback", "logger", "progress_reporter", "registry", "result_grid")),
+            *(f"ray.tune.{name}" for name in ("stopper", "trainable", "tune_config", "tuner")),
+        ),
+        ("mpi_runtime.tune",),
+    ),
     "ray.tune.experiment": ("mpi_runtime.tune.trial",),
-    "ray.tune.logger": ("mpi_runtime.tune",),
-    "ray.tune.progress_reporter": ("mpi_runtime.tune",),
-    "ray.tune.registry": ("mpi_runtime.tune",),
-    "ray.tune.result_grid": ("mpi_runtime.tune",),
     **dict.fromkeys(
         (
             "ray.tune.schedulers",
@@ -40,30 +45,32 @@ MODULES: dict[str, tuple[str, ...]] = {
         ("mpi_runtime.tune.search",),
     ),
     "ray.tune.search.sample": ("mpi_runtime.tune.space.domains",),
-    "ray.tune.stopper": ("mpi_runtime.tune",),
-    "ray.tune.trainable": ("mpi_runtime.tune",),
-    "ray.tune.tune_config": ("mpi_runtime.tune",),
-    "ray.tune.tuner": ("mpi_runtime.tune",),
     "ray.types": ("mpi_runtime.client.refs",),
     "ray.util": ("mpi_runtime.util",),
-    "ray.util.accelerators": ("mpi_runtime.util.accelerators",),
-    "ray.util.actor_pool": ("mpi_runtime.util.actor_pool",),
+    **{
+        f"ray.util.{name}": (f"mpi_runtime.util.{name}",)
+        for name in (
+            *("accelerators", "actor_pool", "check_serialize", "collective", "dask", "helpers"),
+            *("joblib", "multiprocessing", "placement_group", "queue"),
+            *("scheduling_strategies", "serialization", "state"),
+        )
+    },
     "ray.util.annotations": ("mpi_runtime.as_ray.annotations",),
-    "ray.util.check_serialize": ("mpi_runtime.util.check_serialize",),
     "ray.util.client": ("mpi_runtime.as_ray.ray_client",),
-    "ray.util.collective": ("mpi_runtime.util.collective",),
-    "ray.util.dask": ("mpi_runtime.util.dask",),
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),
-    "ray.util.helpers": ("mpi_runtime.util.helpers",),
-    "ray.util.joblib": ("mpi_runtime.util.joblib",),
-    "ray.util.multiprocessing": ("mpi_runtime.util.multiprocessing",),
     "ray.util.multiprocessing.pool": ("mpi_runtime.util.multiprocessing",),
-    "ray.util.placement_group": ("mpi_runtime.util.placement_group",),
-    "ray.util.queue": ("mpi_runtime.util.queue",),
-    "ray.util.scheduling_strategies": ("mpi_runtime.util.scheduling_strategies",),
-    "ray.util.serialization": ("mpi_runtime.util.serialization",),
-    "ray.util.state": ("mpi_runtime.util.state",),
 }
+_OF_TUNE = (
+    "Checkpoint",
+    "CheckpointConfig",
+    "FailureConfig",
+    "Result",
+    "RunConfig",
+    "get_checkpoint",
+    "get_context",
+    "report",
+)
+"""Names of `ray.train` and `ray.air` that are the same as in `ray.tune`."""
 RENAMED: dict[str, str] = {
     # Names that contain Ray's name.
     "ray.util.dask.disable_dask_on_ray": "mpi_runtime.as_ray.renamed.disable_dask_on_ray",
@@ -73,26 +80,48 @@ RENAMED: dict[str, str] = {
     "ray.util.joblib.register_ray": "mpi_runtime.as_ray.renamed.register_ray",
     "ray.util.disable_log_once_globally": "mpi_runtime.as_ray.debug.disable_log_once_globally",
     "ray.util.log_once": "mpi_runtime.as_ray.debug.log_once",
+    # Names that are elsewhere here.
+    **{
+        f"ray.{module}.{name}": f"mpi_runtime.tune.{name}"
+        for module in ("air", "air.config", "air.session", "train")
+        for name in _OF_TUNE
+    },
 }
-_CLUSTER = "an MPI job is joined by its launcher, and has no address."
-_LANGUAGE = "functions and classes are Python's."
+_CLUSTER = "an MPI job is joined by its launcher, and has no address"
+_LANGUAGE = "functions and classes are Python's"
+_NODES = "the nodes of a job are those of its launch"
+_TRAINING = "start the processes of a training as actors, or trials by ray.tune"
 ABSENT: dict[str, str] = {
     # Names that programs import and may never use; for a module, all of its names. They raise when they are called.
     "ray.ClientBuilder": _CLUSTER,
+    "ray.air": _TRAINING,
+    "ray.air.config": _TRAINING,
+    "ray.air.session": "see ray.tune.get_context()",
+    "ray.autoscaler": _NODES,
+    "ray.autoscaler.sdk": _NODES,
     "ray.client": _CLUSTER,
-    "ray.data": "this runtime has only the core of Ray.",  # imported by libraries that can do without it
+    "ray.data": "use f.map(), or modin or dask on this runtime",
+    "ray.train": _TRAINING,
     "ray.util.connect": _CLUSTER,
     "ray.util.disconnect": _CLUSTER,
     "ray.cpp_function": _LANGUAGE,
     "ray.java_actor_class": _LANGUAGE,
     "ray.java_function": _LANGUAGE,
 }
-LIBRARIES = frozenset(
-    f"ray.{name}"
-    for name in (
-        *("air", "autoscaler", "autoscaler.sdk", "dag", "dashboard", "job_submission", "llm", "rllib", "serve"),
-        *("train", "workflow", "experimental.channel", "experimental.state", "util.metrics", "util.rpdb"),
-        *("util.spark", "util.iter", "util.tracing", "util.client_connect"),
-    )
-)
-"""Modules of Ray that are not here: their import says so."""
+LIBRARIES = {
+    "ray.dag": "graphs of calls are made by f.bind(), without this module",
+    "ray.dashboard": "`mpi-runtime top` shows a running job",
+    "ray.experimental.channel": "values between actors go through the object store",
+    "ray.experimental.state": "use ray.util.state",
+    "ray.job_submission": "`mpi-runtime submit` submits a program to Slurm",
+    "ray.llm": "run the engine of a model in an actor",
+    "ray.rllib": "collect samples with actors, and train in the driver or in an actor",
+    "ray.serve": "call actors, from a web framework in the driver if there are requests",
+    "ray.util.client_connect": "an MPI job is joined by its launcher",
+    "ray.util.iter": "use generators, or ray.util.ActorPool",
+    "ray.util.rpdb": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",
+    "ray.util.spark": "start the job by mpirun, srun or `mpi-runtime run`",
+    "ray.util.tracing": "ray.timeline() shows when calls ran",
+    "ray.workflow": "init(journal=DIR) records finished calls, and the next run of the program continues",
+}
+"""Modules of Ray that are not here, each with the alternative. Their import raises it."""

@@ -19,12 +19,8 @@ RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
 WHOLE_MAX = 2**62
 COUNT_MAX = 2**31 - 1
-_BY_STRATEGY = "use scheduling_strategy=PlacementGroupSchedulingStrategy(...)"
 _INSTEAD = {
-    "placement_group": _BY_STRATEGY,
-    "placement_group_bundle_index": _BY_STRATEGY,
-    "placement_group_capture_child_tasks": _BY_STRATEGY,
-    "object_store_memory": "it is shared by the whole node: use init(object_store_memory=...)",
+    "object_store_memory": "it belongs to the whole node: use init(object_store_memory=...)",
 }
 """Options that only Ray has, and what to do instead."""
 _MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
@@ -42,12 +38,15 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
             from difflib import get_close_matches  # not at the top: it is needed only after a mistake
 
             near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            public = ", ".join(name for name in known if not name.startswith("_"))
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {public}"
             hint = _INSTEAD.get(name, hint)
             raise ValueError(f"Invalid option keyword {name!r} for {what}; {hint}")
         if value is None:
             continue
         _ALL[name].check(name, value)
+    if options.get("placement_group") not in (None, "default") and options.get("scheduling_strategy") is not None:
+        raise ValueError("scheduling_strategy and the old option placement_group exclude each other: leave one out")
 
 
 def _seconds(name: str, value: Any) -> None:
@@ -205,6 +204,13 @@ def _runtime_env(name: str, value: Any) -> None:
     runtime_env.check(name, value)
 
 
+def _old_group(name: str, value: Any) -> None:
+    from mpi_runtime.calls.placement_groups import PlacementGroup
+
+    if value != "default" and not isinstance(value, PlacementGroup):
+        raise TypeError(f"{name} must be a PlacementGroup, None or 'default', not {value!r}")
+
+
 def _strategy(name: str, value: Any) -> None:
     from mpi_runtime.calls import strategies  # not at the top: most programs use no strategy
 
@@ -271,6 +277,9 @@ OPTIONS = {
     "concurrency_groups": Option(_groups, None, ""),
     "allow_out_of_order_execution": Option(check_bool, None, ""),
     "scheduling_strategy": Option(_strategy, "", ""),
+    "placement_group": Option(_old_group, "", ""),
+    "placement_group_bundle_index": Option(_whole, "", ""),
+    "placement_group_capture_child_tasks": Option(check_bool, "", ""),
     "label_selector": Option(_selector, "", ""),
     "max_calls": Option(_count, "max_calls"),
     "priority": Option(_whole, "priority", "priority"),

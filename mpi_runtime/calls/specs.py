@@ -60,6 +60,12 @@ def _names(function: bytes, module: str) -> bool:
     return re.search(b"\x8c." + re.escape(name) + b"\\.", function, re.DOTALL) is not None
 
 
+_OF_PLACES = (
+    *("scheduling_strategy", "label_selector", "fallback_strategy"),
+    *("placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks"),
+)
+
+
 def _placed(
     kind: int, name: str, options: Mapping[str, Any], inherited: Where | None, environment: dict[str, str] | None
 ) -> dict[str, Any]:
@@ -71,8 +77,7 @@ def _placed(
 
         made.setdefault("custom", {}).setdefault(TYPE + model, TYPE_UNITS)
     made["environment"] = environment or {}
-    says = any(options.get(one) for one in ("scheduling_strategy", "label_selector", "fallback_strategy"))
-    if says or inherited is not None:
+    if inherited is not None or any(one in options for one in _OF_PLACES):
         made["where"] = _where(name, options, made, inherited)
     return made
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec
+from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.job import running
 from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.resources import Request, fits, pool_for, request_of
@@ -214,7 +214,7 @@ def where(name: str, options: Mapping[str, Any], request: Request, inherited: Wh
         ValueError: no bundle can serve the request, or two options contradict each other.
         ObjectLostError: the placement group belongs to a job that has ended.
     """
-    strategy = options.get("scheduling_strategy")
+    strategy = _strategy_of(options)
     selector = check_selector("label_selector", options.get("label_selector") or {})
     fallbacks = check_fallbacks("fallback_strategy", options.get("fallback_strategy") or [])
     if fallbacks:
@@ -232,6 +232,20 @@ def where(name: str, options: Mapping[str, Any], request: Request, inherited: Wh
     if isinstance(strategy, NodeLabelSchedulingStrategy):
         return Where(labels=selector + _labels("hard", strategy.hard), preferred=_labels("soft", strategy.soft))
     return Where(spread=strategy == "SPREAD", labels=selector) if selector or strategy == "SPREAD" else None
+
+
+def _strategy_of(options: Mapping[str, Any]) -> Any:
+    """The strategy in options; that of the old options for placement groups, as in Ray; None: that of the caller."""
+    strategy, group = options.get("scheduling_strategy"), options.get("placement_group", "default")
+    index, captures = options.get("placement_group_bundle_index"), options.get("placement_group_capture_child_tasks")
+    index = -1 if index is None else index
+    if strategy is not None or (group == "default" and captures is None and index == -1):
+        return strategy
+    if group == "default":
+        group = get_current_placement_group() if captures else None
+    if group is None and index != -1:
+        raise ValueError(f"placement_group_bundle_index must be -1 without a placement_group, not {index}")
+    return "DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, index, captures)
 
 
 def _in_group(name: str, group: PlacementGroup, strategy: PlacementGroupSchedulingStrategy, request: Request) -> Where:

@@ -2,6 +2,7 @@
 
 - `main.py`: the table of verbs, help, `version`
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
+- `leftovers.py`: clears what a killed launcher has left
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
 - `batch.py`: `batch`: runs the commands of a file
 - `batch_views.py`: `batch status`, `batch report`, `batch log`

@@ -7,20 +7,22 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
-from mpi_runtime.batch.memory.past import BatchJournal
+from mpi_runtime.batch.memory.past import BatchJournal, source_of
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
 from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun
 from mpi_runtime.batch.show.live import live_view
 from mpi_runtime.batch.show.overview import described
+from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import JournalError, LaunchError
@@ -31,19 +33,23 @@ from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
 
+VIEWS = ("status", "report", "log")
+"""Verbs that show a batch."""
 _NO_FLAGS = ("name", "after", "ranks")
 """Options that are not for all commands."""
 END_S = 20.0
-"""How long before the end of the job's time what runs is ended, besides the longest grace: time for the journal."""
+"""Running commands are ended this long, and the longest grace, before the job's time is over: time for the journal."""
 _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 
 def batch(words: Sequence[str]) -> int:
-    """Run a batch: starts ranks for it, or becomes one of those that a launcher has started. Or look at one."""
-    if words and words[0] in ("status", "report", "log"):
-        from mpi_runtime.cli.batch_views import view  # not at the top: a run needs nothing of it
+    """Run a batch: start its ranks, or become one of the ranks that a launcher has started. Or show a batch."""
+    if words and words[0] in VIEWS:
+        from mpi_runtime.cli.batch_views import view  # not at the top: a run does not need it
 
         return view(words)
+    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VIEWS, 1)):
+        raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
     options = _parser().parse_args(words)
     if options.ranks < 1:
         raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
@@ -64,6 +70,7 @@ def batch(words: Sequence[str]) -> int:
     command = [sys.executable, *_ON_RANK_0, *words]
     if not is_rank:
         launcher = installed_launcher(options.mpi)
+        clear_sessions(launcher)
         command = launch_command(launcher, command, options.ranks, options.hosts, False, env)
         env = child_environment(env)
     os.execve(command[0], command, env)
@@ -71,20 +78,22 @@ def batch(words: Sequence[str]) -> int:
 
 
 def run_batch(options: argparse.Namespace) -> int:
-    """Read the batch and run it, or only check it; the exit code, 2 if it is wrong."""
+    """Read the batch and run it, or only check it. Return the exit code: 2 if the batch has problems."""
     form = options.form or form_of(options.file)
     defaults = _defaults(options)
     is_stream = options.file == "-" and form == JSON and not options.check
     groups: list[Group] = []
     problems: list[Problem] = []
     if not is_stream:
-        gc.disable()  # of a long list nothing is garbage, and looking through it again and again takes half the time
+        gc.disable()  # a long list has no garbage, and the collector would take half of the time
         groups, problems = read_batch(_read(options.file), form, defaults, os.path.dirname(options.file))
         problems += wrong_names(groups)
         gc.freeze()
         gc.enable()
-    if problems:
+    if is_refused(problems):
         return _refuse(options.file, problems)
+    for note in problems:
+        print(note.shown(options.file), file=sys.stderr)
     try:
         job = mpi_runtime.init(num_gpus=options.gpus, drain_s=_drain_s(groups))
     except ValueError as error:  # of a flag or a variable
@@ -97,21 +106,23 @@ def run_batch(options: argparse.Namespace) -> int:
             return 0
         name = Path(options.file).stem if options.file != "-" else "stdin"
         directory = options.directory or f"batch-{name}"
-        with contextlib.closing(BatchJournal(directory, options.fresh)) as journal:
+        own_file = "" if options.directory else options.file
+        with contextlib.closing(BatchJournal(directory, options.fresh, own_file)) as journal:
             selection = _selection(options, groups, journal, is_stream)
-            with live_view() or contextlib.nullcontext() as live:
+            with live_view() as live:
                 say = live.say if live is not None else _say
                 run = BatchRun(directory, say, journal, selection, options.log_archive, live, options.max_failures)
                 _watch_time(run, groups)
                 try:
-                    code = run.run(groups, sys.stdin if is_stream else None, defaults)
+                    source = source_of(directory, options.file)
+                    code = run.run(groups, sys.stdin if is_stream else None, defaults, source)
                 except KeyboardInterrupt:
-                    say("interrupted again: what runs is killed; the same line continues later")
+                    say("interrupted again: running commands are killed; the same line continues later")
                     return 130
                 except OSError as error:
                     raise LaunchError(
-                        f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. What "
-                        "runs is ended. Make room, and run the same line again: it continues"
+                        f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. "
+                        "Running commands were ended. Free some space, and run the same line again: it continues"
                     ) from error
     if code == TIME_IS_OVER and options.requeue and not run.is_hopeless:
         _requeue()
@@ -119,7 +130,7 @@ def run_batch(options: argparse.Namespace) -> int:
 
 
 def _watch_time(run: BatchRun, groups: Sequence[Group]) -> None:
-    """Have the batch ended in order before the job's time is over, or when SIGTERM says that it is."""
+    """End the batch in order before the job's time is over, or on SIGTERM."""
     drain_s = _drain_s(groups)
 
     def end() -> None:
@@ -144,15 +155,15 @@ def _requeue() -> None:
 def _selection(
     options: argparse.Namespace, groups: Sequence[Group], journal: BatchJournal, is_stream: bool
 ) -> Selection:
-    """Which commands this run is about.
+    """The commands of this run.
 
     Raises:
-        LaunchError: a name is unknown, or standard input is read.
+        LaunchError: a name is unknown, or the commands come from standard input.
     """
     if not (options.retry_failed or options.only or options.begin):
         return Selection()
     if is_stream:
-        raise LaunchError("--retry-failed, --only and --from are for files: of standard input the rest is not known")
+        raise LaunchError("--retry-failed, --only and --from are for files: lines of standard input arrive later")
     failed = journal.history.failed()
     found, wrong = select(groups, failed, options.only or (), options.begin or (), options.retry_failed)
     if wrong:
@@ -161,14 +172,11 @@ def _selection(
 
 
 def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
-    """Look at a batch that is to be submitted, without a job.
+    """Check a batch before it is submitted, without a job. Returns its name and its problems.
 
     Args:
         words: of a command line of `mpi-runtime batch`.
         bounds: the most that the job will have.
-
-    Returns:
-        The name of the batch, and what is wrong with it.
 
     Raises:
         LaunchError: the file cannot be read, or an option is wrong.
@@ -177,14 +185,14 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
     form = options.form or form_of(options.file)
     groups, problems = read_batch(_read(options.file), form, _defaults(options), os.path.dirname(options.file))
     problems += wrong_names(groups) or beyond(groups, bounds, _drain_s(groups))
-    return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems)]
+    return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems) if not problem.is_note]
 
 
 def _defaults(options: argparse.Namespace) -> dict[str, Any]:
-    """The options for all commands that the command line states.
+    """The options for all commands on the command line.
 
     Raises:
-        LaunchError: one of them is wrong.
+        LaunchError: an option is wrong.
     """
     stated = vars(options)
     found = {name: stated[name] for name in OPTIONS if name not in _NO_FLAGS and stated[name] is not None}
@@ -206,7 +214,8 @@ def _read(path: str) -> str:
 def _refuse(path: str, problems: Sequence[Problem]) -> int:
     for problem in sorted(problems):
         print(problem.shown(path), file=sys.stderr)
-    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+    number = sum(not problem.is_note for problem in problems)
+    count = f"{number} problem{'' if number == 1 else 's'}"
     print(f"mpi-runtime batch: {count}; nothing was started", file=sys.stderr)
     return 2
 
@@ -218,27 +227,24 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime batch",
-        description="Run the shell commands of a file, as many at a time as there is room for.",
-        epilog="`mpi-runtime batch status NAME`, `report NAME` and `log NAME COMMAND` look at one. Options of commands "
-        "are for all commands; the file's own go before them.",
+        description="Run the shell commands of a file, as many at a time as the resources allow.",
+        epilog="`mpi-runtime batch status NAME`, `report NAME` and `log NAME COMMAND` show one. Options of commands "
+        "are for all commands; options in the file override them.",
         allow_abbrev=False,
     )
     parser.add_argument("file", help="a command a line, TOML (.toml) or JSON lines (.jsonl); - is standard input")
-    parser.add_argument("--check", action="store_true", help="show the graph and all that is wrong; start no command")
-    parser.add_argument("--form", choices=FORMS, help="the form of the file; by default the end of its name tells")
+    parser.add_argument("--check", action="store_true", help="show the graph and all problems; start no command")
+    parser.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
     parser.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node, there or not; those that are found")
-    parser.add_argument(
-        "--requeue", action="store_true", help="have Slurm queue the job again if its time is too short"
-    )
+    parser.add_argument("--requeue", action="store_true", help="requeue the Slurm job if its time is too short")
     parser.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
-    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have done")
-    parser.add_argument("--max-failures", type=int, metavar="N", help="stop if more commands than these fail; go on")
-    parser.add_argument("--retry-failed", action="store_true", help="run only what has failed, and what comes after it")
+    parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
+    parser.add_argument("--max-failures", type=int, metavar="N", help="stop if more than N commands fail; never")
+    parser.add_argument("--retry-failed", action="store_true", help="run only failed commands and their followers")
     parser.add_argument("--only", action="append", metavar="NAME", help="run this command or array alone, done or not")
-    parser.add_argument(
-        "--from", dest="begin", action="append", metavar="NAME", help="run this and all after it again, done or not"
-    )
+    help_from = "run this command or array and its followers again, done or not"
+    parser.add_argument("--from", dest="begin", action="append", metavar="NAME", help=help_from)
     parser.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="N", help="how many ranks; 1")
     parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
     parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")

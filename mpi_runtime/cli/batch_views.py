@@ -1,21 +1,25 @@
-"""The verbs of `batch` that look at a batch: `status`, `report`, `log`. They only read its files."""
+"""The verbs that show a batch: `status`, `report`, `log`. They only read its files."""
 
 import argparse
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mpi_runtime.batch.memory.past import FOLDER, History, read_history, used_by
+from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.memory.graph import NAMES_MAX
+from mpi_runtime.batch.memory.outputs import open_output
+from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
 from mpi_runtime.batch.show.overview import in_lines, overview
 from mpi_runtime.batch.show.report import report
 from mpi_runtime.errors import JournalError, LaunchError
 
 
 def view(words: Sequence[str]) -> int:
-    """Look at a batch; the exit code."""
-    parser = argparse.ArgumentParser(prog="mpi-runtime batch", description="Look at a batch.", allow_abbrev=False)
+    """Show a batch, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="mpi-runtime batch", description="Show a batch.", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (_, what) in VERBS.items():
         verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
@@ -23,7 +27,7 @@ def view(words: Sequence[str]) -> int:
         if name == "status":
             verb.add_argument("--watch", action="store_true", help="again every two seconds, until it has ended")
         elif name == "report":
-            verb.add_argument("-o", "--output", metavar="FILE", help="where to; NAME.html")
+            verb.add_argument("-o", "--output", metavar="FILE", help="the file to write; NAME.html")
         else:
             verb.add_argument("command", help="the name of the command")
     chosen = parser.parse_args(words)
@@ -38,7 +42,7 @@ def directory_of(name: str) -> str:
     """The directory of the output of a batch.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: there is no such batch.
     """
     tried = dict.fromkeys((name, f"batch-{name}", f"batch-{Path(name).stem}"))
     for directory in tried:
@@ -46,22 +50,21 @@ def directory_of(name: str) -> str:
             return directory
     raise LaunchError(
         f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {FOLDER!r} in it. Name the "
-        "directory of its output, or go to where it was started"
+        "directory of its output, or change to the directory in which it was started"
     )
 
 
 def name_of(directory: str) -> str:
-    """What a batch is called, by the directory of its output."""
+    """The name of a batch, by the directory of its output."""
     return os.path.basename(os.path.abspath(directory)).removeprefix("batch-")
 
 
 def show_status(directory: str, chosen: argparse.Namespace) -> int:
-    """Print how a batch is; 1 if a command has failed."""
+    """Print the state of a batch. Return 1 if a command has failed."""
     while True:
         history, job, now = read_history(directory), used_by(directory), time.time()
         found = overview(history, now, bool(job))
-        lines = in_lines(name_of(directory), found, job, now)
-        print("\n".join(lines), flush=True)
+        print("\n".join(in_lines(name_of(directory), found, job, now)), flush=True)
         if not chosen.watch or not job:
             return int(bool(found.failed))
         time.sleep(2)
@@ -69,9 +72,8 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
 
 def write_report(directory: str, chosen: argparse.Namespace) -> int:
     """Write the page."""
-    history = read_history(directory)
     path = Path(chosen.output or f"{name_of(directory)}.html")
-    page = report(name_of(directory), directory, history, time.time(), bool(used_by(directory)))
+    page = report(name_of(directory), directory, read_history(directory), time.time(), bool(used_by(directory)))
     path.write_text(page, encoding="utf-8")
     print(path)
     return 0
@@ -79,28 +81,24 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
 
 def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
-    history: History = read_history(directory)
+    history = read_history(directory)
+    ended = history.ends.get(chosen.command)
     if chosen.command in history.began and used_by(directory):
-        blocks = iter([_running_output(directory, chosen.command)])
-    elif chosen.command not in history.ends:
-        raise LaunchError(f"no command {chosen.command!r} of this batch has ended: see `mpi-runtime batch status`")
+        with contextlib.suppress(FileNotFoundError):  # it waits for resources, or writes to another file
+            sys.stdout.buffer.write(Path(directory, f"{chosen.command}.out").read_bytes())
+    elif ended is None:
+        names = [command.name for command in history.commands()]
+        if chosen.command not in names:
+            raise LaunchError(unknown("command", chosen.command, names[:NAMES_MAX]))
+        raise LaunchError(f"the command {chosen.command!r} has not ended: see `mpi-runtime batch status {chosen.name}`")
     else:
-        blocks = history.output_of(directory, chosen.command)
-    for block in blocks:
-        sys.stdout.buffer.write(block)
+        sys.stdout.buffer.writelines(open_output(directory, ended.result, ended.packed))
     sys.stdout.buffer.flush()
     return 0
 
 
-def _running_output(directory: str, name: str) -> bytes:
-    try:
-        return Path(directory, f"{name}.out").read_bytes()
-    except FileNotFoundError:
-        return b""  # it waits for room, or writes to another file
-
-
 VERBS: dict[str, tuple[Callable[[str, argparse.Namespace], int], str]] = {
-    "status": (show_status, "say how a batch is, from any terminal and any host that sees its directory"),
-    "report": (write_report, "write a page of all that has run: charts, failures, a table"),
+    "status": (show_status, "print the state of a batch, from any terminal and any host that sees its directory"),
+    "report": (write_report, "write a page about all commands: charts, failures, a table"),
     "log": (print_log, "print the output of a command"),
 }

@@ -1,8 +1,8 @@
-"""The verb `doctor`: shows what each rank sees of its host and of the job, what is wrong with the launch, and a cure.
+"""The verb `doctor`: shows what each rank sees of its host and of the job, and problems of the launch with their cures.
 
 It is started in place of the program, by the same launch command: `srun --mpi=pmix mpi-runtime doctor`. With several
-hosts it also measures messages between them. The exit code is 1 if something is wrong. `--report` prints what a problem
-report needs instead, as one block of text.
+hosts it also measures messages between them. The exit code is 1 if there is a problem. `--report` prints the facts for
+a problem report instead, as one block of text.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import msgspec
 
 from mpi_runtime import config
 from mpi_runtime.agent.gpus import Finder, Gpus
+from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.cli import gpus
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.host import launchers, machine
@@ -28,7 +29,7 @@ from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call
-from mpi_runtime.slurm.diagnosis import Seen, cannot_start, diagnose, slow_network
+from mpi_runtime.slurm.diagnosis import Finding, Seen, cannot_start, diagnose, slow_network
 from mpi_runtime.slurm.walltime import end_time
 from mpi_runtime.transport import mpi
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
@@ -51,12 +52,12 @@ LIMITS = {
 }
 """Limits of a process that a problem report names."""
 SETTINGS = ("MPI_RUNTIME_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_")
-"""How the variables begin that a problem report shows."""
+"""Prefixes of the variables that a problem report shows."""
 _OF_DEVELOPERS = r"extra == .(dev|docs|as-ray|tune-tests)\b"
 
 
 def doctor(words: Sequence[str]) -> int:
-    """Examine the launch. Return 0 if nothing is wrong, else 1."""
+    """Examine the launch. Return 1 if there is a problem, else 0."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime doctor",
         description="Start it in place of a program, with the same launch command. It shows what each rank sees, what "
@@ -117,7 +118,7 @@ def _refuse(launch: Launch, problem: str) -> int:
 
 
 def _neighbours(env: Mapping[str, str]) -> tuple[int, int]:
-    """Return the number of ranks on this host, and which of them this is, if the launcher says so; else 1 and 0."""
+    """Return the number of ranks on this host and the number of this one, if the launcher sets them; else 1 and 0."""
     for size, number in (
         ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
         ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
@@ -148,7 +149,7 @@ def _look(rank: int, own: Allocation, found: Report) -> Seen:
 
 
 def problem_report(launch: Launch) -> str:
-    """Return what a problem report should say of this host and of the launch."""
+    """Return the facts about this host and the launch, for a problem report."""
     from importlib import metadata  # here and below: it loads 44 modules
 
     env = config.environment()
@@ -188,7 +189,7 @@ def _version_of(package: str) -> str:
 
 
 def _mpi() -> dict[str, str]:
-    """Return what the MPI library calls itself, and which launcher `mpi-runtime run` would use."""
+    """Return the name of the MPI library, and the launcher that `mpi-runtime run` would use."""
     try:
         library = " ".join(mpi.library_version().splitlines()[0].split(",")[0].split())
     except TransportError as error:
@@ -284,7 +285,7 @@ def _measure(transport: Transport) -> dict[str, tuple[float, float]]:
     return found
 
 
-# What people read.
+# Output
 
 
 def _report(
@@ -293,22 +294,36 @@ def _report(
     print(f"{_job(own)}; launcher: {launch.kind}; {library}")
     print("rank  host             CPUs              memory     GPUs shown (found)")
     for one in ranks:
-        shown = "not said" if one.gpus is None else ",".join(one.gpus) or "none"
-        shown += f" ({one.gpus_found})"
-        print(f"{one.rank:4}  {one.host:15}  {_ranges(one.cpus):16}  {one.memory / 2**30:6.1f} GiB  {shown}")
+        shown = "not set" if one.gpus is None else ",".join(one.gpus) or "none"
+        memory = f"{one.memory / 2**30:6.1f} GiB"
+        print(f"{one.rank:4}  {one.host:15}  {_ranges(one.cpus):16}  {memory}  {shown} ({one.gpus_found})")
     for host, (latency_s, speed) in times.items():
         print(f"{ranks[0].host} to {host}: {latency_s * 1e6:.0f} us for a small message, {speed / 1e9:.2f} GB/s")
     if times:
         print("(the median of one way, and the best of three times 32 MiB; the launcher's flags change both)")
     found = diagnose(launch.kind, ranks, own, *_granted(own))
+    found += _settings(config.environment(), len(ranks[0].cpus))
     found += filter(None, (slow_network(ranks[0].host, host, latency_s) for host, (latency_s, _) in times.items()))
     for finding in found:
         print(f"{'note' if finding.is_note else 'wrong'}: {finding.what}\n  fix: {finding.cure}")
     is_wrong = not all(finding.is_note for finding in found)
-    if not is_wrong:
-        print("nothing wrong was found")
-    sys.stdout.flush()
-    return 1 if is_wrong else 0
+    print("" if is_wrong else "nothing wrong was found\n", end="", flush=True)
+    return int(is_wrong)
+
+
+def _settings(env: Mapping[str, str], cpus: int) -> list[Finding]:
+    """Notes about variables of this runtime that are probably mistakes."""
+    known = [name for name in vars(config).values() if isinstance(name, str) and name.startswith("MPI_RUNTIME_")]
+    found = [
+        Finding(f"{name} is set, and this runtime does not read it", unknown("variable", name, known), is_note=True)
+        for name in sorted(env)
+        if name.startswith("MPI_RUNTIME_") and name not in known
+    ]
+    stated = env.get(config.NUM_CPUS, "")
+    if stated.isdecimal() and int(stated) > cpus:
+        what = f"{config.NUM_CPUS} is {stated}, and rank 0 may use {cpus}: calls will share processors"
+        found.append(Finding(what, f"unset {config.NUM_CPUS}", is_note=True))
+    return found
 
 
 def _job(own: Allocation) -> str:

@@ -5,7 +5,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from mpi_runtime.journal.claim import owner_of
 
 @dataclass
 class Seen:
-    """A trial, as the journal has it."""
+    """A trial in the journal."""
 
     status: str = "PENDING"
     config: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -26,10 +26,10 @@ class Seen:
 
 
 def run(words: Sequence[str]) -> int:
-    """Do it; 2 if there is no such experiment."""
+    """Run a verb. Return 2 if there is no such experiment."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime tune",
-        description="Look at experiments, the directories of mpi_runtime.tune, also while they run, and resume them.",
+        description="Show experiments, the directories of mpi_runtime.tune, also while they run, and resume them.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (_, what) in VERBS.items():
@@ -85,7 +85,7 @@ def show_trials(directory: Path) -> int:
 
 
 def resume(directory: Path) -> int:
-    """Go on with an experiment."""
+    """Continue an experiment."""
     from mpi_runtime.tune import Tuner  # not at the top: other verbs need no runtime
 
     results = Tuner.restore(directory).fit()
@@ -94,25 +94,19 @@ def resume(directory: Path) -> int:
 
 
 def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Seen]]:
+    from mpi_runtime.tune.experiment.log import header, read  # not at the top: `mpi-runtime --help` needs none of it
+
     trials: dict[str, Seen] = {}
-    for line in _lines(directory):
+    for line in read(directory):
         for trial_id, config in line.configs.items():
             trials[trial_id] = Seen(config=config)
         for trial_id, status in line.states.items():
             trials[trial_id].status = status
-        metrics = getattr(line.event, "metrics", None)
-        if metrics is not None:
-            trial = trials[line.event.trial_id]
+        event: Any = line.event
+        if (metrics := getattr(event, "metrics", None)) is not None:
+            trial = trials[event.trial_id]
             trial.last, trial.reports, trial.seconds = dict(metrics), trial.reports + 1, line.now
-    from mpi_runtime.tune.experiment.log import header
-
     return header(directory), trials
-
-
-def _lines(directory: Path) -> Iterator[Any]:
-    from mpi_runtime.tune.experiment.log import read  # not at the top: `mpi-runtime --help` needs none of it
-
-    return read(directory)
 
 
 def _best(about: dict[str, Any], trials: dict[str, Seen]) -> str:
@@ -130,5 +124,5 @@ VERBS: dict[str, tuple[Callable[[Path], int], str]] = {
     "ls": (list_all, "print a line for each experiment: its trials, and the best so far"),
     "best": (show_best, "print the configuration of the best trial, by its last report"),
     "show": (show_trials, "print a line for each trial"),
-    "resume": (resume, "go on with an experiment that was interrupted"),
+    "resume": (resume, "continue an experiment that was interrupted"),
 }

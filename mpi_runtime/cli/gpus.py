@@ -1,7 +1,7 @@
-"""The verb `gpus`: the GPUs that a rank started here would use, how they are linked, and what is wrong with them.
+"""The verb `gpus`: the GPUs that a rank started here would use, their links, and their problems.
 
-The driver knows which processes use how much of them. Which calls of a job hold which part of a GPU is known only in
-that job: `nodes()[i]["gpus"]`.
+The driver reports the processes that use them. The calls that hold a part of a GPU are known only in their job:
+`nodes()[i]["gpus"]`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _DISTANCES = {0: "SAME", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
 
 def gpus(words: Sequence[str]) -> int:
-    """Print the GPUs. Return 1 if the driver is there and does not answer, else 0."""
+    """Print the GPUs. Return 1 if there is a driver that does not answer, else 0."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime gpus",
         description="Show the GPUs that a rank started here, in this environment, would use.",
@@ -79,7 +79,7 @@ def _why_none(report: Report) -> str:
     if report.cards:
         return f" The driver has {len(report.cards)}; CUDA_VISIBLE_DEVICES shows none of them to this process."
     if find_gpus() == "never":
-        return " MPI_RUNTIME_FIND_GPUS=never: nobody has looked."
+        return " MPI_RUNTIME_FIND_GPUS=never: GPUs were not searched."
     return " There is no sign of NVIDIA's driver. MPI_RUNTIME_FIND_GPUS=always looks without a sign."
 
 

@@ -14,10 +14,10 @@ from mpi_runtime.scheduler.protocol.events import Kept
 
 
 def run(words: Sequence[str]) -> int:
-    """Do it; 1 if `verify` has found damage, 2 if there is no journal or a job uses it."""
+    """Run a verb. Return 1 if `verify` has found damage, 2 if there is no journal or a job uses it."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime journal",
-        description="Look at a journal, the directory of init(journal=...). It is made by jobs, and can be deleted.",
+        description="Show a journal, the directory of init(journal=...). Jobs write it, and it can be deleted.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (_, what) in VERBS.items():
@@ -31,7 +31,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def show_runs(directory: Path) -> int:
-    """Print a line for each run, and how many calls of each function there are."""
+    """Print a line for each run, and the number of calls of each function."""
     counts: Counter[str] = Counter()
     for segment in upkeep.read(directory):
         counts.update(record.name for record in segment.records)
@@ -70,16 +70,16 @@ def _values(values: list[Kept]) -> str:
 
 
 def verify(directory: Path) -> int:
-    """Read all of it, and print what is wrong."""
+    """Read all of it, and print the damage."""
     health = upkeep.verify(directory)
     for name in health.values_damaged:
-        print(f"{name} is not there, or has other bytes than were written")
+        print(f"{name} is missing, or its bytes have changed")
     print(
         f"{health.calls} calls, {health.bytes_damaged} bytes that cannot be read, {health.values} values in files, "
         f"{len(health.values_damaged)} of them damaged"
     )
     if health.bytes_damaged or health.values_damaged:
-        print("What is damaged runs again. `mpi-runtime journal compact` leaves it out.")
+        print("Damaged calls run again. `mpi-runtime journal compact` removes them.")
         return 1
     return 0
 
@@ -92,8 +92,8 @@ def compact(directory: Path) -> int:
 
 
 VERBS: dict[str, tuple[Callable[[Path], int], str]] = {
-    "list": (show_runs, "print the runs that have written it, and how many calls of each function it has"),
+    "list": (show_runs, "print the runs that have written it, and the number of calls of each function"),
     "show": (show_calls, "print each call, with its duration and the sizes of its values"),
-    "verify": (verify, "read every record and every value, and say what is damaged"),
-    "compact": (compact, "make one file of all runs, with each call once, and remove values that no call has"),
+    "verify": (verify, "read every record and every value, and report damage"),
+    "compact": (compact, "make one file of all runs, with each call once, and remove unused values"),
 }

@@ -17,9 +17,9 @@ VERBS = {
     "whatif": ("mpi_runtime.cli.whatif:whatif", "estimate how long a batch or a job would take on other nodes"),
     "top": ("mpi_runtime.cli.running_job:top", "show a running job, from another terminal"),
     "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
-    "doctor": ("mpi_runtime.cli.doctor:doctor", "show what each rank sees, and what is wrong with the launch"),
-    "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a job that was recorded"),
-    "journal": ("mpi_runtime.cli.journals:run", "say what is in a journal, verify it, or make it small"),
+    "doctor": ("mpi_runtime.cli.doctor:doctor", "show what each rank sees, and problems of the launch"),
+    "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a recorded job"),
+    "journal": ("mpi_runtime.cli.journals:run", "show, verify or compact a journal"),
     "tune": ("mpi_runtime.cli.experiments:run", "list, show and resume experiments of hyper-parameter search"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "show the status of a Slurm job"),
@@ -57,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def advice(word: str) -> str:
-    """Return what may have been meant by a word that is no verb."""
+    """Return a suggestion for a word that is not a verb."""
     if os.path.isfile(word):
         return f"to run the program: mpi-runtime run -n N {word}"
     from difflib import get_close_matches  # not at the top: it is needed only after a mistake
@@ -72,7 +72,7 @@ def help_text() -> str:
 
 
 def version(words: Sequence[str]) -> int:
-    """Print the versions that a problem report should name."""
+    """Print the versions for a problem report."""
     from importlib import metadata  # not at the top: it loads 44 modules, and each worker imports this file
 
     from mpi_runtime.host.mpiexec import find_launcher

@@ -1,12 +1,11 @@
 """`run --restarts N`: starts a killed program again, with its journal.
 
-The exit file (`slurm/exit_file.py`) shows whether the program was killed, not the launcher's exit code: a launcher that
-loses a host has been seen to return 0. A program that has ended by itself, also by an error of its own, is not started
-again.
+The exit file (`slurm/exit_file.py`) shows whether the program was killed. The launcher's exit code does not: it was
+seen to be 0 after the loss of a host. A program that has ended by itself, also by its own error, is not restarted.
 
-1. Start the launcher, and pass on SIGINT and SIGTERM. After one of these nothing is started again.
-2. If it ends and the program has left no exit code, ask each host of --hosts for a sign of life.
-3. Start again on those that have answered.
+1. Start the launcher, and pass on SIGINT and SIGTERM. After one of these there is no restart.
+2. If it ends and the program has left no exit code, probe each host of --hosts.
+3. Restart on the hosts that have answered.
 """
 
 import contextlib
@@ -24,24 +23,24 @@ from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_pare
 from mpi_runtime.slurm import exit_file
 
 HOST_LIMIT_S = 10
-"""How long a host may take to give a sign of life."""
+"""How long a host may take to answer."""
 REST_S = 1.0
-"""Between two starts: what is left of the first has time to go."""
+"""Between two starts: time for the rest of the first to end."""
 PAUSE_S = 0.05
 LOOK_S = 1.0
-"""How often to look whether the program has ended and its launcher has not."""
+"""Seconds between checks whether the program has ended and its launcher has not."""
 LAUNCHER_LIMIT_S = 15.0
-"""How long a launcher may go on after a program that ended well: longer than the ranks wait for one another."""
+"""How long a launcher may run after the program has succeeded: longer than the ranks wait for one another."""
 FAILED_LIMIT_S = 5.0
-"""How long it may go on after one that failed or was killed."""
+"""How long it may run after the program has failed or was killed."""
 END_S = 3.0
-"""How long it may take to end after a signal. After the second SIGTERM that of Open MPI waits for nobody."""
+"""How long it may take to end after a signal. After the second SIGTERM that of Open MPI ends at once."""
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _PASSED_ON = _ENDING | {signal.SIGUSR1, signal.SIGUSR2}
 _OF_RANKS = (b"PMIX_RANK=", b"PMI_RANK=")
-"""Variables that only ranks have: they are taken from what ranks start."""
+"""Variables that only ranks have: their children do not inherit them."""
 _AGENTS = ("PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC")
-"""Variables that name what launchers use in the place of ssh."""
+"""Variables that name the replacement of ssh for launchers."""
 
 
 def run(
@@ -52,15 +51,15 @@ def run(
     file: Path,
     restarts: int,
 ) -> int:
-    """Start a program up to `restarts` times again, and return its exit code.
+    """Start a program, restart it up to `restarts` times, and return its exit code.
 
     Args:
         command: makes the command for these hosts.
         ranks: their number. Hosts that are left get more of them if others are lost.
-        hosts: as `--hosts` has them.
+        hosts: as in `--hosts`.
         env: the environment of the command.
-        file: where the program leaves its exit code.
-        restarts: how often it is started again.
+        file: the exit file of the program.
+        restarts: the largest number of restarts.
     """
     for number in range(restarts + 1):
         exit_file.forget(file)
@@ -71,7 +70,7 @@ def run(
         if received:
             return 128 + received[0]
         if not restarts and not file.exists():
-            return code  # the program ran on another host, and has left the file where this one does not see it
+            return code  # the program ran on another host, and this one does not see its file
         if number == restarts:
             break
         hosts = _alive(hosts, env)
@@ -81,7 +80,7 @@ def run(
         hosts = with_places(hosts, ranks) if hosts else None
         where = f" on {hosts}" if hosts else ""
         print(
-            f"mpi-runtime run: the program was ended before its end (the launcher's code is {code}); restart "
+            f"mpi-runtime run: the program was killed (the launcher's exit code is {code}); restart "
             f"{number + 1} of {restarts}{where}",
             file=sys.stderr,
             flush=True,
@@ -93,7 +92,7 @@ def run(
 
 
 def _run_once(command: list[str], env: Mapping[str, str], file: Path) -> tuple[int, list[int]]:
-    """Run a command to its end, or to that of the program. Return its exit code, and the signals to end."""
+    """Run a command until it or the program ends. Return its exit code, and the signals to end that arrived."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
 
     def prepare() -> None:
@@ -118,7 +117,7 @@ def _wait(process: "subprocess.Popen[bytes]", file: Path) -> tuple[int, list[int
         if found is not None and found.si_signo != signal.SIGCHLD:
             if found.si_signo in _ENDING:
                 received.append(found.si_signo)
-            if found.si_code <= 0:  # from a process; a terminal's goes to the launcher too, which would take it for two
+            if found.si_code <= 0:  # from a process; the launcher gets that of a terminal itself, and must not get two
                 process.send_signal(found.si_signo)
         if end_s is None and (limit_s := _limit_s(file)):
             end_s = time.monotonic() + limit_s
@@ -128,7 +127,7 @@ def _wait(process: "subprocess.Popen[bytes]", file: Path) -> tuple[int, list[int
 
 
 def _limit_s(file: Path) -> float:
-    """Return how long the launcher may go on now; 0: the program runs, or is on another host."""
+    """Return how long the launcher may still run; 0: the program runs, or is on another host."""
     code = exit_file.read(file)
     if code is not None:
         return FAILED_LIMIT_S if code else LAUNCHER_LIMIT_S
@@ -145,7 +144,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether the launcher has ended. Orphans that this process has adopted are waited for by the way."""
+    """Whether the launcher has ended. Orphans that this process has adopted are reaped, too."""
     with contextlib.suppress(ChildProcessError):
         while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if found.si_pid == process.pid:
@@ -155,7 +154,7 @@ def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
 
 
 def _end_ranks() -> None:
-    """Give the ranks that are left some time, and then kill them. They have become children of this process."""
+    """Give remaining ranks some time, and then kill them. They have become children of this process."""
     end_s = time.monotonic() + FAILED_LIMIT_S
     while (left := [pid for pid in children() if _is_rank(pid)]) and time.monotonic() < end_s + END_S:
         if time.monotonic() > end_s:
@@ -173,7 +172,7 @@ def _is_rank(pid: int) -> bool:
 
 
 def _alive(hosts: str | None, env: Mapping[str, str]) -> str | None:
-    """Those of the hosts that give a sign of life, all asked at a time; None: no hosts were named."""
+    """The hosts that answer, all probed at the same time; None: no hosts were named."""
     if hosts is None:
         return None
     places = [place.strip() for place in hosts.split(",") if place.strip()]
@@ -182,7 +181,7 @@ def _alive(hosts: str | None, env: Mapping[str, str]) -> str | None:
 
 
 def _ask(host: str, env: Mapping[str, str]) -> "subprocess.Popen[bytes] | None":
-    """Ask a host; None: it is this one."""
+    """Begin to probe a host; None: it is this one."""
     if host in ("localhost", os.uname().nodename):
         return None
     agent = next((env[name] for name in _AGENTS if env.get(name)), "")

@@ -1,4 +1,4 @@
-"""The verb `run`: start a Python program on N ranks with the MPI that is installed.
+"""The verb `run`: starts a Python program on N ranks with the installed MPI.
 
 This process becomes the launcher (exec), so signals and the exit code are the launcher's own. With `--restarts` and
 `--fault-tolerant` it stays beside the launcher (`restarts.py`).
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mpi_runtime.cli import restarts
+from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.host.launchers import child_environment
@@ -35,7 +36,7 @@ One process that uses all CPUs of this host needs no MPI: python app.py"""
 
 
 def run(words: Sequence[str]) -> int:
-    """Start the program. This process becomes the launcher, but where it has to watch it."""
+    """Start the program. This process becomes the launcher, or watches it."""
     own, program = split(words)
     options = _parser().parse_args(own)
     if options.ranks < 1:
@@ -72,12 +73,17 @@ def run(words: Sequence[str]) -> int:
     if options.dry_run:
         print(shlex.join(command(options.hosts)))
         return 0
-    inner = child_environment(env)  # what is left of a launcher around us would mislead the one that we start
+    if launcher is not None:
+        clear_sessions(launcher)
+    inner = child_environment(env)  # without the variables of a launcher around us, which would mislead this one
     if file is None:
         found = command(options.hosts)
         os.execve(found[0], found, inner)
     if options.restarts:
-        make_directory(folder)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LaunchError(f"the journal {folder} cannot be made: {error.strerror}") from error
     try:
         return restarts.run(command, options.ranks, options.hosts, inner, file, options.restarts)
     finally:
@@ -86,26 +92,14 @@ def run(words: Sequence[str]) -> int:
 
 
 def _exit_file(hosts: str | None, folder: Path, env: Mapping[str, str]) -> Path | None:
-    """Return where the program leaves its exit code: in memory, if it runs on this host. None: there is no place."""
+    """Return the exit file of the program: in memory, if it runs on this host. None: no place is writable."""
     if hosts is None and not from_environment(env).nodes:
         return Path(f"/proc/{os.getpid()}/fd/{os.memfd_create('mpi_runtime exit')}")
     return folder / f".mpi_runtime-exit-{os.uname().nodename}-{os.getpid()}" if os.access(folder, os.W_OK) else None
 
 
-def make_directory(path: Path) -> None:
-    """Make the directory of a journal.
-
-    Raises:
-        LaunchError: it cannot be made.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise LaunchError(f"the journal {path} cannot be made: {error.strerror}") from error
-
-
 def read_program(file: TextIO) -> str:
-    """Return the program on the standard input, to be passed to the ranks as an argument.
+    """Return the program on the standard input, which the ranks get as an argument.
 
     Ranks cannot read it themselves: the mpirun of Open MPI 5.0.11 was seen not to forward the end of the input.
 
@@ -143,7 +137,7 @@ def python_command(program: Sequence[str], as_ray: bool = False, exit_file: str 
     Args:
         program: a script, `-m module`, `-c code` or `-` (standard input), with its arguments.
         as_ray: whether `import ray` gives this runtime in the program.
-        exit_file: the file in which the program leaves its exit code; empty: none.
+        exit_file: the file for the exit code of the program; empty: none.
 
     Raises:
         LaunchError: there is no program, or its file does not exist.
@@ -185,7 +179,7 @@ def installed_launcher(mpi: str | None) -> Launcher:
     """Return the launcher of the installed MPI or of the MPI named.
 
     Raises:
-        LaunchError: there is none. The message says how to get one.
+        LaunchError: no launcher was found. The message explains how to install one.
     """
     found = find_launcher(mpi)
     if found is None:

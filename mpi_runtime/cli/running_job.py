@@ -19,14 +19,14 @@ from mpi_runtime.errors import LaunchError
 from mpi_runtime.head.window import prefix, user_of
 
 LIMIT_S = 10.0
-"""How long a job may take to answer: its head may be in the middle of something."""
+"""How long a job may take to answer: its head may be busy."""
 PAUSE_S = 2.0
 ROWS = 20
 _CLEAR = "\x1b[H\x1b[2J"
 
 
 def top(words: Sequence[str]) -> int:
-    """Show a running job; the exit code."""
+    """Show a running job, and return the exit code."""
     options = _parser().parse_args(words)
     pid = _chosen(options.job)
     is_first = True
@@ -62,10 +62,10 @@ def jobs() -> list[int]:
 
 
 def _chosen(job: int | None) -> int:
-    """The job that is meant.
+    """The job to show.
 
     Raises:
-        LaunchError: there is none, or more than one.
+        LaunchError: there is no job, or more than one.
     """
     if job is not None:
         return job
@@ -74,18 +74,18 @@ def _chosen(job: int | None) -> int:
         return found[0]
     if not found:
         raise LaunchError(
-            f"no job of this user runs on this host, {os.uname().nodename}. A job is seen on the host of its rank 0: "
-            "that of Slurm with `srun --jobid=ID --overlap -N 1 -n 1 mpi-runtime top`"
+            f"no job of this user runs on this host, {os.uname().nodename}. A job is visible on the host of its rank "
+            "0: under Slurm by `srun --jobid=ID --overlap -N 1 -n 1 mpi-runtime top`"
         )
     lines = "".join(f"\n  mpi-runtime top {pid}    # {_command_of(pid)}" for pid in found)
     raise LaunchError(f"{len(found)} jobs run on this host; name one of them:{lines}")
 
 
 def _ask(pid: int) -> dict[str, Any] | None:
-    """What a job says of itself; None: there is no such job any more.
+    """The state of a job; None if it has ended.
 
     Raises:
-        LaunchError: it does not answer, or somebody else does.
+        LaunchError: it does not answer, or the answer is not from this user.
     """
     data = b""
     try:
@@ -107,7 +107,7 @@ def _ask(pid: int) -> dict[str, Any] | None:
 
 
 def _connect(connection: socket.socket, address: str) -> None:
-    """Connect within a time; with many visitors in line one is told to come again (EAGAIN)."""
+    """Connect within a time. If too many wait for a connection, the kernel answers EAGAIN."""
     connection.settimeout(LIMIT_S)
     end_s = time.monotonic() + LIMIT_S
     while (problem := connection.connect_ex(address)) == errno.EAGAIN:
@@ -129,21 +129,21 @@ def in_lines(command: str, pid: int, found: dict[str, Any]) -> list[str]:
     """A job in lines for people.
 
     Args:
-        command: what was started.
-        pid: its process id.
-        found: what the job says of itself.
+        command: its program.
+        pid: the process id.
+        found: its state.
     """
     counts, total, free = found["counts"], found["total"], found["free"]
     words = [
         (counts["finished"] + counts["failed"], "ended"), (counts["failed"], "of them failed"),
         (counts["running"], "running"), (counts["waiting"], "waiting"), (counts["retried"], "run again"),
     ]  # fmt: skip
-    said = ", ".join(f"{count} {word}" for count, word in words if count) or "none yet"
+    calls = ", ".join(f"{count} {word}" for count, word in words if count) or "none yet"
     lines = [
         f"{command[:100]} (pid {pid})",
-        f"calls: {said}; {counts['actors']} actors, {counts['executors']} processes",
+        f"calls: {calls}; {counts['actors']} actors, {counts['executors']} processes",
+        "; ".join(filter(None, (_used(what, total, free) for what in sorted(total)))),
     ]
-    lines.append("; ".join(filter(None, (_used(what, total, free) for what in sorted(total)))))
     if found["nodes_in_all"] > 1:
         lines += [
             f"  {name}: {used:g} of {cpus:g} CPUs, {count} processes" for name, cpus, used, count in found["nodes"]
@@ -171,9 +171,9 @@ def _used(what: str, total: dict[str, float], free: dict[str, float]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime top",
-        description="Show a running job of this user: what runs where and for how long, what waits, what is in use.",
-        epilog="The time of a call counts from when its process was last heard of: a call that submits others counts "
-        "from there. To be started on the host of rank 0.",
+        description="Show a running job of this user: running and waiting calls, places, durations, resources in use.",
+        epilog="The time of a call counts from the last message of its process, so a call that submits others counts "
+        "from there. Start it on the host of rank 0.",
     )
     parser.add_argument(
         "job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one"

@@ -14,7 +14,7 @@ from mpi_runtime.slurm import bounds, following, jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
 _INTERRUPTED, _NOBODY_READS = 130, 141
-"""Exit codes, as shells have them for SIGINT and SIGPIPE."""
+"""Exit codes of shells for SIGINT and SIGPIPE."""
 _OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
@@ -82,16 +82,16 @@ def submit(words: Sequence[str]) -> int:
 
 
 def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequence[str]) -> list[str]:
-    """Return the program that runs a batch, having looked at it. Its name becomes that of the job.
+    """Check a batch, and return the program that runs it. The name of the batch becomes that of the job.
 
     Raises:
-        LaunchError: something is wrong with the batch.
+        LaunchError: the batch has problems.
     """
     from mpi_runtime.cli.batch import problems_of  # not at the top: it loads the whole package
 
     if (given["max_jobs"] or 1) > 1:
         raise LaunchError(
-            "--max-jobs must be 1: a batch has one journal, and one job at a time writes it, so that nothing is run "
+            "--max-jobs must be 1: a batch has one journal, and one job at a time writes it, so that nothing runs "
             "twice. Ask for more nodes (-N), or cut the file into parts and submit each with a --directory of its own"
         )
     if given["batch"] == "-":
@@ -151,7 +151,7 @@ def _follow(job: str) -> int:
         print(f"  status: mpi-runtime status {job}; to end it: scancel {job}", file=sys.stderr)
         if isinstance(error, KeyboardInterrupt):
             return _INTERRUPTED
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # drop the buffered output
         return _NOBODY_READS
 
 

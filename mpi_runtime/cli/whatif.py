@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.memory.past import History, read_history
+from mpi_runtime.batch.memory.past import FOLDER, History, read_history
+from mpi_runtime.cli.batch_views import directory_of
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
 from mpi_runtime.whatif.batches import Batch
@@ -18,20 +19,22 @@ from mpi_runtime.whatif.virtual_cluster import Shape, custom
 
 
 def whatif(words: Sequence[str]) -> int:
-    """Print a table of what a batch or a job would take on other nodes."""
+    """Print a table of the durations of a batch or a job on other nodes."""
     options = _parser().parse_args(words)
-    subject, own, said = _job(options.name) if os.path.isfile(options.name) else _batch(options.name)
+    subject, own, title = _job(options.name) if os.path.isfile(options.name) else _batch(options.name)
     cpus, memory = options.cpus_per_node or own.cpus, options.memory_per_node or own.memory
     gpus = options.gpus_per_node or [own.gpus]
     shapes = [own._replace(cpus=cpus, gpus=one, memory=memory) for one in gpus]
     prospects = [subject.on(nodes, shape) for shape in shapes for nodes in options.nodes]
-    print(said)
+    print(title)
     print("\n".join(in_lines(prospects)))
     return 0
 
 
 def _batch(directory: str) -> tuple[Batch, Shape, str]:
-    """A batch that has run, the largest node of its last run, and how many commands it has."""
+    """A finished batch, the largest node of its last run, and the number of its commands in words."""
+    if not os.path.isdir(os.path.join(directory, FOLDER)):
+        directory = directory_of(directory)
     try:
         history = read_history(directory)
     except (JournalError, OSError) as error:
@@ -47,7 +50,7 @@ def _batch(directory: str) -> tuple[Batch, Shape, str]:
 
 
 def _job(path: str) -> tuple[Job, Shape, str]:
-    """A job that was recorded, its largest node, and how many calls it had."""
+    """A recorded job, its largest node, and the number of its calls in words."""
     try:
         record = read_job(Recording(Path(path).read_bytes()))
     except (OSError, NotARecordingError, msgspec.DecodeError) as error:
@@ -67,7 +70,7 @@ def _node_of(history: History) -> Shape:
 
 
 def _largest(nodes: Sequence[Shape]) -> Shape:
-    """The most that any of these nodes has of each resource."""
+    """The largest amount of each resource on any of these nodes."""
     if not nodes:
         return Shape(1)
     resources = dict(sorted(pair for one in nodes for pair in one.resources))  # of a name the largest comes last
@@ -99,8 +102,8 @@ def _counts(text: str) -> list[int]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime whatif",
-        description="How long a batch or a job would take on other nodes: its commands or calls, as long as they took, "
-        "through the scheduler in virtual time. Nothing is run.",
+        description="Estimate how long a batch or a job would take on other nodes: the scheduler runs its commands or "
+        "calls in virtual time, with the durations that they had. Nothing is started.",
     )
     parser.add_argument(
         "name",

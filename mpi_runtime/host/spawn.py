@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.installed")
 same meaning in executors as in the driver."""
 
 
+_IGNORE_SIGINT = "import signal; signal.signal(2, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_UNBLOCK, [2])"
+
+
 def start_python(
     code: str,
     descriptors: Sequence[int],
@@ -29,7 +33,9 @@ def start_python(
     keep_all: bool = False,
     own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start an interpreter like this one, with the same options.
+    """Start an interpreter like this one, with the same options. It ignores SIGINT from its first moment on.
+
+    Ctrl-C reaches the whole foreground group, and the driver decides.
 
     Args:
         code: the code to run.
@@ -44,15 +50,20 @@ def start_python(
     if keep_all:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
-    return subprocess.Popen(
-        # The path is set before any import, so that no module of the user is taken for one of the library.
-        [sys.executable, *_interpreter_options(), "-c", f"import sys; sys.path[:] = {list(path)!r}; {code}"],
-        stdin=subprocess.DEVNULL,
-        env=dict(environment),
-        close_fds=not keep_all,
-        pass_fds=() if keep_all else descriptors,
-        start_new_session=own_session,
-    )
+    # The path is set before any import, so that no module of the user is taken for one of the library.
+    begin = f"import sys; sys.path[:] = {list(path)!r}; {_IGNORE_SIGINT}"
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited, until the child ignores it
+    try:
+        return subprocess.Popen(
+            [sys.executable, *_interpreter_options(), "-c", f"{begin}; {code}"],
+            stdin=subprocess.DEVNULL,
+            env=dict(environment),
+            close_fds=not keep_all,
+            pass_fds=() if keep_all else descriptors,
+            start_new_session=own_session,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def name_process(name: str) -> None:

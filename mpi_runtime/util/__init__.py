@@ -2,8 +2,8 @@
 
 This package has `ActorPool`, placement groups, `as_completed`, `map_unordered`, `list_named_actors`,
 `broadcast`, `memory_summary`, `get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules
-`queue`, `multiprocessing`, `futures`, `collective`, `scheduling_strategies` and `state` are loaded on first use. So
-are `joblib`, `dask` and `tqdm`, which need the libraries of these names.
+`queue`, `multiprocessing`, `futures`, `collective`, `metrics`, `scheduling_strategies` and `state` are loaded on first
+use. So are `joblib`, `dask` and `tqdm`, which need the libraries of these names.
 
 - `actor_pool.py`: a pool of actors that share work
 - `queue.py`: a queue that tasks, actors and the driver share
@@ -13,6 +13,7 @@ are `joblib`, `dask` and `tqdm`, which need the libraries of these names.
 - `collective.py`: collective operations on arrays: `allreduce`, `barrier` and others
 - `collective_group.py`: the coordinator of a collective group, and each process's part
 - `state.py`: lists of calls, actors, objects and nodes; `memory_summary`
+- `metrics.py`: counters, gauges and histograms of a process
 - `tqdm.py`: progress bars in tasks and actors
 - `serialization.py`: serialisers for classes that cannot be pickled
 - `check_serialize.py`: finds the part of a value that cannot be serialised
@@ -64,6 +65,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "dask": (),
     "futures": (),
     "joblib": (),
+    "metrics": (),
     "multiprocessing": (),
     "optuna": (),
     "queue": (),

@@ -1,7 +1,7 @@
 """Names of accelerators for the option `accelerator_type`. Ray has constants for other makers too.
 
-A node's own names are in `cluster_resources()`, after "accelerator_type:". They are made from the names that the driver
-reports, so models that are not listed here have one too.
+`cluster_resources()` has the names of the job, after "accelerator_type:". They come from the names that the driver
+reports, so models that are not listed here have a name too.
 """
 
 NVIDIA_TESLA_V100 = "V100"

@@ -15,9 +15,8 @@ V = TypeVar("V")
 class ActorPool:
     """Spreads calls over actors that do the same work.
 
-    An actor is idle again when the result of its call has been collected, also if the call failed. Calls for which no
-    actor is idle wait in the pool, in the order of `submit`. A pool belongs to one thread, and cannot be passed to
-    other processes.
+    An actor is idle again once the result of its call is collected, also if the call failed. Until an actor is idle,
+    calls wait in the pool, in the order of `submit`. A pool belongs to one thread and one process.
 
         @mpi_runtime.remote
         class Worker:
@@ -36,24 +35,23 @@ class ActorPool:
         self._waiting: deque[tuple[Callable[[ActorHandle, Any], Any], Any]] = deque()
         """Calls that wait for an idle actor, in the order of submission."""
         self._running: dict[int, tuple[Any, ActorHandle | None]] = {}
-        """References and the actor that makes their values, by number in the order of submission; or an error, without
-        an actor."""
+        """By number in the order of submission: references and the actor of the call, or an error without an actor."""
         self._numbers = count()
         self._highest_collected = -1
 
     def map(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> Iterator[Any]:
         """Apply `fn` to each value with some actor, and iterate over the results in the order of the values.
 
-        All values are submitted at once, before the first result is read. Results of earlier submissions that were not
-        collected are dropped; their calls still run.
+        All values are submitted at once, before the first result is read. Uncollected results of earlier submissions
+        are dropped; their calls still run.
 
         Args:
-            fn: called as `fn(actor, value)`; it must return the reference that a call of the actor returned.
+            fn: called as `fn(actor, value)`; it must return the reference of a call of the actor.
             values: the values.
 
         Raises:
-            Exception: the error of a call, in the place of its result. The iteration ends there, because a generator
-                that has raised is exhausted; `get_next` returns the later results.
+            Exception: the error of a call, in the place of its result. The iteration ends there; `get_next` returns the
+                later results.
         """
         self._submit_afresh(fn, values)
         return self._collect(self.get_next)
@@ -67,13 +65,12 @@ class ActorPool:
         """Start `fn(actor, value)` with an idle actor, or as soon as there is one.
 
         Args:
-            fn: must return the reference that a call of the actor returned, or the list of references for `num_returns`
-                above 1.
+            fn: must return the reference of a call of the actor, or its list of references if `num_returns` is above 1.
             value: the second argument of `fn`.
 
         Raises:
             TypeError: `fn` returned something else.
-            Exception: the error of `fn`. If no actor is idle, both errors are raised in the place of the result.
+            Exception: the error of `fn`. If no actor is idle, this and TypeError are raised in the place of the result.
         """
         if self._idle:
             self._start(fn, value)
@@ -92,12 +89,12 @@ class ActorPool:
 
         Args:
             timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
-            ignore_if_timedout: drop the result if it is not there in time: the actor is given other work, and the next
-                call returns the next result.
+            ignore_if_timedout: drop the result if it is not ready in time: the actor gets other work, and the next call
+                returns the next result.
 
         Raises:
             StopIteration: there are no results to collect.
-            TimeoutError: the result was not there in time.
+            TimeoutError: the result was not ready in time.
             ValueError: `get_next_unordered` has returned a later result before. Collect the rest with it too.
             Exception: the error of the call. Its actor is back in the pool.
         """
@@ -105,8 +102,8 @@ class ActorPool:
         number = next(iter(self._running))
         if number < self._highest_collected:
             raise ValueError(
-                "get_next() is not allowed after get_next_unordered(): a later result than the next one has been "
-                "returned already. Collect what is left with get_next_unordered()."
+                "get_next() is not allowed after get_next_unordered(), which has returned a later result already. "
+                "Collect the rest with get_next_unordered()."
             )
         return self._first_of([number], timeout, ignore_if_timedout)
 
@@ -115,11 +112,11 @@ class ActorPool:
 
         Args:
             timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
-            ignore_if_timedout: if no result is there in time, drop the one that was submitted first.
+            ignore_if_timedout: if no result is ready in time, drop the one that was submitted first.
 
         Raises:
             StopIteration: there are no results to collect.
-            TimeoutError: no result was there in time.
+            TimeoutError: no result was ready in time.
             Exception: the error of the call. Its actor is back in the pool.
         """
         self._check_not_empty()
@@ -134,7 +131,7 @@ class ActorPool:
         return self._idle.pop() if self._idle else None
 
     def push(self, actor: ActorHandle) -> None:
-        """Add an actor to the pool. It is given the first call that waits.
+        """Add an actor to the pool. It gets the first call that waits.
 
         Raises:
             ValueError: the actor is in the pool already.
@@ -168,14 +165,14 @@ class ActorPool:
         if not ready:
             if ignore_if_timedout:
                 self._forget(numbers[0])
-            what = "it was forgotten" if ignore_if_timedout else "it can be asked for again"
-            raise TimeoutError(f"Waited {timeout} s in vain for a result in an ActorPool; {what}")
+            what = "it was dropped" if ignore_if_timedout else "a later call can return it"
+            raise TimeoutError(f"No result in an ActorPool was ready within {timeout} s; {what}")
         number = by_ref[ready[0]]
         self._highest_collected = max(self._highest_collected, number)
         return get(self._forget(number))
 
     def _forget(self, number: int) -> Any:
-        # The actor goes on before its result is read, which may take long or raise.
+        # The actor gets its next call before its result is read, which may take long or raise.
         returned, actor = self._running.pop(number)
         if actor is not None:
             self._release(actor)
@@ -211,7 +208,7 @@ def _first_ref(returned: Any) -> ObjectRef[Any]:
     first = returned[0] if isinstance(returned, (list, tuple)) and returned else returned
     if not isinstance(first, ObjectRef):
         raise TypeError(
-            "The function given to an ActorPool must return what a call of the actor returned, as in "
+            "The function of an ActorPool must return the reference of a call of the actor, as in "
             f"'lambda actor, value: actor.method.remote(value)'; it returned {returned!r}"
         )
     return first

@@ -1,17 +1,18 @@
-"""The address of this node, for libraries whose own programs talk to each other."""
+"""The address of this node, for libraries with a network protocol of their own."""
 
+import contextlib
 import socket
 
 __all__ = ["get_node_ip_address"]
 
 _ANYWHERE = "192.0.2.1"
-"""An address that nobody has (TEST-NET-1, RFC 5737). Choosing a route to it sends nothing."""
+"""An address that no host has (TEST-NET-1, RFC 5737). Choosing a route to it sends nothing."""
 
 
 def get_node_ip_address(address: str = _ANYWHERE) -> str:
     """The address by which this node reaches others. By default that of its route to the outside, else 127.0.0.1.
 
-    Nothing of this runtime listens there.
+    This runtime does not listen there.
 
     Args:
         address: a host to reach; a port after a colon is ignored.
@@ -21,13 +22,8 @@ def get_node_ip_address(address: str = _ANYWHERE) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address.partition(":")[0], 53))
+            return str(probe.getsockname()[0])
         except (OSError, TypeError, UnicodeError):  # there is no such name
-            return _of_hostname()
-        return str(probe.getsockname()[0])
-
-
-def _of_hostname() -> str:
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
+            with contextlib.suppress(OSError):
+                return socket.gethostbyname(socket.gethostname())
+    return "127.0.0.1"

@@ -1,7 +1,7 @@
 """Calls in the background, a bounded number at a time. Each completes a `concurrent.futures.Future`.
 
 The thread that serves `ref.future()` reports the end of a call. It exists only while calls are unfinished, so a pool
-that was not closed leaves no thread behind.
+leaves no thread behind even if it is never closed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mpi_runtime.client import current
 from mpi_runtime.client.blocking_future import blocked
@@ -20,13 +20,6 @@ from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, Task
 from mpi_runtime.job import running
 
 S = TypeVar("S")
-
-
-class _Call(NamedTuple):
-    """A call that has started."""
-
-    slot: Any
-    future: Future[Any]
 
 
 class Dispatcher(Generic[S]):
@@ -38,11 +31,11 @@ class Dispatcher(Generic[S]):
         slots: Iterable[S],
         ended: Callable[[S, BaseException | None], None] = lambda _slot, _error: None,
     ) -> None:
-        """Serve the running job. Starts one with defaults if there is none.
+        """Serve the running job. Without a job, one with defaults is started.
 
         Args:
             name: the name for errors.
-            slots: values of which each call that runs takes one.
+            slots: each running call occupies one.
             ended: called when a call on a slot has ended, before the slot serves the next, with the error if it failed.
         """
         self._client = running.client()
@@ -58,7 +51,7 @@ class Dispatcher(Generic[S]):
     def submit(self, future: Future[Any], start: Callable[[S], ObjectRef[Any]]) -> None:
         """Start a call when a slot is free, and complete the future with its result.
 
-        Callbacks that the future already has run in a thread that is not the caller's.
+        Callbacks that the future has already do not run in the thread of the caller.
 
         Raises:
             RuntimeError: the dispatcher was closed.
@@ -125,16 +118,16 @@ class Dispatcher(Generic[S]):
                 failed.append((future, error.with_traceback(None)))
             else:
                 # Not by `ref.future()`, which may be done at once, and would then call back in this thread.
-                future_of(ref, partial(self._ended, _Call(slot, future)))
+                future_of(ref, partial(self._ended, slot, future))
 
-    def _ended(self, call: _Call, result: Future[Any]) -> None:
-        """Handle the end of a call. Its slot serves the next call before anybody is told."""
+    def _ended(self, slot: S, future: Future[Any], result: Future[Any]) -> None:
+        """Handle the end of a call. Its slot serves the next call before the future is completed."""
         error = result.exception()
         value = result.result() if error is None else None
-        self._slot_ended(call.slot, error)
-        self._free.append(call.slot)
+        self._slot_ended(slot, error)
+        self._free.append(slot)
         failed = self._hand_out()
-        self._conclude(call.future, value, error)
+        self._conclude(future, value, error)
         self._fail(failed)
 
     def _fail(self, failed: list[tuple[Future[Any], BaseException]]) -> None:
@@ -155,7 +148,7 @@ _calling_back = threading.local()
 
 
 def guarded(callback: Callable[[Any], object], value: Any) -> None:
-    """Run a callback. What it raises is printed and does not end the thread, on which others depend."""
+    """Run a callback. Its error is printed, and does not end this thread, which others need."""
     try:
         callback(value)
     except BaseException as error:

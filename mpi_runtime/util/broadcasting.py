@@ -13,12 +13,12 @@ __all__ = ["broadcast"]
 
 
 def broadcast(refs: ObjectRef[Any] | Sequence[ObjectRef[Any]]) -> None:
-    """Have large values brought to all nodes that run calls, ahead of use. Returns at once.
+    """Copy large values to all nodes that run calls, ahead of use. Returns at once.
 
-    Each node that gets a value passes it on, the parts of a large one while others still arrive. So the time is about
-    that of one copy, whatever the number of nodes. Values that are not there yet are brought when they are. Small
-    values travel with the calls that use them, and a node whose shared memory is full is left out. Without `broadcast`
-    a value is brought in the same way to the nodes that need it, when they do.
+    Each node that gets a value passes it on, in parts while others still arrive. So the time is about that of one copy,
+    with any number of nodes. Values that are not ready yet are copied later. Small values travel with the calls that
+    use them, and a node with full shared memory is left out. Without `broadcast` a value is copied in the same way to
+    the nodes that need it, when they need it.
 
     Example:
         ```python
@@ -31,7 +31,7 @@ def broadcast(refs: ObjectRef[Any] | Sequence[ObjectRef[Any]]) -> None:
 
     Raises:
         ObjectLostError: a reference belongs to a job that has ended.
-        TypeError: something is no reference.
+        TypeError: an argument is not a reference.
     """
     wanted = [refs] if isinstance(refs, ObjectRef) else list(refs)
     for ref in wanted:

@@ -18,13 +18,15 @@ CONTENT_CHARACTERS_MAX = 80
 
 
 class Failure:
-    """Something that cannot be serialised: the object, its name, and its parent. None of its own parts is to blame."""
+    """An innermost part that cannot be serialised: the object, its name, and its parent.
+
+    The parent is None for the object that was checked.
+    """
 
     def __init__(self, obj: object, name: str, parent: object) -> None:
         self.obj = obj
         self.name = name
         self.parent = parent
-        """The object in which it was found; None for the object that was checked."""
 
     def __repr__(self) -> str:
         return f"Failure({self.name} [obj={_shown(self.obj)}, parent={_shown(self.parent)}])"
@@ -83,7 +85,7 @@ def _descend(
     found = False
     for what, name, member in _members(way[-1]):
         if any(member is one for one in way):
-            continue  # a circle: the reason lies elsewhere on it
+            continue  # a circle: another part of it has the reason
         reason = "see above" if id(member) in reported else _reason(member)
         if reason is None:
             continue
@@ -155,11 +157,11 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _state(obj: Any) -> Iterator[tuple[str, str, object]]:
-    """The parts from which an object is made again: class, arguments and attributes."""
+    """The parts from which an object is rebuilt: class, arguments and attributes."""
     try:
         reduced = obj.__reduce_ex__(5)
     except Exception:
-        return  # it is the one that refuses
+        return  # this object itself refuses
     if isinstance(reduced, str):
         return
     args, state, items = [*list(reduced), None, None, None][1:4]

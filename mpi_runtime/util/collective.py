@@ -14,23 +14,24 @@
     workers = [Worker.remote(rank) for rank in range(4)]
     mpi_runtime.get([worker.total.remote() for worker in workers])
 
-Each process of a group has a rank, and calls the same operations in the same order. Arrays are numpy's and are changed
-in place. Arrays of cupy are copied through host memory. The arrays of all ranks have the same shape and dtype. One
-thread of a process at a time uses a group.
+Each process of a group has a rank, and calls the same operations in the same order. Arrays are numpy's, or tensors of
+torch, and are changed in place. Those on a GPU, of torch or cupy, are copied through host memory. The arrays of all
+ranks have the same shape and dtype. One thread of a process at a time uses a group.
 
 All operations raise `ValueError` if the ranks do not agree about operation, shape or dtype, `TimeoutError` with the
 ranks that are missing, and `RuntimeError` if this process is not in the group.
 
-Cost: an array that a rank contributes is written once to the object store, and each rank that needs it reads it from
-there; on another host after one transfer to that host. So each rank reads the arrays of all ranks, also in `allreduce`.
-This suits groups of some tens of processes on a few hosts. A rank that has to wait polls the coordinator, an actor,
-first after a millisecond, then less and less often, down to 20 times a second. Programs that spend their time in these
-operations should use MPI or NCCL.
+Cost: each rank writes its array once to the object store, and each rank that needs it reads it there; on another host
+after one transfer to that host. So each rank reads the arrays of all ranks, also in `allreduce`. This suits groups of
+some tens of processes on a few hosts. A waiting rank polls the coordinator, an actor, first after a millisecond, then
+less and less often, down to 20 times a second. Programs that spend their time in these operations should use MPI or
+NCCL.
 """
 
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -281,11 +282,16 @@ def _host(tensor: Any, is_written: bool = False) -> np.ndarray[Any, Any]:
         TypeError: it is not an array that can be read and written this way.
         ValueError: it is to be written, and is read-only.
     """
-    if hasattr(tensor, "__cuda_array_interface__") and hasattr(tensor, "get") and hasattr(tensor, "set"):
+    if _is_torch(tensor):
+        try:
+            tensor = tensor.detach().cpu().numpy()
+        except TypeError as error:  # such as bfloat16
+            raise TypeError(f"collective operations cannot take {tensor.dtype}, which numpy does not have") from error
+    elif hasattr(tensor, "__cuda_array_interface__") and hasattr(tensor, "get") and hasattr(tensor, "set"):
         copied: np.ndarray[Any, Any] = tensor.get()
         return copied
     if not isinstance(tensor, np.ndarray):
-        raise TypeError(f"collective operations take arrays of numpy or cupy, not {type(tensor).__name__}")
+        raise TypeError(f"collective operations take arrays of numpy, cupy or torch, not {type(tensor).__name__}")
     if tensor.dtype.hasobject:
         raise TypeError("collective operations take arrays of numbers, not of Python objects")
     if is_written and not tensor.flags.writeable:
@@ -296,8 +302,17 @@ def _host(tensor: Any, is_written: bool = False) -> np.ndarray[Any, Any]:
 def _write(tensor: Any, value: np.ndarray[Any, Any]) -> None:
     if isinstance(tensor, np.ndarray):
         tensor[...] = value
-    else:
+    elif not _is_torch(tensor):
         tensor.set(value)
+    elif tensor.is_cuda:
+        tensor.detach().copy_(sys.modules["torch"].from_numpy(np.array(value)))
+    else:
+        tensor.detach().numpy()[...] = value
+
+
+def _is_torch(tensor: Any) -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(tensor, torch.Tensor)
 
 
 def _name(op: object) -> str:

@@ -1,7 +1,7 @@
 """A group of processes with the same operations in the same order: coordinator and members.
 
-The processes meet in a named actor, the coordinator. It holds references and knows which ranks have come. Values stay
-in the object store. It answers at once, because actors run one call at a time: a process that has to wait polls.
+The processes meet in a named actor, the coordinator. It keeps references and the arrivals of ranks. Values stay in the
+object store. It answers at once, because actors run one call at a time: a process that has to wait polls.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Reply(NamedTuple):
     """The coordinator's answer about an operation."""
 
     missing: list[int]
-    """Ranks that are awaited and have not come."""
+    """Awaited ranks that have not arrived."""
     error: str
-    """What the ranks do not agree about; else empty."""
+    """The disagreement of the ranks; else empty."""
     refs: list[Refs]
-    """What the awaited ranks have brought, in the order of their ranks, once all have come."""
+    """The references of the awaited ranks, in the order of their ranks, once all have arrived."""
 
 
 class _Meeting:
@@ -57,7 +57,7 @@ class Coordinator:
         self._left: set[int] = set()
         self._meetings: dict[int, _Meeting] = {}
         self._mail: dict[tuple[int, int, int], tuple[str, Refs]] = {}
-        """References that were sent and not received, by sender, receiver and number."""
+        """References that were sent and not yet received, by sender, receiver and number."""
 
     def join(self, rank: int, world_size: int) -> str | None:
         """Give a process its rank. Returns None, "" if others are still leaving the group, or why it may not join."""
@@ -80,13 +80,13 @@ class Coordinator:
         return len(self._left) == self._world_size
 
     def meet(self, number: int, rank: int, call: str, refs: Refs, wanted: list[int]) -> Reply:
-        """Note that a rank has come to an operation."""
+        """Note that a rank has arrived at an operation."""
         meeting = self._meetings.setdefault(number, _Meeting())
         meeting.calls[rank], meeting.brought[rank], meeting.wanted[rank] = call, refs, wanted
         return self.look(number, rank)
 
     def look(self, number: int, rank: int) -> Reply:
-        """The state of an operation, for a rank that has come."""
+        """The state of an operation, for a rank that has arrived."""
         meeting = self._meetings[number]
         error = ""
         if len(set(meeting.calls.values())) > 1:
@@ -101,11 +101,11 @@ class Coordinator:
         return Reply(missing, error, refs)
 
     def send(self, sender: int, receiver: int, number: int, call: str, refs: Refs) -> None:
-        """Keep what one rank sends to another."""
+        """Keep references that one rank sends to another."""
         self._mail[sender, receiver, number] = call, refs
 
     def receive(self, sender: int, receiver: int, number: int, call: str) -> Reply:
-        """Hand over what was sent."""
+        """Return references that were sent, or the missing sender."""
         sent, refs = self._mail.pop((sender, receiver, number), ("", []))
         if not sent:
             return Reply([sender], "", [])
@@ -130,16 +130,16 @@ class Group:
         self._received: Counter[int] = Counter()
 
     def meet(self, call: str, refs: Iterable[ObjectRef[Any]] = (), wanted: Iterable[int] | None = None) -> list[Refs]:
-        """Come to the next operation with references, and return what the awaited ranks have brought.
+        """Arrive at the next operation with references, and return those of the awaited ranks.
 
         Args:
             call: the operation in words. All ranks must give the same.
-            refs: what this rank brings.
+            refs: the references of this rank.
             wanted: the ranks to wait for; None: all.
 
         Raises:
             ValueError: the ranks do not agree.
-            TimeoutError: not all have come in time.
+            TimeoutError: not all have arrived in time.
         """
         number, self._operations = self._operations, self._operations + 1
         wanted = list(range(self.world_size) if wanted is None else wanted)
@@ -147,7 +147,7 @@ class Group:
         return self._wait(call, first, lambda: self.coordinator.look.remote(number, self.rank))
 
     def send(self, receiver: int, call: str, ref: ObjectRef[Any]) -> None:
-        """Leave a reference for another rank. Does not wait until it is received."""
+        """Send a reference to another rank. Does not wait until it is received."""
         number = self._sent[receiver]
         self._sent[receiver] += 1
         get(self.coordinator.send.remote(self.rank, receiver, number, call, [ref]))
@@ -157,7 +157,7 @@ class Group:
 
         Raises:
             ValueError: it is not what this rank expects.
-            TimeoutError: it has not come in time.
+            TimeoutError: it has not arrived in time.
         """
         number = self._received[sender]
         self._received[sender] += 1
@@ -182,7 +182,7 @@ class Group:
             raise TimeoutError(
                 f"Rank {self.rank} of the collective group {self.name!r} has waited {self._timeout_s:g} s in {call} "
                 f"for rank(s) {', '.join(map(str, reply.missing))} of {self.world_size}. Each rank has to call the "
-                "same operations in the same order; those may have failed, or need longer (timeout_s of the group)."
+                "same operations in the same order; they may have failed, or need longer (timeout_s of the group)."
             )
         return reply.refs
 
@@ -198,7 +198,7 @@ def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Grou
 
     Raises:
         ValueError: the group has another size, or the rank is taken.
-        TimeoutError: a group of this name is being left, and some of its ranks have not left it.
+        TimeoutError: a group of this name is being destroyed, and some of its ranks have not left it.
     """
     for pause in pauses(True, timeout_s):
         time.sleep(pause)

@@ -48,8 +48,8 @@ def mpi_runtime_dask_get(dsk: Any, keys: Any, *, ray_remote_args: Mapping[str, A
     """Compute keys of a dask graph. Give it to dask as `scheduler=`.
 
     All tasks are submitted at once, in the order that dask recommends. Values between tasks stay in the object store;
-    only the values of `keys` come here. Arrays in results and arguments are read-only. A job with defaults is started
-    if there is none.
+    only the values of `keys` are fetched. Arrays in results and arguments are read-only. Without a job, one with
+    defaults is started.
 
         dask.compute(first, second, scheduler=mpi_runtime_dask_get, ray_remote_args={"num_cpus": 2})
 

@@ -17,10 +17,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from mpi_runtime.api.calls import remote
 from mpi_runtime.api.context import cluster_resources
-from mpi_runtime.api.values import put
+from mpi_runtime.api.values import get, put
 from mpi_runtime.client.blocking_future import BlockingFuture
+from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
 from mpi_runtime.util.background_calls import Dispatcher
+from mpi_runtime.util.pool_process import PoolProcess
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,6 +39,21 @@ def _map(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list
     return list(itertools.starmap(function, arguments))
 
 
+_prepared: dict[bytes, PoolProcess] = {}
+"""In executors: the processes of pools of which an initializer has run here, by the id of the initializer."""
+
+
+def _call_prepared(setup: list[ObjectRef[Any]], function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Make a call, after the initializer if it has not run in this process. The list keeps its reference one."""
+    process = _prepared.get(key := setup[0].binary())
+    if process is None:
+        try:
+            process = _prepared[key] = PoolProcess(get(setup[0]))
+        except Exception as error:
+            raise concurrent.futures.BrokenExecutor(f"the initializer has failed: {error!r}") from error
+    return process.starmap(*args) if function is _map else process.apply(function, args, kwargs)
+
+
 def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Lists of this many items; the last may be shorter."""
     iterator = iter(items)
@@ -45,53 +62,66 @@ def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 class Executor(concurrent.futures.Executor):
-    """A `concurrent.futures.Executor` whose calls are tasks of the job.
+    """A `concurrent.futures.Executor` that runs calls as tasks of the job.
 
     The futures work with `concurrent.futures.wait` and `as_completed`, and with asyncio's `wrap_future` and
-    `run_in_executor`. Their callbacks run in a thread of this process. Errors of the function come back as they were
-    raised, with the remote traceback as their `__cause__`. If the process of a call dies more often than `max_retries`
-    allows, the future fails with `WorkerCrashedError`. Arrays in results may be read-only.
+    `run_in_executor`. Their callbacks run in a thread of this process. Errors of the function are raised unchanged,
+    with the remote traceback as their `__cause__`. If the process of a call dies more often than `max_retries` allows,
+    the future fails with `WorkerCrashedError`. Arrays in results may be read-only.
 
     An executor cannot be passed to a call: make another one there. A task that waits in `result`, `exception` or
     `shutdown` lends its CPU, as in `get`. In `concurrent.futures.wait`, `as_completed` and `await` it does not: if
     tasks that wait this way hold all CPUs, nothing progresses.
     """
 
-    def __init__(self, max_workers: int | None = None, **options: Any) -> None:
-        """Use the running job. Starts one with defaults if there is none.
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] = (),
+        **options: Any,
+    ) -> None:
+        """Use the running job. Without a job, one with defaults is started.
 
         Args:
             max_workers: the largest number of calls in the runtime, running or waiting for resources. The others can be
                 cancelled. None: twice the CPUs of the job.
+            initializer: called as `initializer(*initargs)` in each process before its first call. If it raises, the
+                calls there fail with `concurrent.futures.BrokenExecutor`.
+            initargs: its arguments.
             **options: options of the tasks, as for `remote`: `num_cpus`, `num_gpus`, `resources`, `max_retries` and
                 others.
 
         Raises:
             ValueError: `max_workers` is below 1, or an option does not exist.
-            TypeError: an option is of the wrong type.
+            TypeError: an option is of the wrong type, or the initializer is not callable.
         """
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer must be callable, not {initializer!r}")
         if max_workers is None:
             max_workers = max(1, _IN_FLIGHT_PER_CPU * int(cluster_resources().get("CPU", 0)))
         check_whole("max_workers", max_workers, 1, PROCESSES_MAX)
         if options.get("num_returns", 1) != 1:
             raise ValueError("num_returns must be 1: a future has one result")
-        self._task: Any = remote(_call).options(**options)
+        self._task: Any = remote(_call if initializer is None else _call_prepared).options(**options)
         self._dispatcher = Dispatcher("executor", range(max_workers))
+        self._setup = () if initializer is None else ([put((initializer, tuple(initargs)))],)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
         """Submit the call `fn(*args, **kwargs)`.
 
-        The arguments are serialised when the call is given to the runtime, which may be later. An `ObjectRef` among
-        them stands for its value. If they cannot be serialised, the future fails with `TypeError`.
+        The arguments are serialised when the runtime gets the call, which may be later. An `ObjectRef` among them
+        stands for its value. If they cannot be serialised, the future fails with `TypeError`.
 
         Returns:
-            A future. It can be cancelled until the call is given to the runtime.
+            A future. It can be cancelled until the runtime gets the call.
 
         Raises:
             RuntimeError: the executor was shut down.
         """
         future: concurrent.futures.Future[T] = BlockingFuture()
-        self._dispatcher.submit(future, lambda _: self._task.remote(fn, *args, **kwargs))
+        self._dispatcher.submit(future, lambda _: self._task.remote(*self._setup, fn, *args, **kwargs))
         return future
 
     def map(
@@ -128,7 +158,7 @@ class Executor(concurrent.futures.Executor):
 
         Args:
             wait: return when all futures are done; otherwise at once. In a callback of a future it never waits.
-            cancel_futures: cancel calls that the runtime has not been given. The others run to their end.
+            cancel_futures: cancel calls that the runtime does not have yet. The others run to their end.
         """
         self._dispatcher.close()
         if cancel_futures:

@@ -42,8 +42,8 @@ def register_mpi_runtime() -> None:
 
     `n_jobs` is the largest number of batches in the runtime: -1, the default, is the CPUs of the job, -2 is one less.
     With 1 all calls run in the calling process. `ray_remote_args` are options of the tasks, as for `remote`. A
-    `Parallel` inside a call runs as tasks too if it states `n_jobs`. Errors of calls are raised as they are, with the
-    remote traceback as their `__cause__`. A job with defaults is started if there is none.
+    `Parallel` inside a call runs as tasks too if it states `n_jobs`. Errors of calls are raised unchanged, with the
+    remote traceback as their `__cause__`. Without a job, one with defaults is started.
     """
     register_parallel_backend("mpi_runtime", Backend)
 
@@ -92,7 +92,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
                 callback(future)
 
         future: Future[Any] = Future()
-        with suppress(RuntimeError):  # aborted since joblib's check: nobody will ask for the result
+        with suppress(RuntimeError):  # aborted since joblib's check: the result is not needed
             if executor is not None:
                 future = executor.submit(func)
                 future.add_done_callback(call_back)

@@ -91,13 +91,12 @@ class _Slot:
 class Pool:
     """A pool of processes on all nodes of the job, with the interface and meaning of `multiprocessing.Pool`.
 
-    Besides: a call whose process dies raises `ActorDiedError`, and the process is replaced. Errors of functions have
+    Besides: if a process dies, its call raises `ActorDiedError`, and the process is replaced. Errors of functions have
     the remote traceback as their `__cause__`. After `terminate` unfinished results raise `TaskCancelledError`. Arrays
     in results may be read-only.
 
     Each process has its own global variables. A function of the main program brings the global variables that it uses,
-    with their present values, when it first comes to a process. Later calls see the values that earlier calls have left
-    there.
+    with their present values, when it first arrives in a process. Later calls see the changes of earlier calls.
 
     A pool should be closed or terminated, or used in a `with` block, which terminates it.
     """
@@ -112,12 +111,12 @@ class Pool:
         *,
         ray_remote_args: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start the processes in the running job. Starts a job with defaults if there is none.
+        """Start the processes in the running job. Without a job, one with defaults is started.
 
         Args:
             processes: the number of processes; None: one for each CPU of the job.
-            initializer: called as `initializer(*initargs)` in each process first. If it raises, calls that come to this
-                process raise `ActorDiedError`.
+            initializer: called as `initializer(*initargs)` in each process first. If it raises, calls in this process
+                raise `ActorDiedError`.
             initargs: its arguments.
             maxtasksperchild: the number of tasks (chunks of calls) after which a process is replaced; None: no limit.
             context: accepted as in the standard library, without effect.
@@ -168,7 +167,7 @@ class Pool:
             func: the function.
             args: its positional arguments.
             kwds: its keyword arguments.
-            callback: called with the result, in a thread of this process that serves all results. It should be short.
+            callback: called with the result, in the one thread of this process that serves all results.
             error_callback: called with the exception if there is one, in the same thread.
 
         Raises:
@@ -238,7 +237,7 @@ class Pool:
         return self._imap(func, iterable, chunksize, is_ordered=True)
 
     def imap_unordered(self, func: Callable[[S], T], iterable: Iterable[S], chunksize: int = 1) -> IMapIterator[T]:
-        """Like `imap`, but the results come in the order in which the calls end."""
+        """Like `imap`, but the results are in the order in which the calls end."""
         return self._imap(func, iterable, chunksize, is_ordered=False)
 
     def close(self) -> None:

@@ -14,8 +14,8 @@
     study = optuna.create_study(pruner=optuna.pruners.MedianPruner())
     optimize(study, objective, n_trials=1000, num_gpus=0.25)
 
-A copy of the study lives in an actor, which samplers and pruners run in; trials ask it by messages. Each trial that has
-ended is added to the study of the driver, whatever its storage is: nobody else writes there.
+A copy of the study lives in an actor, in which samplers and pruners run; trials send it their questions. Each trial
+that has ended is added to the study of the driver, with any storage: only the driver writes there.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ __all__ = ["optimize"]
 
 
 class Trial:
-    """What an objective gets: an Optuna trial whose study is elsewhere."""
+    """The trial of an objective: an Optuna trial with its study in another process."""
 
     def __init__(self, keeper: Any, number: int) -> None:
         self._keeper = keeper
         self.number = number
         """As in Optuna."""
         self.params: dict[str, Any] = {}
-        """What was suggested."""
+        """The suggested values."""
 
     def __getattr__(self, name: str) -> Any:
         known = None if name.startswith("_") else getattr(optuna.trial.Trial, name, None)
         if known is None:
-            raise AttributeError(f"a trial has no {name!r} here: its study is elsewhere", name=name)
+            raise AttributeError(f"a trial has no {name!r} here: its study is in another process", name=name)
         if not callable(known):
             return mpi_runtime.get(self._keeper.call.remote(self.number, name, (), {}))
 
@@ -91,14 +91,14 @@ class _Keeper:
 
 
 def _run(keeper: Any, number: int, objective: Callable[[Any], Any]) -> Any:
-    """One trial, in a task: what has come of it."""
+    """Run one trial, in a task, and return Optuna's record of it."""
     trial = Trial(keeper, number)
     try:
         values = objective(trial)
     except optuna.TrialPruned:
         return mpi_runtime.get(keeper.tell.remote(number, None, "PRUNED"))
     finally:
-        trial._keeper = None  # whoever keeps the trial does not keep the actor
+        trial._keeper = None  # so that an objective that keeps the trial does not keep the actor
     return mpi_runtime.get(keeper.tell.remote(number, values, "COMPLETE"))
 
 
@@ -116,18 +116,17 @@ def optimize(
     """Run trials of an Optuna objective as tasks, and add them to the study.
 
     Args:
-        study: any study of Optuna. Its sampler and pruner are copied; its trials are known to the copy.
-        objective: the unchanged objective. `trial` may be asked for anything that a trial of Optuna has, except its
-            `study`.
-        n_trials: how many trials.
+        study: any study of Optuna. Its sampler, pruner and trials are copied.
+        objective: the unchanged objective. `trial` has all attributes of an Optuna trial except `study`.
+        n_trials: the number of trials.
         timeout: seconds after which no trial begins.
-        n_jobs: how many run at a time; None: as many as have CPUs.
+        n_jobs: the number of trials at a time; None: as many as have CPUs.
         catch: errors of an objective that do not end the search: the trial counts as failed.
         callbacks: called with the study and each trial that has ended.
         **options: of the tasks, such as `num_cpus` and `num_gpus`.
 
     Raises:
-        TaskError: the objective has raised an error that is not in `catch`. It is also an instance of that.
+        TaskError: the objective has raised an error that is not in `catch`. It is also an instance of its class.
         ValueError: `n_trials` or `n_jobs` is below 1, or the study has enqueued trials that have not run.
     """
     if n_trials < 1 or (n_jobs is not None and n_jobs < 1):

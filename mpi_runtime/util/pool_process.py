@@ -33,10 +33,10 @@ class PoolProcess:
         return self._run(function, lambda: list(itertools.starmap(function, items)))  # type: ignore[no-any-return]
 
     def _run(self, function: Callable[..., Any], act: Callable[..., Any], /, *args: Any, **kwds: Any) -> Any:
-        """Act, with the global variables that earlier calls have left.
+        """Act, with the changes of earlier calls to global variables.
 
-        A function of the main program comes by value, each time with a copy of the global variables that it uses. A
-        process of a pool needs one of each, or an initializer could not set variables for later calls.
+        A function of the main program arrives by value, each time with a copy of the global variables that it uses. A
+        process of a pool needs one copy of each, so that an initializer can set variables for later calls.
         """
         ours = _globals(function)
         if ours is None:
@@ -48,13 +48,13 @@ class PoolProcess:
             return act(*args, **kwds)
         finally:
             for name, value in ours.items():
-                # Functions need not be kept: each call brings those that it uses, and they get its global variables.
+                # Functions are not kept: each call brings those that it uses, and they get its global variables.
                 if not isinstance(value, FunctionType) or value is not before.get(name):
                     kept[name] = value
 
 
 def _globals(function: Any) -> dict[str, Any] | None:
-    """The global variables of a function that came by value; None for a function that was imported here."""
+    """The global variables of a function that arrived by value; None for a function that was imported here."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)

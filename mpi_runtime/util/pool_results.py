@@ -52,7 +52,7 @@ class AsyncResult(Generic[T]):
             timeout: the most seconds to wait; None waits without a limit.
 
         Raises:
-            TimeoutError: the result was not there in time; the `TimeoutError` of `multiprocessing`.
+            TimeoutError: the result was not ready in time; the `TimeoutError` of `multiprocessing`.
             Exception: the error of the call. Of several calls the first error in order, when all have ended.
                 `ActorDiedError` if the process died, `TaskCancelledError` if the pool was terminated.
         """
@@ -64,7 +64,7 @@ class AsyncResult(Generic[T]):
         return self._value  # type: ignore[no-any-return]
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the result is there, at most `timeout` seconds."""
+        """Wait until the result is ready, at most `timeout` seconds."""
         if not self.ready():
             with blocked():
                 self._ended.wait(timeout)
@@ -80,7 +80,7 @@ class AsyncResult(Generic[T]):
             ValueError: they have not ended.
         """
         if not self.ready():
-            raise ValueError("successful() can be asked only when ready()")
+            raise ValueError("successful() may be called only after ready()")
         return self._error is None
 
     def _one_ended(self, _: Future[Any]) -> None:
@@ -96,7 +96,7 @@ class AsyncResult(Generic[T]):
         except BaseException as error:
             self._error = terminated() if self._terminated.is_set() else error.with_traceback(None)
         self._futures = []
-        # Called before the result is visible: code that waits for the result may rely on the callback.
+        # Before the result is visible: code that waits for the result may rely on the callback.
         if self._error is None and self._callback is not None:
             guarded(self._callback, self._value)
         if self._error is not None and self._error_callback is not None and not self._terminated.is_set():
@@ -115,11 +115,11 @@ class IMapIterator(Iterator[T]):
         self._ahead_max = ahead_max
         self._changed = threading.Condition()
         self._line: deque[Future[list[T]]] = deque()
-        """Chunks whose results were not read: in the order in which they started, or in which they ended."""
+        """Chunks with unread results, in the order in which they started, or in which they ended."""
         self._ahead = 0
         """The number of chunks that have started and were not read."""
         self._is_fed = False
-        """Whether no more chunks will come."""
+        """Whether all chunks have started."""
         self._is_stopped = False
         self._items: Iterator[T] = iter(())
         self._feeder = threading.Thread(target=self._feed, args=(chunks,), name="mpi_runtime pool imap", daemon=True)
@@ -136,35 +136,34 @@ class IMapIterator(Iterator[T]):
 
         Raises:
             StopIteration: there are no more results.
-            TimeoutError: the result was not there in time; the `TimeoutError` of `multiprocessing`.
+            TimeoutError: the result was not ready in time; the `TimeoutError` of `multiprocessing`.
             Exception: the error of the call, or of the iterable of the arguments. Later results can still be read.
         """
         while True:
             for item in self._items:
                 return item
             with self._changed:
-                if not self._can_go_on():
+                if not self._can_read():
                     with blocked():
-                        self._changed.wait_for(self._can_go_on, timeout)
-                if not self._can_go_on():
-                    raise TimeoutError
+                        if not self._changed.wait_for(self._can_read, timeout):
+                            raise TimeoutError
                 if not self._line:
                     raise StopIteration
                 future = self._line.popleft()
                 self._ahead -= 1
                 self._changed.notify_all()
-            # A call that was in hand of a killed process names the kill as cause. The true cause is `terminate`.
+            # The error of a call in a killed process names the kill. The true cause is `terminate`.
             if future.cancelled() or (self._is_stopped and isinstance(future.exception(), ActorError)):
                 raise terminated()
             self._items = iter(future.result())
 
-    def _can_go_on(self) -> bool:
+    def _can_read(self) -> bool:
         if self._line:
             return self._line[0].done()
         return self._is_fed and not self._ahead
 
     def _feed(self, chunks: Iterator[Any]) -> None:
-        """Start chunks, as long as not too many wait to be read."""
+        """Start chunks, at most `_ahead_max` ahead of the reader."""
         try:
             for chunk in chunks:
                 with self._changed:

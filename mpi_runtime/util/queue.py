@@ -1,9 +1,8 @@
 """A queue that tasks, actors and the driver share. Its items are in an actor.
 
 Actors run one call at a time. A call that waited in the actor for an item or for room would block the call that brings
-it. So the actor always answers at once, and a process that has to wait polls: soon at first, so that a short wait stays
-short, then less and less often, so that many who wait long leave the actor time for others. A task that polls lends its
-CPU in each poll, so that the calls it waits for can run.
+it. So the actor always answers at once, and a process that has to wait polls: soon at first, then less and less often,
+so that the actor has time for others. A task lends its CPU in each poll, so that the calls it waits for can run.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ class Full(queue.Full):
 class Queue:
     """A first-in, first-out queue for all processes of the job, with the interface of the standard library's.
 
-    It can be passed to tasks and actors like any value: each copy is the same queue. It ends with its items when the
-    last copy is gone, or by `shutdown`; after that every call raises `ActorDiedError`. An item that is an `ObjectRef`
-    stands for its value, as in every remote call; inside a container it stays a reference.
+    Tasks and actors get it like any value: each copy is the same queue. It ends with its items when the last copy is
+    gone, or by `shutdown`; after that every call raises `ActorDiedError`. An item that is an `ObjectRef` stands for its
+    value, as in every remote call; inside a container it stays a reference.
 
         @mpi_runtime.remote
         def produce(queue):
@@ -141,8 +140,8 @@ class Queue:
 
         for pause in pauses(block, timeout):
             await asyncio.sleep(pause)
-            # The item is not awaited: if the coroutine were cancelled at that moment, the item would be lost. `get`
-            # does not block for long, because the actor is alive, has just answered and is not busy.
+            # The item is not awaited: a cancellation at that moment would lose it. `get` does not block for long,
+            # because the actor has just answered.
             if await _value(self._alive().size.remote()) and (items := get(self._alive().take.remote(1))):
                 return items[0]
         raise Empty("The queue is empty")
@@ -223,7 +222,7 @@ class Queue:
 
 
 class _QueueItems:
-    """The actor of a queue. It answers at once. What is impossible is a value, because errors would cost more."""
+    """The actor of a queue. It answers at once, with values also for failures, because errors would cost more."""
 
     def __init__(self, maxsize: int) -> None:
         self._maxsize = maxsize
@@ -248,7 +247,7 @@ class _QueueItems:
 
 
 def pauses(block: bool, timeout: float | None) -> Iterator[float]:
-    """The pauses in seconds before each attempt: none before the first; the last ends with the time allowed."""
+    """The pauses in seconds before each attempt: 0 before the first; the last ends with the timeout."""
     check_bool("block", block)
     timeout = seconds(timeout) if block else 0.0
     if timeout is not None and timeout < 0:

@@ -55,7 +55,7 @@ def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entr
 
 
 def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """List actors that are alive, or of which a handle exists. For the arguments see `list_tasks`.
+    """List actors that are alive or have a handle. For the arguments see `list_tasks`.
 
     Keys: `actor_id`, `class_name`, `state`, `name`, `repr_name`, `ray_namespace`, `node_id`, `pid`, `num_restarts`,
     `death_cause`, `pending_calls`.
@@ -93,7 +93,7 @@ def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entr
 
 
 def get_task(id: str) -> Entry | None:
-    """Find a call by its id; None if there is none or it has ended. The cost does not grow with the number of calls.
+    """Find a call by its id; None if it is unknown or has ended. The cost does not grow with the number of calls.
 
     Args:
         id: a `task_id`, or `ref.hex()` of the call's first return value.
@@ -105,7 +105,7 @@ def get_task(id: str) -> Entry | None:
 
 
 def get_actor(id: str) -> Entry | None:
-    """Find an actor by its `actor_id`; None if there is none.
+    """Find an actor by its `actor_id`; None if it is unknown.
 
     Raises:
         ValueError: `id` is not an id.
@@ -114,7 +114,7 @@ def get_actor(id: str) -> Entry | None:
 
 
 def get_node(id: str) -> Entry | None:
-    """Find a node by its `node_id`; None if there is none.
+    """Find a node by its `node_id`; None if it is unknown.
 
     Raises:
         ValueError: `id` is not an id.
@@ -124,19 +124,20 @@ def get_node(id: str) -> Entry | None:
 
 def summarize_tasks() -> dict[str, Any]:
     """Count calls by function and state, and calls that have ended since the job began."""
-    counts: dict[str, Counter[str]] = {}
-    for task in running.client().questions.query("tasks"):
-        counts.setdefault(task["name"], Counter())[task["state"]] += 1
     totals = running.client().questions.query("statistics")
     ended = {name: totals[name] for name in ("submitted", "finished", "failed", "retried")}
-    return {"summary": {name: dict(states) for name, states in counts.items()}, **ended}
+    return {"summary": _states("tasks", "name"), **ended}
 
 
 def summarize_actors() -> dict[str, dict[str, int]]:
     """Count actors by class and state."""
+    return _states("actors", "class_name")
+
+
+def _states(what: str, key: str) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = {}
-    for actor in running.client().questions.query("actors"):
-        counts.setdefault(actor["class_name"], Counter())[actor["state"]] += 1
+    for one in running.client().questions.query(what):
+        counts.setdefault(one[key], Counter())[one["state"]] += 1
     return {name: dict(states) for name, states in counts.items()}
 
 
@@ -184,13 +185,13 @@ def _filtered(entries: list[Entry], filters: Sequence[Filter], limit: int) -> li
 
 
 def memory_summary() -> Table[Entry]:
-    """List what the object store of each node has. A notebook shows the list as a table.
+    """List the content of the object store of each node. A notebook shows the list as a table.
 
     Keys, sizes in bytes: `node_id`, `hostname`; `capacity`, `used` and `objects` of shared memory; `on_disk` and
-    `objects_on_disk`; `in_flight`, which is on its way into shared memory, from other nodes or from disk;
-    `being_written` to disk; `wanted`, for which processes wait. `largest` lists the 20 largest values with `object_id`,
-    `size`, `in_memory`, `on_disk`, `made_by` and `held_by`: processes with references, and calls that have it as an
-    argument. `made_by` is the line that has put it, such as "app.py:12 in main", or the function that has returned it
-    and where that begins, "load (app.py:5)"; it is empty if that is not known.
+    `objects_on_disk`; `in_flight`, on the way into shared memory, from other nodes or from disk; `being_written` to
+    disk; `wanted`, for which processes wait. `largest` lists the 20 largest values with `object_id`, `size`,
+    `in_memory`, `on_disk`, `made_by` and `held_by`: processes with references, and calls with it as an argument.
+    `made_by` is the line that has put it, such as "app.py:12 in main", or the function that has returned it, with its
+    first line, "load (app.py:5)"; empty if not known.
     """
     return Table([Entry(one) for one in running.client().questions.query("store", b"")])

@@ -1,4 +1,4 @@
-"""Items of a stream from within a plain function, and whether the reader wants more.
+"""Items of a stream from a plain function, and whether the reader wants more.
 
     from mpi_runtime.util.streams import emit, emits
 
@@ -7,13 +7,13 @@
     def train(epochs):
         for epoch in range(epochs):
             if not emit({"epoch": epoch}):  # waits until it was taken
-                return  # nobody reads any more
+                return  # the stream has no reader
 
     stream = train.remote(100)
     print(mpi_runtime.get(next(stream)))
 
-The function is no generator, so what it calls may emit too. The other side may look at an item before it lets the
-function go on: `stream.next_ref(None, resume=False)`, then `stream.resume()`, or drop the stream.
+The function is not a generator, so functions that it calls may emit too. The reader may look at an item before it lets
+the function continue: `stream.next_ref(None, resume=False)`, then `stream.resume()`, or drop the stream.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ P = ParamSpec("P")
 
 
 def emits(function: Callable[P, Any]) -> Callable[P, tuple[()]]:
-    """Make of a function that calls `emit` one that may be called with `num_returns="streaming"`.
-
-    What it returns is dropped.
-    """
+    """Prepare a function that calls `emit` for `num_returns="streaming"`. Its return value is dropped."""
 
     @functools.wraps(function)
     def emitting(*args: P.args, **kwargs: P.kwargs) -> tuple[()]:
@@ -45,18 +42,18 @@ def emits(function: Callable[P, Any]) -> Callable[P, tuple[()]]:
 
 
 def emit(item: Any) -> bool:
-    """Send an item of the running task to who has called it, as `yield` does in a generator function.
+    """Send an item of the running task to its caller, as `yield` does in a generator function.
 
-    With `_generator_backpressure_num_objects` it waits until so few items are left that were not taken.
+    With `_generator_backpressure_num_objects` it waits while that number of items were not taken.
 
     Args:
         item: any value that can be serialised.
 
     Returns:
-        Whether more items are wanted. False: the generator of the call is gone, and what follows is dropped.
+        Whether more items are wanted. False: the generator of the call is gone, and further items are dropped.
 
     Raises:
-        RuntimeError: what runs here is not a task with `num_returns="streaming"`.
+        RuntimeError: no task with `num_returns="streaming"` runs here.
     """
     client = current.client_or_none()
     executor = None if client is None else client.executor
@@ -67,10 +64,10 @@ def emit(item: Any) -> bool:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Send what is said within this block in few messages, at its end or when it waits, instead of each at once.
+    """Send the requests inside this block in few messages, at its end or when it waits, instead of each at once.
 
-    For loops that submit calls, resume and drop many streams. What it holds back is sent after about a millisecond even
-    if the block goes on. Without a job nothing is held back.
+    For loops that submit calls, resume and drop many streams. A request is held back for about a millisecond at most.
+    Without a job nothing is held back.
     """
     client = current.client_or_none()
     if client is None:

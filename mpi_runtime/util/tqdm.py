@@ -10,10 +10,10 @@
     mpi_runtime.get([work.remote(number) for number in range(4)])
 
 A bar in a task writes its text to the standard error of its process, at most ten times a second, as a status line. It
-takes the way of all output, so neither the driver nor an actor has to poll, and the process that writes all output
-keeps the bars below it. On a terminal the bars are redrawn in place. Without one, as in batch jobs and under most
-launchers, each bar is a line every ten seconds and one at its end. A bar in the driver is plain tqdm. Without output of
-tasks (`init(log_to_driver=False)`) their bars are not shown.
+travels with all output, so neither the driver nor an actor has to poll, and the process that writes all output keeps
+the bars below it. On a terminal the bars are redrawn in place. Without one, as in batch jobs and under most launchers,
+each bar is a line every ten seconds and one at its end. A bar in the driver is plain tqdm. Without output of tasks
+(`init(log_to_driver=False)`) their bars are not shown.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Bar(plain_tqdm):  # type: ignore[misc]  # tqdm has no types
     """A bar that writes its text as a status line."""
 
     monitor_interval = 0
-    """No thread that watches bars that do not move: it would outlive the task."""
+    """No thread for bars that do not move: it would outlive the task."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._owner = uuid.uuid4().hex

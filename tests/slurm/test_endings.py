@@ -298,7 +298,10 @@ def test_init_says_what_of_the_job_is_not_used(slurm: Cluster) -> None:
     assert said["right"] == said["more"] == "2 nodes\n"
     alone = "mpi_runtime: the program was started as a single process: no rank runs on n"
     assert alone in said["alone"], said["alone"]
-    assert " though the job has them (fix: mpi-runtime run -n 2 app.py)\n" in said["alone"]
+    assert (
+        " though the job has them (fix: mpi-runtime run -n 2 app.py; for a batch: mpi-runtime batch -n 2 FILE)\n"
+        in said["alone"]
+    )
     assert "1 nodes\n" in said["alone"]
     assert "mpi_runtime: no rank runs on n" in said["a part"], said["a part"]
     assert "(fix: mpi-runtime run -n 2 app.py, or mpirun --map-by ppr:1:node" in said["a part"]

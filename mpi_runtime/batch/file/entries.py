@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,15 +12,17 @@ Place = tuple[int, int]
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """Something that is wrong in a batch file."""
+    """A problem in a batch file."""
 
     line: int
     column: int
     message: str
+    is_note: bool = False
+    """Whether it may be on purpose, so that the batch is not refused."""
 
     def shown(self, source: str) -> str:
         """One line for people and editors."""
-        return f"{source}:{self.line}:{self.column}: {self.message}"
+        return f"{source}:{self.line}:{self.column}: {'note: ' if self.is_note else ''}{self.message}"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -32,6 +35,11 @@ class Entry(msgspec.Struct, frozen=True):
     places: dict[str, Place] = {}
     """Where its keys are."""
 
-    def problem(self, key: str, message: str) -> Problem:
-        """Something that is wrong with one of its keys."""
-        return Problem(*self.places.get(key, self.place), message)
+    def problem(self, key: str, message: str, is_note: bool = False) -> Problem:
+        """A problem with one of its keys."""
+        return Problem(*self.places.get(key, self.place), message, is_note)
+
+
+def is_refused(problems: Iterable[Problem]) -> bool:
+    """Whether there are problems that are not notes."""
+    return not all(problem.is_note for problem in problems)

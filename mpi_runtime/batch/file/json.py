@@ -15,7 +15,7 @@ from mpi_runtime.batch.file.entries import Entry, Problem
 
 
 def read_json_line(line: str, number: int) -> tuple[Entry | None, list[Problem]]:
-    """Read one line; neither an entry nor a problem if it is empty."""
+    """Read one line. An empty line has neither an entry nor a problem."""
     if not line.strip():
         return None, []
     twice: list[str] = []
@@ -39,17 +39,13 @@ def read_json_line(line: str, number: int) -> tuple[Entry | None, list[Problem]]
 
 
 def read_json_lines(text: str) -> tuple[list[Entry], list[Problem]]:
-    """Read the text of a whole file: its commands, and what is wrong."""
-    entries: list[Entry] = []
-    problems: list[Problem] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        entry, wrong = read_json_line(line, number)
-        entries += [entry] if entry is not None else []
-        problems += wrong
-    return entries, problems
+    """Read the text of a whole file: its commands and its problems."""
+    found = [read_json_line(line, number) for number, line in enumerate(text.split("\n"), 1)]
+    entries = [entry for entry, _ in found if entry is not None]
+    return entries, [problem for _, problems in found for problem in problems]
 
 
 def _column(line: str, name: str) -> int:
-    """Where a key is; of one that is written with escapes, where the line begins."""
+    """The column of a key; that of the line if the key is written with escapes."""
     found = re.search(rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:", line)
     return found.start() + 1 if found else 1

@@ -15,15 +15,19 @@ import shlex
 from mpi_runtime.batch.file.entries import Entry, Place, Problem
 
 MARK = "#batch"
+_LIKE_MARK = re.compile(r"(?<!\S)#(?!batch\s)\s*batch\s+\w+=", re.IGNORECASE)
 _OPTION = re.compile(r"""(?P<name>\w+)=(?P<value>(?:[^\s"']|"[^"]*"|'[^']*')*)(?=\s|$)""")
 
 
 def read_lines(text: str) -> tuple[list[Entry], list[Problem]]:
-    """Read the text of a file: its commands, and what is wrong."""
+    """Read the text of a file: its commands and its problems."""
     entries: list[Entry] = []
     problems: list[Problem] = []
     for number, line in enumerate(text.split("\n"), 1):
         line = line.rstrip("\r")
+        if found := _LIKE_MARK.search(line):
+            message = f"{found[0].rstrip('=')} is a comment: write {MARK}, with a blank before and after it"
+            problems.append(Problem(number, found.start() + 1, message, is_note=True))
         if not line.strip() or (line.lstrip().startswith("#") and not _is_mark(line, len(line) - len(line.lstrip()))):
             continue
         entry, wrong = _read_line(line, number)
@@ -56,7 +60,7 @@ def _read_line(line: str, number: int) -> tuple[Entry, list[Problem]]:
 
 
 def _find_mark(line: str) -> int:
-    """Where the options begin, outside of quotes; the length of the line if there are none."""
+    """The index of the options, outside of quotes; the length of the line if there are none."""
     if MARK not in line:
         return len(line)
     quote = ""

@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in
 from mpi_runtime.calls.options import check_resources, size_in_bytes
 
+T = TypeVar("T")
 SKIP, CONTINUE, STOP = "skip", "continue", "stop"
 ON_FAILURE = (SKIP, CONTINUE, STOP)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d{1,2}):(\d{2})")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_NAME_MAX = 255 - len(".workdir")
+"""Linux: NAME_MAX, less the longest suffix of our files."""
 _SIGNALS_MAX = 64
 _TEXT_BYTES_MAX = 128 * 1024 - 1
 """How long one argument of a program may be in Linux (MAX_ARG_STRLEN), without the byte 0 at its end."""
@@ -41,12 +44,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_limit: int = 0
     """Bytes that its output may have; 0: any number."""
     time_limit: float | None = None
-    """Seconds until it is told to end."""
+    """Seconds until it gets SIGTERM."""
     grace: float = 5.0
     """Seconds between SIGTERM and SIGKILL."""
     priority: int = 0
     group: str = ""
-    """With whom it shares what the group may use; empty: with nobody."""
+    """The group with which it shares CPUs and GPUs; empty: none."""
     group_weight: float = 1.0
     group_limit: int = 0
     """How many commands of the group run at a time; 0: any number."""
@@ -58,18 +61,18 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stdout: str = ""
     stderr: str = ""
     appends: tuple[str, ...] = ()
-    """Of "stdout" and "stderr" those whose file other commands name too, so that it must not be emptied."""
+    """Those of "stdout" and "stderr" that other commands write to as well, so that the file must not be emptied."""
     retries: int = 0
     retry_codes: tuple[int, ...] = ()
-    """The codes after which it is run again; none listed: every code but those of success."""
+    """The codes after which it is retried; empty: every code but those of success."""
     retry_delay: float = 0.0
-    """Seconds before it is run again."""
+    """Seconds before a retry."""
     success_codes: tuple[int, ...] = (0,)
     on_failure: str = SKIP
     pin: bool = False
-    """Whether it is bound to processors of its own."""
+    """Whether it is bound to processors that no other command uses."""
     keep_workdir: bool = False
-    """Whether its scratch directory is kept if it fails."""
+    """Whether its scratch directory stays if it fails."""
 
     def shown(self) -> str:
         """Its text with its values, for people."""
@@ -80,11 +83,9 @@ def seconds(value: Any) -> float:
     """Read a duration: a number of seconds, or a text such as "90", "10m", "1h30m", "500ms" or "2:00:00".
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a duration.
     """
-    text = str(value).strip()
-    if isinstance(value, bool):
-        raise ValueError(f"must be a duration, not {value!r}")
+    text = "" if isinstance(value, bool) else str(value).strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
     if _DURATION.fullmatch(text):
@@ -95,12 +96,6 @@ def seconds(value: Any) -> float:
     raise ValueError(f"must be a duration such as 90 (seconds), '10m', '1h30m' or '2:00:00', not {value!r}")
 
 
-def _positive_seconds(value: Any) -> float:
-    if (found := seconds(value)) <= 0:
-        raise ValueError(f"must be more than 0 seconds, not {value!r}")
-    return found
-
-
 def _amount(value: Any) -> float:
     try:
         found = float(value) if not isinstance(value, bool) else -1.0
@@ -108,13 +103,6 @@ def _amount(value: Any) -> float:
         found = -1.0
     if not 0 <= found < 1e9:
         raise ValueError(f"must be a number, 0 or more, not {value!r}")
-    return found
-
-
-def _gpus(value: Any) -> float:
-    found = _amount(value)
-    if found > 1 and found != int(found):
-        raise ValueError(f"must be 0, a share below 1, or a whole number, not {value!r}")
     return found
 
 
@@ -131,16 +119,21 @@ def _whole(value: Any) -> int:
     return int(value)
 
 
-def _count(value: Any) -> int:
-    if (found := _whole(value)) < 0:
-        raise ValueError(f"must be 0 or more, not {value!r}")
-    return found
+def _checked(read: Callable[[Any], T], is_right: Callable[[T], bool], what: str) -> Callable[[Any], T]:
+    """A reader that refuses some of the values of another one."""
+
+    def reader(value: Any) -> T:
+        if not is_right(found := read(value)):
+            raise ValueError(f"must be {what}, not {value!r}")
+        return found
+
+    return reader
 
 
-def _weight(value: Any) -> float:
-    if not 0 < (found := _amount(value)) <= 1e6:
-        raise ValueError(f"must be more than 0, and at most 1000000, not {value!r}")
-    return found
+_positive_seconds = _checked(seconds, lambda found: found > 0, "more than 0 seconds")
+_gpus = _checked(_amount, lambda found: found <= 1 or found == int(found), "0, a share below 1, or a whole number")
+_weight = _checked(_amount, lambda found: 0 < found <= 1e6, "more than 0, and at most 1000000")
+_count = _checked(_whole, lambda found: found >= 0, "0 or more")
 
 
 def _codes(value: Any) -> tuple[int, ...]:
@@ -170,6 +163,8 @@ def _command_text(value: Any) -> str:
 def _name(value: Any) -> str:
     if not _NAME.fullmatch(_text(value)):
         raise ValueError(f"must have letters, digits, and _ . + - alone (files are named after it), not {value!r}")
+    if len(value) > _NAME_MAX:
+        raise ValueError(f"must have at most {_NAME_MAX} letters, because files are named after it, not {len(value)}")
     return str(value)
 
 
@@ -226,44 +221,44 @@ def _ranks(value: Any) -> None:
 
 
 OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    # name: (its reader, what it says)
-    "name": (_name, "its name, and that of its files"),
-    "num_cpus": (_amount, "CPUs that are its own; 1"),
-    "num_gpus": (_gpus, "GPUs that are its own: a whole number, or a share below 1; 0"),
-    "memory": (_bytes, "memory that is set aside for it, and the most that it may have, such as 4GB; no limit"),
-    "resources": (_resources, "custom resources that are its own, such as licence=1; none"),
-    "output_limit": (_bytes, "the most that it may write to its output, such as 1GB; no limit"),
+    # name: (its reader, its help)
+    "name": (_name, "its name, and the name of its files"),
+    "num_cpus": (_amount, "CPUs reserved for it; 1"),
+    "num_gpus": (_gpus, "GPUs reserved for it: a whole number, or a share below 1; 0"),
+    "memory": (_bytes, "memory reserved for it, which is also its limit, such as 4GB; no limit"),
+    "resources": (_resources, "custom resources reserved for it, such as licence=1; none"),
+    "output_limit": (_bytes, "the largest size of its output, such as 1GB; no limit"),
     "time_limit": (_positive_seconds, "how long it may run, such as 10m; no limit"),
     "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
-    "priority": (_whole, "the higher one is started first; 0"),
-    "group": (_name, "a name: commands of equal priority that wait get their turns so that groups have fair shares"),
-    "group_weight": (_weight, "the share of its group: twice the weight of another one, twice its share; 1"),
+    "priority": (_whole, "commands with a higher number start first; 0"),
+    "group": (_name, "the name of a group: groups of equal priority get fair shares"),
+    "group_weight": (_weight, "the weight of its group: with twice the weight it gets twice the share; 1"),
     "group_limit": (_count, "how many commands of its group run at a time; any number"),
     "after": (_names, "commands or arrays that end before it starts"),
     "env": (_environment, "variables of its environment"),
     "cwd": (_text, "the directory in which it starts; that of the batch"),
-    "stdin": (_text, "a file that is its standard input; empty"),
+    "stdin": (_text, "the file of its standard input; empty"),
     "stdout": (_text, "the file of its standard output; NAME.out in the directory of the batch"),
     "stderr": (_text, "the file of its standard error; that of its standard output"),
-    "retries": (_count, "how often it is run again if it fails; 0"),
-    "retry_codes": (_codes, "codes after which it is run again; every code but those of success"),
-    "retry_delay": (seconds, "how long to wait before it is run again; 0"),
+    "retries": (_count, "how often it is retried if it fails; 0"),
+    "retry_codes": (_codes, "codes after which it is retried; every code but those of success"),
+    "retry_delay": (seconds, "the time before a retry; 0"),
     "success_codes": (_codes, "exit codes that are a success; 0"),
-    "on_failure": (_choice, "if it fails: skip what comes after it, continue, or stop the batch; skip"),
-    "pin": (_flag, "bind it to processors of its own; false"),
+    "on_failure": (_choice, "if it fails: skip the commands after it, continue, or stop the batch; skip"),
+    "pin": (_flag, "bind it to processors that no other command uses; false"),
     "keep_workdir": (_flag, "keep its scratch directory beside its output if it fails; false"),
     "ranks": (_ranks, "MPI ranks: refused"),
 }
 _TEXTS = ("text", "cwd", "stdin", "stdout", "stderr")
-"""What may have placeholders, besides `env`."""
+"""Fields that may have placeholders, besides `env`."""
 Wrong = tuple[str, str]
-"""What is wrong: the option (or "command" for the text, or a parameter), and a message."""
+"""A problem: the option (or "command" for the text, or a parameter), and a message."""
 
 
 def read_command(
     text: Any, options: Mapping[str, Any], values: Mapping[str, Any]
 ) -> tuple[Command | None, list[Wrong]]:
-    """Make a command of what somebody has written; None, and all that is wrong with it."""
+    """Make a command of a text and options; None, and all problems, if there are any."""
     wrong: list[Wrong] = []
     fields: dict[str, Any] = {}
     for name, value in [("text", text), *options.items()]:
@@ -283,7 +278,7 @@ def read_command(
 
 
 def names_after(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a command comes after, of options of which others are wrong."""
+    """The names in `after`, for an entry with problems."""
     try:
         return _names(options.get("after", ()))
     except ValueError:
@@ -294,8 +289,7 @@ def wrong_placeholders(fields: Mapping[str, Any], values: Mapping[str, Any]) -> 
     """Placeholders without a value, and values that no placeholder shows."""
     if not values and "env" not in fields and not any("{" in fields[name] for name in _TEXTS if name in fields):
         return []  # as most commands of long lists
-    texts = {"command": fields.get("text", "")}
-    texts |= {name: fields.get(name, "") for name in ("cwd", "stdin", "stdout", "stderr")}
+    texts = {"command" if name == "text" else name: fields.get(name, "") for name in _TEXTS}
     texts["env"] = "\n".join(fields.get("env", {}).values())
     used = {label: names_in(text) for label, text in texts.items()}
     wrong = [
@@ -306,14 +300,11 @@ def wrong_placeholders(fields: Mapping[str, Any], values: Mapping[str, Any]) -> 
     if "text" in fields:
         unused = [name for name in values if not any(name in names for names in used.values())]
         wrong += [(name, f"parameter {name!r} is not used: no {{{name}}} in the command") for name in unused]
-    wrong += [
-        (name, f"parameter {name!r} has the name of a placeholder of ours") for name in values if name in BUILT_IN
-    ]
-    return wrong
+    return wrong + [(name, f"parameter {name!r} has a reserved name") for name in values if name in BUILT_IN]
 
 
 def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """Say that a name is unknown, and which was meant."""
+    """A message for an unknown name, with the nearest known one."""
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
     return f"there is no {what} {name!r}; {hint}"
@@ -321,6 +312,4 @@ def unknown(what: str, name: str, known: Sequence[str]) -> str:
 
 def text_of(value: Any) -> str:
     """A value as the text of a command has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -16,13 +16,13 @@ def product(**values: Iterable[Any]) -> list[Row]:
     """Every combination of the values; the last name varies fastest.
 
     Args:
-        **values: for each name what it is in turn.
+        **values: the values of each name.
 
     Returns:
-        The rows. `product(a=[1, 2], b="xy")` has four.
+        The rows. `product(a=[1, 2], b=["x", "y"])` has four.
 
     Raises:
-        TypeError: what a name is in turn is a single value.
+        TypeError: the values of a name are not a list or another iterable.
     """
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*_lists(values))]
 
@@ -31,13 +31,10 @@ def zipped(**values: Iterable[Any]) -> list[Row]:
     """The first values of all names, the second ones, and so on.
 
     Args:
-        **values: for each name what it is in turn.
-
-    Returns:
-        The rows.
+        **values: the values of each name.
 
     Raises:
-        TypeError: what a name is in turn is a single value.
+        TypeError: the values of a name are not a list or another iterable.
         ValueError: one name has more values than another.
     """
     lists = _lists(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,14 @@ from mpi_runtime.batch.file.json import read_json_lines
 from mpi_runtime.batch.file.lines import read_lines
 from mpi_runtime.batch.file.model import OPTIONS, Command, names_after, read_command, unknown
 from mpi_runtime.batch.file.parameters import Row, combined, product, rows, zipped
+from mpi_runtime.batch.file.templates import BUILT_IN
 from mpi_runtime.batch.file.toml import read_toml
 
 LINES, TOML, JSON = "lines", "toml", "json"
 FORMS = (LINES, TOML, JSON)
+_QUOTED = re.compile(r"""(["'])\{(\w+)\}\1""")
 _ARRAY = ("product", "zip", "rows")
 _KEYS = ("command", *OPTIONS, *_ARRAY)
-_ONE_EACH = ("name",)
-"""Options that are no defaults."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class Group(msgspec.Struct, frozen=True):
     after_place: Place
     is_array: bool = False
     is_wrong: bool = False
-    """Whether something is wrong with it, so that its commands are not known."""
+    """Whether it has a problem, so that its commands are not known."""
 
 
 def form_of(path: str) -> str:
@@ -51,11 +52,11 @@ def read_batch(
     Args:
         text: of the file.
         form: one of `FORMS`.
-        defaults: options for all commands; those of the file go before them.
-        folder: where files of rows are looked for.
+        defaults: options for all commands; the options of the file override them.
+        folder: the directory of files of rows.
 
     Returns:
-        The groups in the order of the file, and what is wrong with them or between them, in the order of places.
+        The groups in the order of the file, and all problems in the order of places.
     """
     if form == TOML:
         entries, own, problems = read_toml(text)
@@ -63,7 +64,7 @@ def read_batch(
         for key, value in own.content.items():
             messages = _wrong_default(key, value)
             problems += [own.problem(key, message) for message in messages]
-            right |= {} if messages else {key: value}  # or each task would have the same problem
+            right |= {} if messages else {key: value}  # else each task would have the same problem
         defaults = {**defaults, **right}
     else:
         entries, problems = (read_lines if form == LINES else read_json_lines)(text)
@@ -78,7 +79,7 @@ def read_batch(
 
 
 def read_entry(entry: Entry, defaults: Mapping[str, Any], folder: str = ".") -> tuple[Group, list[Problem]]:
-    """Make the commands of one entry; none, and all that is wrong with it."""
+    """Make the commands of one entry; none, and all problems, if there are any."""
     problems = [entry.problem(key, unknown("key", key, _KEYS)) for key in entry.content if key not in _KEYS]
     found, wrong_rows = _rows_of(entry, folder)
     problems += wrong_rows
@@ -96,40 +97,37 @@ def read_entry(entry: Entry, defaults: Mapping[str, Any], folder: str = ".") -> 
         if command is None:
             break  # the others have the same options
         commands.append(command)
+    parameters = {*BUILT_IN, *(name for row in found[:1] for name in row)}
+    quoted = [one[2] for one in _QUOTED.finditer(str(text)) if one[2] in parameters]
+    notes = [
+        entry.problem("command", f"the value of {{{name}}} is quoted for the shell already: leave out the quotes", True)
+        for name in dict.fromkeys(quoted)
+    ]
     after_place = entry.places.get("after", entry.place)
-    if problems:
-        # What comes after it, and before it, is looked at all the same.
-        after = commands[0].after if commands else names_after(options)
-        return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems
-    after = commands[0].after if commands else ()
-    return Group(name, tuple(commands), after, entry.place, after_place, is_array), []
+    after = commands[0].after if commands else names_after(options) if problems else ()
+    if problems:  # the graph is checked all the same
+        return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems + notes
+    return Group(name, tuple(commands), after, entry.place, after_place, is_array), notes
 
 
 def _wrong_default(key: str, value: Any) -> list[str]:
-    """What is wrong with an option for all commands."""
     if key not in OPTIONS:
         return [unknown("option", key, [*OPTIONS])]
-    if key in _ONE_EACH:
-        return [f"{key} is for one task, not for all of them"]
+    if key == "name":
+        return ["name is for one task, not for all of them"]
     return [message for _, message in read_command("true", {key: value}, {})[1]]
 
 
 def _rows_of(entry: Entry, folder: str) -> tuple[list[Row], list[Problem]]:
-    """The rows of an array, and what is wrong with them; one without parameters for a single command."""
+    """The rows of an array, and their problems; one row without parameters for a single command."""
     found: list[Row] = [{}]
     problems: list[Problem] = []
     for key in (key for key in _ARRAY if key in entry.content):
-        found, wrong = _with_part(found, key, entry.content[key], folder)
-        problems += [entry.problem(key, f"{key}: {wrong}")] if wrong else []
+        try:
+            found = combined([found, _part(key, entry.content[key], folder)])
+        except (OSError, TypeError, ValueError) as error:  # noqa: PERF203  (all problems at once)
+            problems.append(entry.problem(key, f"{key}: {error}"))
     return ([{}], problems) if problems else (found, [])
-
-
-def _with_part(before: list[Row], key: str, value: Any, folder: str) -> tuple[list[Row], str]:
-    """The rows so far with those of one more key; or what is wrong with it."""
-    try:
-        return combined([before, _part(key, value, folder)]), ""
-    except (OSError, TypeError, ValueError) as error:
-        return before, str(error)
 
 
 def _part(key: str, value: Any, folder: str) -> list[Row]:
@@ -145,16 +143,10 @@ def _part(key: str, value: Any, folder: str) -> list[Row]:
 
 def _values(value: Any) -> Any:
     """The values of one parameter: a list, or `{range = [begin, end, step]}` as Python counts."""
-    if isinstance(value, dict):
-        numbers = value["range"] if value.keys() == {"range"} else None
-        if (
-            not isinstance(numbers, list)
-            or not 1 <= len(numbers) <= 3
-            or any(type(one) is not int for one in numbers)
-            or numbers[2:] == [0]
-        ):
-            raise TypeError(
-                f"a parameter must be a list, or {{range = [begin, end]}} with whole numbers, not {value!r}"
-            )
-        return range(*numbers)
-    return value
+    if not isinstance(value, dict):
+        return value
+    numbers = value["range"] if value.keys() == {"range"} else None
+    is_list = isinstance(numbers, list) and 1 <= len(numbers) <= 3 and all(type(one) is int for one in numbers)
+    if not isinstance(numbers, list) or not is_list or numbers[2:] == [0]:
+        raise TypeError(f"a parameter must be a list, or {{range = [begin, end]}} with whole numbers, not {value!r}")
+    return range(*numbers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -11,28 +11,28 @@ from mpi_runtime.batch.file.parse import Group
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What a run is about."""
+    """The commands of a run. Its sets are only for membership."""
 
     again: frozenset[str] = frozenset()
-    """Commands that are run although they are done. Only for membership."""
+    """Commands that run although they are done."""
     only: frozenset[str] | None = None
-    """The only commands that are run; None: all. Only for membership."""
+    """The only commands that run; None: all."""
 
 
 def select(
     groups: Sequence[Group], failed: Collection[str], only: Sequence[str], begin: Sequence[str], is_retry: bool
 ) -> tuple[Selection, list[str]]:
-    """Find out which commands the options of a command line mean.
+    """Select the commands that the options of a command line mean.
 
     Args:
         groups: of the batch.
-        failed: commands that have failed the last time.
-        only: names of commands and arrays that are run alone, done or not.
-        begin: names of those that are run again with all that comes after them.
-        is_retry: whether only failed commands are run, and what comes after them.
+        failed: commands that failed the last time.
+        only: names of commands and arrays that run alone, done or not.
+        begin: names of commands and arrays that run again with all their followers.
+        is_retry: whether only failed commands and their followers run.
 
     Returns:
-        The selection, and what is wrong with the names.
+        The selection, and problems with the names.
     """
     members = {group.name: [command.name for command in group.commands] for group in groups}
     members |= {command.name: [command.name] for group in groups for command in group.commands}
@@ -54,9 +54,8 @@ def select(
 
 
 def _with_followers(groups: Sequence[Group], names: set[str]) -> set[str]:
-    """These commands and all that come after them."""
-    arrays: Mapping[str, Group] = {group.name: group for group in groups if group.is_array}
-    array_of = {command.name: name for name, group in arrays.items() for command in group.commands}
+    """These commands and all their followers."""
+    array_of = {command.name: group.name for group in groups if group.is_array for command in group.commands}
     followers: dict[str, list[Group]] = {}
     for group in groups:
         for name in group.after:

@@ -1,6 +1,6 @@
 """Placeholders in commands: `{seed}` is a parameter, `{workdir}` gets its value at the start.
 
-`{{seed}}` is `{seed}` as it is. What a shell writes with braces is left alone: `${HOME}`, `{a,b}`, `{ ls; }`.
+`{{seed}}` stands for the text `{seed}`. Braces of the shell stay as they are: `${HOME}`, `{a,b}`, `{ ls; }`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ def fill(text: str, values: Mapping[str, str], quote: Callable[[str], str] = shl
     Args:
         text: with placeholders.
         values: by name.
-        quote: what is done to each value; by default a shell reads it as one word.
+        quote: applied to each value; by default a shell reads the result as one word.
     """
     if "{" not in text:
         return text
 
     def replaced(found: re.Match[str]) -> str:
-        name = found[2]
-        if not name:
+        if found[1]:
             return f"{{{found[1]}}}"
-        return quote(values[name]) if name in values else found[0]
+        return quote(values[found[2]]) if found[2] in values else found[0]
 
     return _PLACEHOLDER.sub(replaced, text)
 
 
 def plain(value: str) -> str:
-    """A value as it is, for what no shell reads: names, paths, variables."""
+    """The value itself: for names, paths and variables, which no shell reads."""
     return value

@@ -1,6 +1,6 @@
 """The form of a batch in TOML: `[defaults]`, and a `[[task]]` for each command or array.
 
-TOML libraries do not tell where a key is. Its place is looked for in the text, by the lines of headers and keys.
+TOML libraries do not report where a key is. So this module finds the lines of headers and keys in the text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOP = ("defaults", "task")
 
 
 def read_toml(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
-    """Read the text of a file: its commands, their defaults, and what is wrong."""
+    """Read the text of a file: its commands, their defaults, and its problems."""
     nothing = Entry({}, (1, 1), "")
     try:
         content: dict[str, Any] = tomllib.loads(text)
@@ -54,7 +54,7 @@ def read_toml(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
 
 
 def _find_places(text: str) -> tuple[dict[str, Place], dict[str, Place], list[dict[str, Place]]]:
-    """Where the names at the top are, the keys of the defaults, and those of each task; "" is its header."""
+    """The places of the names at the top, of the keys of the defaults, and of those of each task; "" is its header."""
     top: dict[str, Place] = {}
     defaults: dict[str, Place] = {}
     tasks: list[dict[str, Place]] = []
@@ -80,7 +80,7 @@ def _find_places(text: str) -> tuple[dict[str, Place], dict[str, Place], list[di
 
 
 def _quote_after(line: str, quote: str) -> str:
-    """Which text of several lines is open after a line; `quote` is the one before it."""
+    """The quotes of the text of several lines that is open after a line; `quote`: those before it."""
     at = 0
     while at < len(line):
         three = line[at : at + 3]
@@ -103,7 +103,7 @@ def _quote_after(line: str, quote: str) -> str:
 
 
 def _end_of_text(line: str, at: int) -> int:
-    """Where a text of one line ends that begins here."""
+    """The end of the text of one line that begins here."""
     mark = line[at]
     at += 1
     while at < len(line) and line[at] != mark:

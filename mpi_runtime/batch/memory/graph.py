@@ -15,17 +15,17 @@ from mpi_runtime.batch.file.parse import Group
 WAITING, STARTED, DONE, FAILED, SKIPPED = "waiting", "started", "done", "failed", "skipped"
 
 NAMES_MAX = 1000
-"""Among how many names one is looked for that may be meant."""
+"""How many names are searched for the one that was meant."""
 
 
 class Graph:
     """The commands of a batch with their states. It starts nothing itself."""
 
-    def __init__(self, settled: Callable[[str, list[str]], None] | None = None) -> None:
-        """Make one without commands.
+    def __init__(self, settled: Callable[[str, list[str]], object] = lambda _name, _members: None) -> None:
+        """Make a graph without commands.
 
         Args:
-            settled: is told of each array that has ended, with its members, before anything that comes after it.
+            settled: called with each array that has ended and its members, before any of its followers is ready.
         """
         self._settled = settled
         self._members: dict[str, list[str]] = {}
@@ -35,16 +35,16 @@ class Graph:
         self.is_stopped = False
         self._ready: list[Command] = []
         self._waits_for: dict[str, int] = {}
-        """How many names a command, or members an array, waits for."""
+        """For a command: how many names it waits for. For an array: how many of its members have not ended."""
         self._followers: dict[str, list[str]] = {}
-        """The commands that wait for a name, and the array that a command is of."""
+        """The commands that wait for a name, and the array of a command."""
         self._known: dict[str, str] = {}
-        """Each name that is ended or not, with "" while it is not: `DONE`, `FAILED` or `SKIPPED`."""
+        """The outcome of each name: `DONE`, `FAILED` or `SKIPPED`; "" until it has ended."""
         self._is_broken: set[str] = set()
-        """What is skipped when all that it waits for has ended, and arrays with such members."""
+        """Commands that will be skipped once all that they wait for has ended, and arrays with such members."""
 
     def add(self, groups: Iterable[Group]) -> None:
-        """Add commands. The names that they come after are known, or are added with them."""
+        """Add commands. The names in their `after` are known, or are added with them."""
         groups = list(groups)
         for group in groups:
             for command in group.commands:
@@ -74,7 +74,7 @@ class Graph:
             self.stop()
 
     def take_ready(self) -> list[Command]:
-        """The commands that may start and were not taken yet; they are started now."""
+        """Take the commands that may start. They count as started."""
         taken, self._ready = self._ready, []
         taken = [command for command in taken if self.states[command.name] == WAITING]
         for command in taken:
@@ -82,7 +82,7 @@ class Graph:
         return taken
 
     def end(self, name: str, is_success: bool) -> None:
-        """A command that was started has ended."""
+        """Note the end of a started command."""
         policy = self.commands[name].on_failure
         self._move(name, DONE if is_success else FAILED)
         if not is_success and policy == STOP:
@@ -90,7 +90,7 @@ class Graph:
         self._ended(name, DONE if is_success or policy == CONTINUE else FAILED)
 
     def cancelled(self, name: str) -> None:
-        """A command that was started was cancelled: it counts as skipped."""
+        """Note that a started command was cancelled: it counts as skipped."""
         self._move(name, SKIPPED)
         self._ended(name, SKIPPED)
 
@@ -119,7 +119,7 @@ class Graph:
         self.counts[state] += 1
 
     def _ended(self, name: str, outcome: str) -> None:
-        """Tell what follows, and what follows that, without recursion: chains may be long."""
+        """Pass the end of a name on to its followers and theirs. Not by recursion: chains may be long."""
         ended = [(name, outcome)]
         while ended:
             name, outcome = ended.pop()
@@ -132,11 +132,10 @@ class Graph:
                     ended += self._settle(follower)
 
     def _settle(self, name: str) -> list[tuple[str, str]]:
-        """All that a name waited for has ended: it is ready, or it has ended too."""
+        """Handle a name that waits for nothing more: it is ready, or it has ended too, which is returned."""
         is_broken = name in self._is_broken
         if name not in self.commands:
-            if self._settled is not None:
-                self._settled(name, self._members[name])
+            self._settled(name, self._members[name])
             return [(name, FAILED if is_broken else DONE)]
         if self.states[name] != WAITING:
             return []
@@ -148,12 +147,7 @@ class Graph:
 
 
 def wrong_names(groups: Sequence[Group], graph: Graph | None = None) -> list[Problem]:
-    """Names that are given twice, names that nothing has, and cycles.
-
-    Args:
-        groups: that are to be added.
-        graph: what there is already.
-    """
+    """Problems of the names of new groups: given twice, unknown, or in a cycle. `graph` has the commands so far."""
     problems: list[Problem] = []
     owners: dict[str, int] = {}
     for number, group in enumerate(groups):
@@ -175,7 +169,7 @@ def wrong_names(groups: Sequence[Group], graph: Graph | None = None) -> list[Pro
 
 
 def _cycles(groups: Sequence[Group], owners: dict[str, int]) -> list[Problem]:
-    """A problem for each cycle that is left when all that can run has run."""
+    """A problem for each cycle among the groups that remain after all others have run."""
     before = [{owners[name] for name in group.after if name in owners} for group in groups]
     followers: list[list[int]] = [[] for _ in groups]
     for number, numbers in enumerate(before):
@@ -193,7 +187,7 @@ def _cycles(groups: Sequence[Group], owners: dict[str, int]) -> list[Problem]:
                 free.append(one)
     problems = []
     while left:
-        path = [min(left)]  # each that is left waits for another that is left, until one comes again
+        path = [min(left)]  # each of them waits for another of them: follow these until one repeats
         while (following := min(before[path[-1]] & left, default=-1)) not in (*path, -1):
             path.append(following)
         if following >= 0:

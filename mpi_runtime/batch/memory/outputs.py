@@ -17,7 +17,7 @@ from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory.results import CommandResult
 
 ARCHIVE = "output.archive"
-"""The file of all outputs, in the directory of the batch. It has their bytes one after the other, and nothing else."""
+"""The file of all outputs, in the directory of the batch: their bytes one after the other, and nothing else."""
 _BLOCK_BYTES = 1 << 20
 _ROOM_BYTES_MIN = 1 << 20
 Place = tuple[int, int]
@@ -25,21 +25,15 @@ Place = tuple[int, int]
 
 
 class Archive:
-    """Takes the outputs of commands that have ended."""
+    """Collects the outputs of commands that have ended. Raises OSError if it cannot be written."""
 
     def __init__(self, directory: str) -> None:
-        """Open it, or begin one.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        self._file = open(Path(directory, ARCHIVE), "ab", buffering=0)  # noqa: SIM115  (closed by `close`)
+        self._file = open(Path(directory, ARCHIVE), "ab", buffering=0)  # noqa: SIM115  (open until the process ends)
 
     def take(self, path: str) -> Place | None:
-        """Append a file. It is to be removed when the journal has the place; None: there is no such file.
+        """Append a file, and return its place; None if there is no such file.
 
-        Raises:
-            OSError: it cannot be written, as when the disk is full.
+        The caller removes the file once the journal has the place.
         """
         try:
             source = open(path, "rb")  # noqa: SIM115  (closed below)
@@ -53,45 +47,35 @@ class Archive:
                     rest = rest[self._file.write(rest) :]
         return begin, self._file.tell() - begin
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
 
 class SharedFiles:
-    """The files that several commands name as their output: these are appended to, where others are begun anew."""
+    """Counts how many commands name a file as their output. Shared files are appended to; others are emptied first."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        """How many commands name a file."""
 
     def add(self, commands: Iterable[Command]) -> None:
-        """Take commands into account. Of several that come later one by one, the first began its file anew."""
+        """Count the files of commands. If commands arrive one by one, the first of them still empties its file."""
         for command in commands:
             self._counts.update({*_files_of(command).values()})
 
     def marked(self, command: Command) -> Command:
-        """A command that knows whether others write to its files."""
+        """Set `appends` of a command."""
         shared = tuple(stream for stream, path in _files_of(command).items() if self._counts[path] > 1)
         return msgspec.structs.replace(command, appends=shared) if shared else command
 
 
 def _files_of(command: Command) -> dict[str, str]:
-    """The files that a command names, as far as they are known before it runs, by "stdout" and "stderr"."""
+    """The files that a command names, by "stdout" and "stderr", as far as they are known before it runs."""
     named = {"stdout": command.stdout, "stderr": command.stderr}
     return {stream: fill(path, command.values, plain) for stream, path in named.items() if path}
 
 
 def open_output(directory: str, result: CommandResult, place: Place | None) -> Iterator[bytes]:
-    """The output of a command, block by block.
-
-    Args:
-        directory: of the batch.
-        result: of the command.
-        place: where it is in the archive; None: it has a file of its own.
+    """The output of a command, block by block. `place` is in the archive; None: it has a file of its own.
 
     Raises:
-        OSError: it is not there.
+        OSError: there is no output.
     """
     with open(Path(directory, ARCHIVE) if place is not None else result.stdout, "rb") as file:
         begin, left = place or (0, os.fstat(file.fileno()).st_size)
@@ -113,7 +97,7 @@ def is_full(directory: str) -> bool:
 def tail(
     directory: str, result: CommandResult, place: Place | None = None, lines: int = 10, bytes_max: int = 4096
 ) -> list[str]:
-    """The last lines of the output of a command; nothing if it is not there."""
+    """The last lines of the output of a command; empty if there is no output."""
     with contextlib.suppress(OSError):
         if place is not None:
             begin, size = place

@@ -1,13 +1,13 @@
 """The history of a batch, kept in a journal: its commands, when each started, how each ended.
 
-Three kinds of records are written, all by the driver, before it reports what they record:
+The driver writes three kinds of records, each before it reports the event:
 
-- `PLAN`: commands that were added, in the order of the batch;
-- `BEGAN`: a command was handed to the scheduler;
+- `PLAN`: commands were added, in the order of the batch;
+- `BEGAN`: a command was submitted to the scheduler;
 - `ENDED`: it has ended, with its result and the number of this end. A higher number is a later end.
 
-A command is done if its last end was a success, has its key, and is later than the ends of all that it comes after.
-The key is the hash of its text, its surroundings, its standard input and the keys of what it comes after.
+A command is done if its last end was a success, has its key, and is later than the ends of all names in its `after`.
+The key is the hash of its text, its surroundings, its standard input and the keys of the names in its `after`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.templates import fill, plain
-from mpi_runtime.batch.memory.outputs import ARCHIVE, open_output
+from mpi_runtime.batch.memory.outputs import ARCHIVE
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private, segments
@@ -32,10 +32,10 @@ from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
 
 FOLDER = "journal"
-"""Where it is, in the directory of the output."""
+"""The directory of the journal, in the directory of the output."""
 PLAN, BEGAN, ENDED = "batch plan", "batch began", "batch command"
 SYNC_S = 5.0
-"""How often what was written is brought to the disk. A killed process loses nothing, a host that loses power this."""
+"""Seconds between flushes to the disk. A killed process loses nothing, a host without power loses this."""
 _ID_BYTES = 16
 
 
@@ -48,13 +48,13 @@ class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Began(msgspec.Struct, frozen=True):
-    """A command was handed to the scheduler."""
+    """A command was submitted to the scheduler."""
 
     name: str
     time_s: float
     """Since 1970."""
     host: str = ""
-    """Where it runs; empty: it was not seen to run yet."""
+    """Where it runs; empty: no report has shown it running yet."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -65,13 +65,13 @@ class Ended(msgspec.Struct, frozen=True):
     result: CommandResult
     cpus: float = 1.0
     gpus: float = 0.0
-    """What it was given."""
+    """The CPUs and GPUs that were reserved for it."""
     packed: tuple[int, int] | None = None
-    """Where its output is in the archive; None: in a file of its own."""
+    """The place of its output in the archive; None: it has a file of its own."""
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What a node of a run has."""
+    """The resources of a node of a run."""
 
     host: str
     cpus: float
@@ -94,11 +94,13 @@ class _Plan(msgspec.Struct):
     groups: list[Planned]
     nodes: list[Capacity] = []
     is_new: bool = True
-    """Whether these replace all that there was; else they are added."""
+    """Whether these replace all commands so far; else they are added."""
+    source: str = ""
+    """The file of the batch, from the directory that has the directory of the output."""
 
 
 class History:
-    """What all runs of a batch have written."""
+    """The records of all runs of a batch."""
 
     def __init__(self) -> None:
         self.plan: dict[str, Planned] = {}
@@ -108,46 +110,39 @@ class History:
         """Commands that were started and have not ended since."""
         self.all_ends: list[Ended] = []
         self.runs: list[Run] = []
+        self.source = ""
+        """The file of the last plan; empty if it is not known."""
         self.number = 0
         self.damaged_bytes = 0
 
     def add(self, record: Record, data: bytes) -> None:
         """Take one record into account."""
         if record.name == PLAN:
-            plan = _plans.decode(data)
-            self.plan = {} if plan.is_new else self.plan
-            self.plan |= {group.name: group for group in plan.groups}
-            if self.runs and plan.nodes:
-                self.runs[-1].nodes = plan.nodes
+            self.note_plan(_plans.decode(data))
         elif record.name == BEGAN:
             began = _begans.decode(data)
             self.began[began.name] = began
         elif record.name == ENDED:
             self.note(_ends.decode(data))
 
+    def note_plan(self, plan: _Plan) -> None:
+        """Note that commands were added."""
+        self.plan = {} if plan.is_new else self.plan
+        self.source = plan.source or self.source
+        self.plan |= {group.name: group for group in plan.groups}
+        if self.runs and plan.nodes:
+            self.runs[-1].nodes = plan.nodes
+
     def note(self, ended: Ended) -> None:
-        """A command has ended."""
+        """Note that a command has ended."""
         self.ends[ended.result.name] = ended
         self.all_ends.append(ended)
         self.began.pop(ended.result.name, None)
         self.number = max(self.number, ended.number)
 
     def failed(self) -> list[str]:
-        """The names of commands whose last end was a failure."""
+        """The names of commands that failed the last time."""
         return [name for name, ended in self.ends.items() if not ended.result.is_success]
-
-    def output_of(self, directory: str, name: str) -> Iterator[bytes]:
-        """The output of a command that has ended, block by block.
-
-        Args:
-            directory: of the batch.
-            name: of the command.
-
-        Raises:
-            OSError: it is not there.
-        """
-        ended = self.ends[name]
-        return open_output(directory, ended.result, ended.packed)
 
     def commands(self) -> Iterator[Command]:
         """The commands of the last plan, in its order."""
@@ -161,14 +156,11 @@ _ends = msgspec.msgpack.Decoder(Ended)
 
 
 def read_history(directory: str) -> History:
-    """What there is of a batch.
-
-    Args:
-        directory: of its output.
+    """Read the journal of the batch with this output directory.
 
     Raises:
         JournalError: a file is of a newer version.
-        OSError: one cannot be read.
+        OSError: a file cannot be read.
     """
     found = History()
     for path in segments.paths(Path(directory, FOLDER)):
@@ -178,7 +170,7 @@ def read_history(directory: str) -> History:
                 for place in segments.read(file, damage):
                     if isinstance(place.body, segments.Began):
                         found.runs.append(Run(place.body.job, place.body.time_s))
-                        found.began = {}  # what ran then does not any more
+                        found.began = {}  # the commands of the run before do not run any more
                     elif isinstance(place.body, Record):
                         found.add(place.body, place.body.values[0].data)
             except segments.NewerFormatError as error:
@@ -191,23 +183,44 @@ def read_history(directory: str) -> History:
     return found
 
 
+def source_of(directory: str, file: str) -> str:
+    """The file of a batch from the directory that has its output, so that both can be moved together."""
+    return os.path.relpath(os.path.realpath(file), os.path.dirname(os.path.realpath(directory))) if file != "-" else ""
+
+
+def _own_history(directory: str, is_fresh: bool, file: str) -> History:
+    try:
+        found = read_history(directory)
+    except JournalError:
+        if not is_fresh:
+            raise
+        return History()
+    if file and found.source not in ("", source_of(directory, file)):
+        raise JournalError(
+            f"{directory} has the journal and the outputs of another file, {found.source}. Name another directory with "
+            f"--directory; or this one, if {file} takes the place of that file: --directory {directory}"
+        )
+    return found
+
+
 def used_by(directory: str) -> str:
-    """The job that runs the batch of a directory, in words; empty: none, as far as can be known."""
+    """The job that runs the batch of a directory, in words; empty if no job is known to."""
     return owner_of(Path(directory, FOLDER))
 
 
 class BatchJournal:
     """The journal of a batch that runs."""
 
-    def __init__(self, directory: str, is_fresh: bool = False) -> None:
-        """Read what earlier runs have left, and begin to write.
+    def __init__(self, directory: str, is_fresh: bool = False, file: str = "") -> None:
+        """Read the records of earlier runs, and begin to write.
 
         Args:
             directory: of the output.
             is_fresh: whether earlier runs are forgotten.
+            file: the file of the batch, if the directory must not have the records of another file.
 
         Raises:
-            JournalError: another job runs this batch, or the journal cannot be used.
+            JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.
         """
         self._path = Path(directory, FOLDER)
         job = f"{os.uname().nodename} (pid {os.getpid()})"
@@ -218,10 +231,11 @@ class BatchJournal:
             private.make_directory(self._path)
             self._claim = Claim(self._path, job)
             try:
+                self.history = _own_history(directory, is_fresh, file)
                 if is_fresh:
                     for path in (*segments.paths(self._path), Path(directory, ARCHIVE)):
                         path.unlink(missing_ok=True)
-                self.history = read_history(directory)
+                    self.history = History()
                 _, self._file = segments.create(self._path)
             except BaseException:
                 self._claim.release()
@@ -237,38 +251,39 @@ class BatchJournal:
         self.history.runs.append(Run(job, time.time()))
         self.history.began = {}
 
-    def plan(self, groups: Sequence[Planned], nodes: Sequence[Capacity] = (), is_new: bool = True) -> None:
-        """These commands are to be run."""
-        self._add(PLAN, b"", b"", 0, _Plan([*groups], [*nodes], is_new))
-        self.history.plan = {} if is_new else self.history.plan
-        self.history.plan |= {group.name: group for group in groups}
-        self.history.runs[-1].nodes = [*nodes] or self.history.runs[-1].nodes
+    def plan(
+        self, groups: Sequence[Planned], nodes: Sequence[Capacity] = (), is_new: bool = True, source: str = ""
+    ) -> None:
+        """Record the commands of this run."""
+        plan = _Plan([*groups], [*nodes], is_new, source)
+        self._add(PLAN, b"", b"", 0, plan)
+        self.history.note_plan(plan)
 
     def key_of(self, command: Command) -> tuple[bytes, int]:
-        """The key of a command of which all that it comes after has ended, and the highest number of those ends."""
+        """The key of a command that waits for nothing more, and the highest number of the ends before it."""
         before = [self.keys.get(name, (b"", 0)) for name in command.after]
         return key_of(command, [key for key, _ in before]), max((number for _, number in before), default=0)
 
     def known_end(self, command: Command, key: bytes, after: int) -> Ended | None:
-        """The end of a command in an earlier run, if it still holds."""
+        """The end of a command in an earlier run, if it is still valid."""
         found = self.history.ends.get(command.name)
         return found if found is not None and found.key == key and found.number > after else None
 
     def settled(self, name: str, key: bytes, number: int) -> None:
-        """A command has a key and an end of this number."""
+        """Note the key of a command that has ended, and the number of this end."""
         self.keys[name] = key, number
 
     def settled_array(self, name: str, members: Iterable[str]) -> None:
-        """All commands of an array have ended."""
+        """Note that all commands of an array have ended."""
         known = [self.keys.get(member, (b"", 0)) for member in members]
         self.keys[name] = digest(b"".join(key for key, _ in known), _ID_BYTES), max((n for _, n in known), default=0)
 
     def began(self, command: Command) -> None:
-        """A command is handed to the scheduler."""
+        """Record that a command is submitted to the scheduler."""
         self._began(Began(command.name, time.time()))
 
     def placed(self, name: str, host: str, time_s: float) -> None:
-        """A command that was handed over runs there, since then; noted the first time."""
+        """Record where a submitted command runs and since when, unless this is known."""
         known = self.history.began.get(name)
         if known is not None and known.host != host:
             self._began(Began(name, time_s, host))
@@ -278,7 +293,7 @@ class BatchJournal:
         self._add(BEGAN, b"began" + began.name.encode(), b"", 0, began)
 
     def ended(self, command: Command, key: bytes, result: CommandResult, packed: tuple[int, int] | None = None) -> None:
-        """A command has ended; `packed` is where its output is in the archive."""
+        """Record that a command has ended; `packed` is the place of its output in the archive."""
         self.history.number += 1
         ended = Ended(self.history.number, key, result, command.num_cpus, command.num_gpus, packed)
         self.history.note(ended)
@@ -293,10 +308,10 @@ class BatchJournal:
         self._pending.append(segments.frame(record))
 
     def turn(self) -> None:
-        """Write the pending records. Nobody may hear of them before.
+        """Write the pending records. They must not be reported before.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the journal cannot be written.
         """
         if self._pending:
             data = memoryview(b"".join(self._pending))
@@ -310,7 +325,7 @@ class BatchJournal:
         self._claim.beat()
 
     def close(self) -> None:
-        """Bring all to the disk, and let others run this batch. What `turn` could not write is lost."""
+        """Flush all to the disk, and let others run this batch. Records that `turn` could not write are lost."""
         with contextlib.suppress(OSError):
             self.turn()
             os.fdatasync(self._file.fileno())
@@ -319,7 +334,7 @@ class BatchJournal:
 
 
 def key_of(command: Command, before: Sequence[bytes]) -> bytes:
-    """The hash of what a command does, as far as that can be known: see above."""
+    """The hash of a command, its surroundings and its inputs: see above."""
     values = command.values
     own = (
         fill(command.text, values),

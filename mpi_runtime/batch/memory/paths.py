@@ -1,8 +1,7 @@
 """Durations of commands and of the longest chain behind each, so that long chains start first.
 
-What counts is the `time_limit` of a command, else how long commands of its array took, else the mean of what is known;
-where nothing is known each command counts as a second, so that the number of steps decides. Arrays are looked at as a
-whole.
+The duration of a command is its `time_limit`, else the mean of its array, else the mean of all known durations. If none
+is known, each command counts as a second, so that the number of steps decides. Arrays are treated as a whole.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ class Paths:
     """The lengths of chains in a batch."""
 
     def __init__(self) -> None:
-        """Make one without commands."""
         self._groups: dict[str, Group] = {}
         self._owners: dict[str, str] = {}
         """The group of each command."""
         self._measured: dict[str, tuple[int, float]] = {}
-        """Of each group: how many of its commands were measured, and their sum in seconds."""
+        """For each group the number of its commands that were measured, and the sum of their seconds."""
         self._paths: dict[str, float] = {}
         self._look_again_at = 0
-        """Paths are found anew when so many groups have been measured: each time twice as many."""
+        """The number of measured groups at which paths are computed again: each time twice as many."""
 
     def add(self, groups: Iterable[Group]) -> None:
         """Take more commands into account."""
@@ -37,7 +35,7 @@ class Paths:
         self._look_again_at = 0
 
     def measured(self, name: str, seconds: float) -> None:
-        """A command took this long."""
+        """Note how long a command took."""
         owner = self._owners.get(name)
         if owner is not None:
             count, known_s = self._measured.get(owner, (0, 0.0))
@@ -46,7 +44,7 @@ class Paths:
     def path_us(self, name: str) -> int:
         """How long a command and the longest chain after it take, in microseconds, rounded down to a power of two.
 
-        Rounded, because calls with other paths wait in other queues of the scheduler.
+        Rounded, because the scheduler has a queue for each length.
         """
         if len(self._measured) >= self._look_again_at:
             self._look_again_at = 2 * len(self._measured) + 1
@@ -55,7 +53,7 @@ class Paths:
         return 1 << path_us.bit_length() - 1 if path_us else 0
 
     def duration_s(self, name: str) -> float | None:
-        """How long the commands of a group take, as far as is known; None: it is not."""
+        """How long the commands of a group take; None if this is not known."""
         group = self._groups[name]
         if group.commands and group.commands[0].time_limit is not None:
             return group.commands[0].time_limit

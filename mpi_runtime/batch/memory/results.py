@@ -13,13 +13,13 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Its name in the batch."""
     command: str
-    """What the shell was given."""
+    """Its text with all values."""
     exit_code: int | None
-    """None: a signal has ended it, or it was not started."""
+    """None: a signal ended it, or it was not started."""
     signal: int | None = None
-    """The signal that has ended it."""
+    """The signal that ended it."""
     problem: str = ""
-    """Why it failed, where exit code and signal do not tell: its time limit, or why it was not started."""
+    """Why it failed, if neither exit code nor signal shows this: its time limit, or why it was not started."""
     is_success: bool
     """Whether its exit code is one of `success_codes`."""
     attempts: int = 1
@@ -27,44 +27,47 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     start: float
     """When its last attempt began, in seconds since 1970."""
     end: float
-    """When that had ended."""
+    """When its last attempt ended."""
     host: str
     """The name of the host on which it ran."""
     cpus: tuple[int, ...] = ()
     """The processors to which it was bound; empty if it was not."""
     gpu_ids: tuple[int, ...] = ()
-    """The GPUs that were its own."""
+    """The GPUs that were assigned to it."""
     peak_memory: int = 0
     """The most bytes that one of its processes had in memory."""
     cpu_time: float = 0.0
-    """Seconds of CPU time of its processes, as far as they were waited for."""
+    """Seconds of CPU time of its processes, without those that it did not wait for."""
     stdout: str = ""
     """The path of its standard output."""
     stderr: str = ""
     """The path of its standard error."""
     workdir: str = ""
-    """Where its scratch directory was kept; empty if it was removed."""
+    """The path of its scratch directory; empty if it was removed."""
 
     def ending(self) -> str:
         """How it has ended, in words."""
         if self.problem:
             return self.problem
-        if self.signal is not None:
-            return f"ended by {_signal_name(self.signal)}"
-        return f"exit code {self.exit_code}"
+        if self.signal is None:
+            return f"exit code {self.exit_code}"
+        try:
+            return f"ended by {signals.Signals(self.signal).name}"
+        except ValueError:
+            return f"ended by signal {self.signal}"
 
 
 SHOWN_MAX = 1000
-"""How many letters of a command are shown to people."""
+"""How many letters of a command are shown."""
 
 
 def shortened(text: str) -> str:
-    """A command for people: of a long one the begin."""
+    """The text of a command, cut if it is long."""
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]} ... ({len(text)} letters)"
 
 
 class CommandError(Exception):
-    """A command has failed. `result` says how."""
+    """A command has failed. `result` has the details."""
 
     def __init__(self, result: CommandResult) -> None:
         super().__init__(result)
@@ -73,10 +76,3 @@ class CommandError(Exception):
     def __str__(self) -> str:
         result = self.result
         return f"{result.name}: {result.ending()}\n  command: {shortened(result.command)}\n  output:  {result.stdout}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

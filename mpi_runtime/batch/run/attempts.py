@@ -1,4 +1,4 @@
-"""The task of a command: it runs the program, and again where the command asks for that."""
+"""The task of a command: it runs the program, and retries it if the command asks for that."""
 
 from __future__ import annotations
 
@@ -17,24 +17,28 @@ import mpi_runtime
 from mpi_runtime.batch.file.model import SKIP, Command, text_of
 from mpi_runtime.batch.file.templates import fill, names_in, plain
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
-from mpi_runtime.batch.run.program import Program, claimed_cpus, run_program
+from mpi_runtime.batch.run.program import claimed_cpus, run_program
 from mpi_runtime.client import current
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.executor import scratch
 
+_OF_THE_JOB = ("SLURM_JOB", "SLURM_N", "SLURM_TASKS_PER_NODE", "SLURM_STEP", "SLURM_HET_")
+"""Prefixes of variables by which an mpirun in a command would start its ranks on all nodes of the job."""
+_FOR_MPI = {"PRTE_MCA_hwloc_default_binding_policy": "none"}
+"""Open MPI would bind the first rank of each command to the same processor."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
 
 
 def run_command(data: bytes, directory: str, raises: bool, names: str, *values: Any) -> CommandResult | bytes:
-    """The body of the task: run a command, and again where it asks for that.
+    """The body of the task: run a command, with its retries.
 
     Args:
-        data: the command in msgpack: plain values are serialised in a tenth of the time of others.
+        data: the command in msgpack, which takes a tenth of the time of pickle.
         directory: of its output.
-        raises: whether it is of a program: then the result is an object, else it is in msgpack too.
-        names: the parameters whose values are not in the command, with commas between.
-        values: these, and what else it has waited for.
+        raises: whether a program has submitted it: then the result is an object, else it is in msgpack too.
+        names: parameters that get their values here, with commas between.
+        values: their values, and whatever else it has waited for.
     """
     made = msgspec.msgpack.decode(data, type=Command)
     texts = {name: text_of(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
@@ -43,7 +47,7 @@ def run_command(data: bytes, directory: str, raises: bool, names: str, *values: 
         made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         call = current.client().scopes.current().call
-        attempt = first = 1 + (call.attempt if call is not None else 0)  # it may have been lost before
+        attempt = first = 1 + (call.attempt if call is not None else 0)  # earlier attempts may have been lost
         while True:
             result = _attempt(made, directory, attempt, cpus, not raises)
             if result.is_success or attempt - first >= made.retries or not _is_retried(made, result):
@@ -58,7 +62,7 @@ def run_command(data: bytes, directory: str, raises: bool, names: str, *values: 
 
 
 def _is_retried(made: Command, result: CommandResult) -> bool:
-    """Whether this end is one after which a command is run again; never if its time was over."""
+    """Whether a command is retried after this end; never after it has exceeded a limit."""
     if result.problem:
         return False
     code = result.exit_code if result.exit_code is not None else -(result.signal or 0)
@@ -78,22 +82,15 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...],
     with _workdir(made) as workdir:
         values["workdir"] = workdir
         stdout = fill(made.stdout, values, plain) or os.path.join(directory, f"{made.name}.out")
-        program = Program(
+        program = msgspec.structs.replace(
+            made,
             text=fill(made.text, values),
-            env=_environment(made, values, is_alone),
             cwd=fill(made.cwd, values, plain),
             stdin=fill(made.stdin, values, plain),
             stdout=stdout,
             stderr=fill(made.stderr, values, plain) or stdout,
-            time_limit=made.time_limit,
-            grace=made.grace,
-            cpus=cpus,
-            is_own=not made.stdout,
-            appends=("stdout" in made.appends, "stderr" in made.appends),
-            memory=made.memory,
-            output_limit=made.output_limit,
         )
-        ending = run_program(program)
+        ending = run_program(program, _environment(made, values, is_alone), cpus, is_own=not made.stdout)
         is_success = not ending.problem and ending.exit_code in made.success_codes
         kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""
     return CommandResult(
@@ -112,9 +109,9 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...],
 
 
 def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> dict[str, str]:
-    """The environment of a command: this executor's, which has its GPUs and nothing of the launcher.
+    """The environment of a command: that of this executor, which names its GPUs and has no launcher's variables.
 
-    Where no code of users runs beside commands (`is_alone`), nothing changes it.
+    If no user code runs beside commands (`is_alone`), the environment of the executor does not change.
     """
     cpus = str(max(1, int(made.num_cpus)))
     base = _unchanged_environment(cpus) if is_alone else _environment_with(cpus)
@@ -122,9 +119,10 @@ def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> di
 
 
 def _environment_with(cpus: str) -> dict[str, str]:
-    """The environment of this process; a job of ours that the command starts has the CPUs of the command."""
+    """The environment of this process. A job of this runtime that the command starts has the CPUs of the command."""
+    base = {name: value for name, value in environment().items() if not name.startswith(_OF_THE_JOB)}
     own = {**dict.fromkeys((*_THREADS, NUM_CPUS), cpus), RESOURCES: "", COMMAND_OF: str(os.getpid())}
-    return {**environment(), **own}
+    return {**_FOR_MPI, **base, **own}
 
 
 _unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)
@@ -132,7 +130,7 @@ _unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)
 
 @contextlib.contextmanager
 def _workdir(made: Command) -> Iterator[str]:
-    """A scratch directory for one attempt, if a text of the command names it; it is removed however this ends."""
+    """A scratch directory for one attempt, if a text of the command names it. It is always removed."""
     texts = (made.text, made.cwd, made.stdin, made.stdout, made.stderr, *made.env.values())
     if not any("workdir" in names_in(text) for text in texts):
         yield ""
@@ -149,7 +147,7 @@ def _workdir(made: Command) -> Iterator[str]:
 
 
 def _kept(made: Command, workdir: str, directory: str) -> str:
-    """Move the scratch directory of a failed command beside its output; the path."""
+    """Move the scratch directory of a failed command beside its output, and return its path."""
     target = os.path.abspath(os.path.join(directory, f"{made.name}.workdir"))
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(directory, exist_ok=True)

@@ -18,7 +18,7 @@ from mpi_runtime.slurm.walltime import lead_s
 
 
 def node_resources() -> list[dict[str, float]]:
-    """What each node of the job has in all."""
+    """The total resources of each node of the job."""
     return [dict(node["Resources"]) for node in mpi_runtime.nodes() if node["Alive"]]
 
 
@@ -35,7 +35,7 @@ def capacities() -> list[Capacity]:
 
 
 def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]]) -> list[Problem]:
-    """A problem for each group that no node can ever run; the commands of a group ask for the same."""
+    """A problem for each group that no node can ever run. The commands of a group have the same request."""
     reasons = [(group, cannot_run(group.commands[0], nodes)) for group in groups if group.commands]
     return [Problem(*group.place, f"{group.name}: {reason}") for group, reason in reasons if reason]
 
@@ -66,12 +66,7 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
 
 
 def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
-    """Why no node can ever run a command, or nothing.
-
-    Args:
-        command: with its request.
-        nodes: what each node has in all: amounts of "CPU", "GPU", "memory" and custom resources.
-    """
+    """Why no node can ever run a command; empty if one can. `nodes` are the total resources of each."""
     own = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory)}
     request = {**own, **command.resources}
     if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):

@@ -13,7 +13,7 @@ from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.client.refs import ObjectRef
 
 DIRECTORY = "batch-output"
-"""Where the output of commands is written that name no other place."""
+"""The default directory for the output of commands."""
 
 
 def command(
@@ -23,17 +23,17 @@ def command(
 
     Args:
         text: for `/bin/sh -c`, with placeholders: `{seed}` is the value of a parameter, quoted for the shell.
-        after: references to what is ready before it starts: results of commands or of any other calls.
-        directory: where its output is written, as `NAME.out`.
+        after: results of commands or of any other calls, which are ready before it starts.
+        directory: the directory of its output, `NAME.out`.
         **options: options of commands, as the guide on batches lists them, and parameters: every other keyword is
-            the value of the placeholder of its name. The value of a reference is put there when it is ready.
+            the value of the placeholder of its name. A reference stands for its value.
 
     Returns:
         A reference to a `CommandResult`. If the command fails, `get` raises a `CommandError`, and calls that have the
         result as an argument fail with it; with `on_failure="continue"` a failed command has a result like any other.
 
     Raises:
-        ValueError: an option or a parameter is wrong. The message has all that is wrong.
+        ValueError: an option or a parameter is wrong. The message lists all problems.
 
     Example:
         ```python
@@ -61,17 +61,17 @@ def array(
     Args:
         text: as in `command`.
         rows: the values of parameters by name, one mapping for each command: see `product`, `zipped` and `rows`.
-        after: as in `command`, for all of them.
+        after: as in `command`, for all commands.
         directory: as in `command`.
-        **options: options of commands, and parameters: every other keyword is a list of values. Every combination is
-            run, with every row of `rows`. With `name="train"` the commands are called `train.0`, `train.1` and so on.
+        **options: options of commands, and parameters: every other keyword is a list of values. Each combination runs,
+            with each row of `rows`. With `name="train"` the names are `train.0`, `train.1` and so on.
 
     Returns:
         A reference to a `CommandResult` for each command, in the order of the rows.
 
     Raises:
         TypeError: a parameter is a single value.
-        ValueError: an option or a parameter is wrong. The message has all that is wrong.
+        ValueError: an option or a parameter is wrong. The message lists all problems.
     """
     own = {name: value for name, value in options.items() if name in OPTIONS}
     parts = [list(rows)] if rows is not None else []

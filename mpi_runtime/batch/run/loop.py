@@ -37,16 +37,16 @@ from mpi_runtime.util.streams import together
 
 PROGRESS_S = 10.0
 TURN_S = 0.5
-"""How often the journal is looked after while nothing happens."""
+"""Seconds between turns of the journal while nothing happens."""
 LOOK_S = 2.0
-"""How often the scheduler is asked where commands run, so that `status` can tell."""
+"""Seconds between questions to the scheduler where commands run, which `status` shows."""
 FAILURES_SHOWN = 10
 SUBMITTED_MAX = 1000
-"""How many commands are submitted before what has happened meanwhile is looked at: in 0.1 s or so."""
+"""How many commands are submitted, in about 0.1 s, before events are handled."""
 DRAIN_S = 8.0
-"""How long commands may run on after the batch was asked to end in time: short ones need not be done again."""
+"""Seconds for which commands may run on after the end in time was requested, so that short ones need not run again."""
 TIME_IS_OVER = 75
-"""The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
+"""The exit code of a batch that was not finished when the job's time ended: EX_TEMPFAIL."""
 _results = msgspec.msgpack.Decoder(CommandResult)
 _ENDED, _INTERRUPTED, _LATE = "ended", "interrupted", "late"
 
@@ -64,27 +64,27 @@ class BatchRun:
         live: Live | None = None,
         failures_max: int | None = None,
     ) -> None:
-        """Make one that has no commands yet.
+        """Make a run without commands.
 
         Args:
             directory: of the output.
             say: shows a line.
-            journal: what earlier runs have done, and where this one is recorded.
-            selection: which commands this run is about.
+            journal: has the ends of earlier runs, and records this run.
+            selection: the commands of this run.
             is_packed: whether outputs are kept in one file.
-            live: shows how it is all the time; None: a line now and then does.
-            failures_max: after how many failed commands one more stops it; None: it goes on.
+            live: the view of the state; None: a line from time to time instead.
+            failures_max: one more failed command than this stops the batch; None: none does.
         """
         self.graph = Graph(journal.settled_array)
         self.failures: list[CommandResult] = []
         self.refused = 0
-        """Lines of a stream that were wrong."""
+        """Lines of a stream with problems."""
         self.done_before = self.left_out = 0
-        """Commands that an earlier run has done, and those that this one is not about."""
+        """Commands that an earlier run has done, and those that were not selected."""
         self.is_interrupted = self.is_late = False
-        """Whether Ctrl-C has ended it, or the end of the job's time."""
+        """Whether Ctrl-C ended it, or the end of the job's time."""
         self.is_hopeless = False
-        """Whether another job of the same length could start nothing of what is left."""
+        """Whether another job of the same length could start none of the remaining commands."""
         self._start_s = time.time()
         self._directory = directory
         self._say = say
@@ -93,16 +93,16 @@ class BatchRun:
         self._failures_max = failures_max
         self._archive = Archive(directory) if is_packed else None
         self._to_remove: list[str] = []
-        """Outputs that are in the archive, which the journal has yet to say."""
+        """Outputs in the archive that the journal has not recorded yet."""
         self._selection = selection or Selection()
         self._events: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
         self._ready: deque[Command] = deque()
         """Taken from the graph, and not submitted yet."""
-        self._has_told_before = False
+        self._has_reported_before = False
         self._running: dict[str, tuple[ObjectRef[Any], bytes]] = {}
-        """What runs or is about to, with its key."""
+        """Submitted commands that have not ended: the results and keys."""
         self._names: dict[bytes, str] = {}
-        """Of these, by the ids of their calls."""
+        """The names of submitted commands, by the ids of their calls."""
         self._begin_s = self._said_s = time.monotonic()
         self._looked_s = self._begin_s - LOOK_S + TURN_S
         self._ends_s = math.inf
@@ -113,28 +113,33 @@ class BatchRun:
         self._shared = SharedFiles()
 
     def run(
-        self, groups: Sequence[Group], stream: TextIO | None = None, defaults: Mapping[str, Any] | None = None
+        self,
+        groups: Sequence[Group],
+        stream: TextIO | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        source: str = "",
     ) -> int:
         """Run all commands to their end.
 
         Args:
-            groups: that are known to be right.
-            stream: of further ones as JSON lines, read while it grows.
-            defaults: options of these.
+            groups: without problems.
+            stream: further commands as JSON lines, read as they arrive.
+            defaults: options for the commands of the stream.
+            source: the file of the batch, as `source_of` names it.
 
         Returns:
-            The exit code: 0 if all commands have succeeded, 130 after Ctrl-C, TIME_IS_OVER if something is left because
-            the job's time ends, else 1.
+            The exit code: 0 if all commands have succeeded, 130 after Ctrl-C, TIME_IS_OVER if the end of the job's time
+            left some out, else 1.
 
         Raises:
             OSError: the journal cannot be written.
         """
-        self._journal.plan([_planned(group) for group in groups], capacities())
+        self._journal.plan([_planned(group) for group in groups], capacities(), source=source)
         self._add(groups)
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
-        with self._ctrl_c_heard():
+        with self._ctrl_c_as_event():
             self._submit_ready()
             while not self._is_over():
                 self._look()
@@ -160,12 +165,12 @@ class BatchRun:
                     self._paths.measured(command.name, known.result.end - known.result.start)
 
     def end_in_time(self) -> None:
-        """Start nothing more, and end what runs: the job's time is nearly over. Any thread may call this."""
+        """Start nothing more, and end running commands: the job's time is nearly over. Any thread may call this."""
         self._events.put((_LATE, None, None))
 
     @contextlib.contextmanager
-    def _ctrl_c_heard(self) -> Iterator[None]:
-        """Make the first Ctrl-C an event like others; the second raises as ever."""
+    def _ctrl_c_as_event(self) -> Iterator[None]:
+        """Make the first Ctrl-C an event; the second raises as usual."""
         before = signal.getsignal(signal.SIGINT)
 
         def interrupted(number: int, frame: object) -> None:
@@ -183,9 +188,9 @@ class BatchRun:
         return not is_open and self.graph.is_over()
 
     def _submit_ready(self) -> None:
-        """Submit what may start and is not done, in few messages; what is done makes others ready.
+        """Submit the commands that may start and are not done, in few messages. Those that are done make others ready.
 
-        Not all of a long list at once: what has ended meanwhile is to be written down, and Ctrl-C to be heard.
+        Not all of a long list at once, so that ends are recorded and Ctrl-C is handled meanwhile.
         """
         with together():
             for _ in range(SUBMITTED_MAX):
@@ -194,8 +199,8 @@ class BatchRun:
                 if not self._ready:
                     break
                 self._submit_unless_done(self._ready.popleft())
-        if self.done_before and not self._ready and not self._has_told_before:
-            self._has_told_before = True
+        if self.done_before and not self._ready and not self._has_reported_before:
+            self._has_reported_before = True
             self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
 
     def _submit_unless_done(self, command: Command) -> None:
@@ -218,14 +223,10 @@ class BatchRun:
         ref = submit(self._shared.marked(command), self._directory, False, path_us=self._paths.path_us(command.name))
         self._running[command.name] = ref, key
         self._names[ref.binary()] = command.name
-        future_of(ref, partial(self._heard, command.name))
-
-    def _heard(self, name: str, future: Any) -> None:
-        """A command has ended; called by another thread."""
-        self._events.put((_ENDED, name, future))
+        future_of(ref, lambda future: self._events.put((_ENDED, command.name, future)))  # in another thread
 
     def _handle_events(self) -> None:
-        """Wait for something to happen, and take all that has happened."""
+        """Wait for an event, and handle all that have arrived."""
         with contextlib.suppress(queue.Empty):
             self._handle(*self._events.get(timeout=0 if self._ready else TURN_S))
             while True:
@@ -237,7 +238,7 @@ class BatchRun:
             self._say(self._progress())
 
     def _look(self) -> None:
-        """Have the journal say where commands run: when they are handed over nobody knows."""
+        """Ask the scheduler where commands run, and record it: the driver submits them without knowing."""
         if time.monotonic() - self._looked_s < LOOK_S or not self._running:
             return
         self._looked_s = time.monotonic()
@@ -249,7 +250,7 @@ class BatchRun:
             self._end_if_nothing_can_start()
 
     def _end_if_nothing_can_start(self) -> None:
-        """End the batch if all that is left takes longer than what is left of the job's time, and nothing runs."""
+        """End the batch if nothing runs and each remaining command takes longer than the rest of the job's time."""
         found = current.client().questions.query("late")
         if sum(count for _, count, _ in found["calls"]) < len(self._running):
             return
@@ -289,7 +290,7 @@ class BatchRun:
             self._stream = None
         elif self._stream is not None:
             group, problems = self._stream.group_of(value, name, self.graph)
-            self.refused += bool(problems)
+            self.refused += group is None and bool(problems)
             for problem in problems:
                 self._say(problem.shown("-"))
             if group is not None:
@@ -324,7 +325,7 @@ class BatchRun:
             self._stop()
 
     def _turn(self) -> None:
-        """Have the journal say what has happened; then what it has the place of may go."""
+        """Write the journal, then remove the outputs that it has recorded as archived."""
         if time.monotonic() > self._ends_s:
             self._ends_s = math.inf
             self._stop()
@@ -335,7 +336,7 @@ class BatchRun:
         self._to_remove.clear()
 
     def _packed(self, command: Command, result: CommandResult) -> tuple[int, int] | None:
-        """Put an output into the archive, if there is one: that of a command that names no file itself."""
+        """Append the output of a command to the archive, unless it names a file of its own."""
         if self._archive is None or command.stdout or not result.stdout:
             return None
         place = self._archive.take(result.stdout)
@@ -373,7 +374,7 @@ class BatchRun:
         self._say(f"{self._progress()}, {self._cpu_time:.1f} s of CPU time{refused}; output in {self._directory}/")
 
     def _shown_failure(self, result: CommandResult) -> list[str]:
-        """A command that has failed, with the last lines of its output."""
+        """The lines about a failed command, with the end of its output."""
         ended = self._journal.history.ends.get(result.name)
         place = ended.packed if ended is not None and ended.result is result else None
         lines = [f"--- {result.name}: {result.ending()}", f"    {shortened(result.command)}"]
@@ -386,7 +387,7 @@ def _planned(group: Group) -> Planned:
 
 
 def _lost(command: Command, error: BaseException) -> CommandResult:
-    """The result of a command whose process was lost: of its task there is an error only."""
+    """The result of a command after its process was lost: its task has only an error."""
     now = time.time()
     return CommandResult(
         name=command.name,

@@ -1,7 +1,7 @@
 """One attempt of a command: a shell in its own session, its time limit, the end of all its processes.
 
-While it runs, what leaves its process group becomes a child of this process when its parent ends (`adopt_orphans`).
-So it is found: at the end all children are killed that were not there before.
+While it runs, a process that leaves its group becomes a child of this process when its parent ends (`adopt_orphans`).
+At the end all new children are killed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from typing import Any
 
 import msgspec
 
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.host.process_tree import adopt_orphans, children, descendants, kill_group
 
 KILL_LIMIT_S = 5.0
-"""How long killed processes are waited for: one that hangs in a driver does not end."""
+"""How long to wait for killed processes: one that hangs in a driver does not end."""
 LOCK_LIMIT_S = 20.0
-"""How long processes of a killed run are waited for: that run ends them when it notices, which takes a second or so."""
+"""How long to wait for the processes of a killed run, which that run ends within about a second."""
 LOOK_S = 0.2
-"""How often memory and output of a command with limits are looked at."""
+"""Seconds between checks of the memory and the output of a command with limits."""
+POLL_MAX_S = 2_000_000.0
+"""The longest wait of poll, which takes milliseconds as an int of C."""
 PAUSE_S = 0.002
 _NOT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 _NOTHING = contextlib.nullcontext()
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How one attempt has ended."""
+    """The end of one attempt."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -47,43 +50,21 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     cpu_time: float = 0.0
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt of a command runs."""
+def run_program(made: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool) -> Ending:
+    """Run a command to its end, also if it fails or cannot be started.
 
-    text: str
-    """For `/bin/sh -c`."""
-    env: Mapping[str, str]
-    """Its whole environment."""
-    cwd: str = ""
-    """Where it starts; empty: here."""
-    stdin: str = ""
-    """The path of its standard input; empty: nothing to read."""
-    stdout: str
-    stderr: str
-    time_limit: float | None = None
-    """Seconds until SIGTERM."""
-    grace: float = 5.0
-    """Seconds from there to SIGKILL."""
-    cpus: Sequence[int] = ()
-    """Processors to which it is bound; none: no change."""
-    is_own: bool = False
-    """Whether no other command writes to its output, so that an earlier run of it is waited for."""
-    appends: tuple[bool, bool] = (False, False)
-    """Whether others write to its standard output and to that of its errors, so that it is not emptied."""
-    memory: int = 0
-    """Bytes that its processes may have together, without what they share; 0: no limit."""
-    output_limit: int = 0
-    """Bytes that its output may have; 0: no limit."""
-
-
-def run_program(program: Program) -> Ending:
-    """Run a program to its end, whatever end that is."""
+    Args:
+        made: the command. Its placeholders have their values, and it names its outputs.
+        env: its whole environment.
+        cpus: processors to which it is bound; empty: no change.
+        is_own: whether no other command writes to its output, so that it waits for the end of an earlier run.
+    """
     start = time.time()
     before = _children()
     adopt_orphans()
     try:
-        pid, problem = _run_to_its_end(program)
-        # Before it is reaped: until then its number, which is that of the group, belongs to nobody else.
+        pid, problem = _run_to_its_end(made, env, cpus, is_own)
+        # Before it is reaped: until then no other process has its number, which is that of the group.
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
@@ -104,30 +85,34 @@ def run_program(program: Program) -> Ending:
     )
 
 
-def _run_to_its_end(program: Program) -> tuple[int, str]:
-    """Start a program and wait until its shell has ended, which is not reaped; its process id, and what it exceeded."""
+def _run_to_its_end(made: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool) -> tuple[int, str]:
+    """Start a program and wait until its shell has ended. The shell is not reaped.
+
+    Returns:
+        Its process id, and the limit that it exceeded, in words.
+    """
     opened: list[int] = []
-    before = _children() if program.memory else set()
+    before = _children() if made.memory else set()
     try:
-        output = _open_for_writing(program.stdout, program.is_own, program.appends[0], opened)
-        is_one = program.stderr == program.stdout
-        error = output if is_one else _open_for_writing(program.stderr, False, program.appends[1], opened)
-        if program.stdin:
-            opened.append(os.open(program.stdin, os.O_RDONLY | os.O_CLOEXEC))
-        with _bound_to(program.cpus) if program.cpus else _NOTHING:
-            pid = _spawn(program.text, program.env, program.cwd, (opened[-1] if program.stdin else -1, output, error))
-        limits = _Limits(program.memory, program.output_limit, (output, error), frozenset(before))
-        return pid, _wait(pid, program.time_limit, program.grace, limits)
+        output = _open_for_writing(made.stdout, is_own, "stdout" in made.appends, opened)
+        is_one = made.stderr == made.stdout
+        error = output if is_one else _open_for_writing(made.stderr, False, "stderr" in made.appends, opened)
+        if made.stdin:
+            opened.append(os.open(made.stdin, os.O_RDONLY | os.O_CLOEXEC))
+        with _bound_to(cpus) if cpus else _NOTHING:
+            pid = _spawn(made.text, env, made.cwd, (opened[-1] if made.stdin else -1, output, error))
+        limits = _Limits(made.memory, made.output_limit, (output, error), frozenset(before))
+        return pid, _wait(pid, made.time_limit, made.grace, limits)
     finally:
         for descriptor in opened:
             os.close(descriptor)
 
 
 def _spawn(text: str, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
-    """Start the shell of a command in a session of its own; its process id.
+    """Start the shell of a command in a session of its own, and return its process id.
 
-    By posix_spawn: `subprocess` takes more time for the same, and is left for what posix_spawn cannot do. A standard
-    input of -1 is empty.
+    By posix_spawn, which is faster than `subprocess`, unless the directory or the streams rule it out. A standard input
+    of -1 is empty.
     """
     words = ["/bin/sh", "-c", text]
     stdin, stdout, stderr = streams
@@ -141,7 +126,7 @@ def _spawn(text: str, env: Mapping[str, str], cwd: str, streams: tuple[int, int,
             stderr=stderr,
             start_new_session=True,
         )
-        process.returncode = 0  # it is waited for here, not there
+        process.returncode = 0  # so that subprocess does not wait for it
         return process.pid
     # As subprocess does: signals that Python ignores, such as SIGPIPE, are not ignored in the command.
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
@@ -158,17 +143,17 @@ def _memory() -> Memory:
 
 
 class _Limits(msgspec.Struct, frozen=True):
-    """What a command may have while it runs, besides time; 0: as much as it likes."""
+    """Limits of a running command, besides time; 0: no limit."""
 
     memory: int
     output: int
     descriptors: tuple[int, int]
-    """Of its output and its errors."""
+    """Of its standard output and its standard error."""
     others: frozenset[int]
     """Children of this process that are not of the command. Only for membership."""
 
     def exceeded(self) -> str:
-        """Which of them it has exceeded, in words; empty: none."""
+        """The limit that it has exceeded, in words; empty: none."""
         if self.memory:
             used = sum(_memory().private_of(pid) for pid in descendants() if pid not in self.others)
             if used > self.memory:
@@ -179,67 +164,49 @@ class _Limits(msgspec.Struct, frozen=True):
 
 
 def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits) -> str:
-    """Wait until a process has ended, and end it when it exceeds a limit; what that was, in words."""
-    if time_limit is None and not limits.memory and not limits.output:
-        try:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # half of what a descriptor and poll take
-            return ""
-        except BaseException:  # a cancel: KeyboardInterrupt
-            _end_of(pid, grace)
-            raise
-    descriptor = os.pidfd_open(pid)
+    """Wait until a process has ended. Return the limit that it exceeded and that ended it, in words."""
     problem = ""
     end_s = None if time_limit is None else time.monotonic() + time_limit
     step_s = LOOK_S if limits.memory or limits.output else None
     try:
+        if end_s is None and step_s is None:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in half the time of a descriptor and poll
+            return ""
         while not problem:
             left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
-            if _has_ended(descriptor, min((one for one in (left_s, step_s) if one is not None), default=None)):
+            if _has_ended(pid, min((one for one in (left_s, step_s) if one is not None), default=None)):
                 return ""
             problem = limits.exceeded()
             if not problem and end_s is not None and time.monotonic() >= end_s:
                 problem = f"it ran longer than its time limit of {time_limit:g} s"
-        _end(pid, descriptor, grace)
+        _end(pid, grace)
         return problem
     except BaseException:  # a cancel: KeyboardInterrupt
-        _end(pid, descriptor, grace)
+        _end(pid, grace)
         raise
-    finally:
-        os.close(descriptor)
 
 
-def _end_of(pid: int, grace: float) -> None:
-    descriptor = os.pidfd_open(pid)
-    try:
-        _end(pid, descriptor, grace)
-    finally:
-        os.close(descriptor)
-
-
-def _end(pid: int, descriptor: int, grace: float) -> None:
+def _end(pid: int, grace: float) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGTERM)
-    if not _has_ended(descriptor, grace):
+    if not _has_ended(pid, grace):
         kill_group(pid)
-        _has_ended(descriptor, KILL_LIMIT_S)
+        _has_ended(pid, KILL_LIMIT_S)
 
 
-def _has_ended(descriptor: int, limit_s: float | None) -> bool:
-    """Whether a process ends within a time."""
-    end_s = None if limit_s is None else time.monotonic() + limit_s
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    while True:
-        left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
-        # At most a day at a time: poll takes milliseconds as an int of C.
-        if poller.poll(None if left_s is None else min(left_s, 86400.0) * 1000):
-            return True
-        if left_s is not None and left_s <= 86400.0:
-            return False
+def _has_ended(pid: int, limit_s: float | None) -> bool:
+    """Whether a process that nobody has reaped ends within a time."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        return bool(poller.poll(None if limit_s is None else min(limit_s, POLL_MAX_S) * 1000))
+    finally:
+        os.close(descriptor)
 
 
 def _children() -> set[int]:
-    """The children of this process. That there are none, as is usual, takes one call of the kernel to know."""
+    """The children of this process. If there are none, as is usual, one system call finds out."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -248,7 +215,7 @@ def _children() -> set[int]:
 
 
 def _kill_new(before: set[int]) -> None:
-    """Kill and reap the children of this process that were not there before, and what these leave."""
+    """Kill and reap the new children of this process, and the orphans that they leave."""
     end_s = time.monotonic() + KILL_LIMIT_S
     while (new := _children() - before) and time.monotonic() < end_s:
         for pid in new:
@@ -259,12 +226,10 @@ def _kill_new(before: set[int]) -> None:
 
 
 def _open_for_writing(path: str, is_locked: bool, appends: bool, opened: list[int]) -> int:
-    """Open a file for the output of a command, empty unless it `appends`; its directory is made.
+    """Open a file for the output of a command, empty unless it `appends`. Its directory is made.
 
-    The descriptor is added to `opened`.
-
-    A command keeps a lock on its own output as long as one of its processes has it open. So a batch that is started
-    again while the processes of a killed run still end does not run a command beside itself.
+    The descriptor is added to `opened`. A command keeps a lock on its own output as long as one of its processes has it
+    open. So if a batch starts while the processes of a killed run still end, no command runs beside itself.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     try:
@@ -285,29 +250,25 @@ def _lock(descriptor: int, path: str) -> None:
     """Wait until no process of an earlier run of a command has its output open.
 
     Raises:
-        OSError: one still has when it ought to have ended.
+        OSError: one has it open for longer than `LOCK_LIMIT_S`.
     """
     end_s = time.monotonic() + LOCK_LIMIT_S
-    while not _is_locked(descriptor):
-        if time.monotonic() > end_s:
-            raise OSError(f"a process of an earlier run of it still has {path} open; end that first")
-        time.sleep(PAUSE_S * 10)
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Whether the lock could be had, or this file system has none."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end_s:
+                raise OSError(f"a process of an earlier run of it still has {path} open; end that first") from None
+            time.sleep(PAUSE_S * 10)
+            continue
+        except OSError:
+            pass  # this file system has no locks
+        return
 
 
 @contextlib.contextmanager
 def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
-    """Bind what this thread starts meanwhile."""
+    """Bind the processes that this thread starts inside the block."""
     own = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)
     try:
@@ -318,9 +279,9 @@ def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def claimed_cpus(count: int) -> Iterator[tuple[int, ...]]:
-    """Processors that no other command of this user is bound to on this host; none if there are too few.
+    """Processors to which no other command of this user is bound on this host; none if there are too few.
 
-    A claim is the address of a socket that only the kernel knows: it goes with its process, however that ends.
+    A claim is the abstract address of a socket, which goes with its process.
     """
     with contextlib.ExitStack() as claims:
         found: list[int] = []

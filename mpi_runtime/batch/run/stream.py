@@ -6,18 +6,18 @@ import queue
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.json import read_json_line
 from mpi_runtime.batch.file.parse import Group, read_entry
 from mpi_runtime.batch.memory.graph import Graph, wrong_names
 from mpi_runtime.batch.run.capacity import infeasible
 
 LINE, END_OF_LINES = "line", "end of lines"
-"""What is heard of a stream."""
+"""Events of a stream."""
 
 
 class Stream:
-    """JSON lines that come in while the batch runs."""
+    """JSON lines that arrive while the batch runs."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Stream:
         defaults: Mapping[str, Any],
         nodes: list[dict[str, float]],
     ) -> None:
-        """Tell of lines in `events`; `defaults` are options of all, `nodes` what each node has."""
+        """Make a stream that puts its lines into `events`. The `defaults` are options of all its commands."""
         self._events = events
         self._defaults = defaults
         self._nodes = nodes
@@ -39,10 +39,10 @@ class Stream:
             self._events.put((END_OF_LINES, None, None))
 
     def group_of(self, line: str, number: int, graph: Graph) -> tuple[Group | None, list[Problem]]:
-        """The group of a line, which may come after what is known already; or what is wrong with it."""
+        """The group of a line, or its problems. Its `after` may have names of the graph."""
         entry, problems = read_json_line(line.rstrip("\n"), number)
-        if entry is None or problems:
+        if entry is None or problems:  # no notes yet
             return None, problems
         group, problems = read_entry(entry, self._defaults)
         problems += wrong_names([group], graph) + infeasible([group], self._nodes)
-        return (None if problems else group), problems
+        return (None if is_refused(problems) else group), problems

@@ -14,9 +14,9 @@ from mpi_runtime.batch.run.attempts import run_command
 from mpi_runtime.client.refs import ObjectRef
 
 GATHER_US = 20_000
-"""How long the result of a command may wait for others to be sent with it, while its process has more to run."""
+"""How long the result of a command may wait to be sent with others, while its process has more to run."""
 LOST_MAX = 3
-"""How often a command is run again whose process or rank was lost. How often if it fails, the command says itself."""
+"""How often a command is retried after its process or rank was lost. Its own `retries` are for failures."""
 _RUN: Any = mpi_runtime.remote(max_retries=LOST_MAX)(run_command)
 
 
@@ -34,9 +34,9 @@ def submit(
         made: the command.
         directory: of its output.
         raises: whether the task fails with the command.
-        names: the parameters whose values are references.
-        refs: first the values of these, then what else is waited for.
-        path_us: how long it and the longest chain after it take, in microseconds; 0: nothing is known.
+        names: parameters that have references.
+        refs: these references, then others to wait for.
+        path_us: how long it and the longest chain after it take, in microseconds; 0: not known.
     """
     name = made.name or "command"
     if not raises:  # thousands of names would be thousands of functions to the head

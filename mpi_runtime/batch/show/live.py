@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 PAUSE_S = 0.5
-"""How long a picture stays at least."""
+"""Seconds between pictures."""
 
 
 class Live:
-    """The picture; use it as a context manager, so that the terminal is left as it was."""
+    """The picture. `live_view` makes it."""
 
     def __init__(self, display: Any, text: Callable[[str], Any]) -> None:
-        """Use `live_view` to make one.
-
-        Args:
-            display: `rich.live.Live`.
-            text: makes something of a text that rich can show.
-        """
         self._display = display
         self._text = text
         self._shown_s = 0.0
 
-    def __enter__(self) -> Live:
-        self._display.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._display.stop()
-
     def show(self, lines: Callable[[], list[str]]) -> None:
-        """Show these lines in place of the last ones, if it is time to; only then they are made."""
+        """Show these lines in place of the last ones. They are made only if it is time for a new picture."""
         if time.monotonic() - self._shown_s >= PAUSE_S:
             self._display.update(self._text("\n".join(lines())), refresh=True)
             self._shown_s = time.monotonic()
@@ -46,14 +32,15 @@ class Live:
         self._display.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def live_view() -> Live | None:
-    """A picture on standard error; None: that is no terminal, or rich is not installed."""
-    if not sys.stderr.isatty():
-        return None
-    try:
-        from rich.console import Console  # not at the top: it is not needed elsewhere, and need not be installed
-        from rich.live import Live as Display
-        from rich.text import Text
-    except ImportError:
-        return None
-    return Live(Display(console=Console(stderr=True), auto_refresh=False, transient=True), Text)
+@contextmanager
+def live_view() -> Iterator[Live | None]:
+    """A picture on standard error inside the block; None if that is not a terminal, or rich is not installed."""
+    if not sys.stderr.isatty() or find_spec("rich") is None:
+        yield None
+        return
+    from rich.console import Console  # not at the top: it need not be installed
+    from rich.live import Live as Display
+    from rich.text import Text
+
+    with Display(console=Console(stderr=True), auto_refresh=False, transient=True) as display:
+        yield Live(display, Text)

@@ -14,39 +14,33 @@ from mpi_runtime.batch.memory.results import shortened
 FAILURES_SHOWN = 5
 RUNNING_SHOWN = 10
 AFTER_SHOWN_MAX = 20
-"""How many of the names that a command comes after `--check` shows."""
+"""How many names of `after` the option `--check` shows for a command."""
 
 
 class Overview(msgspec.Struct, kw_only=True):
-    """What there is to see of a batch."""
+    """The state of a batch."""
 
     total: int
     done: int
     failed: list[Ended]
     running: list[Began]
-    """Handed to the scheduler and not ended: first those that were seen to run, which have a host, the oldest first.
-    Others may wait for room."""
+    """Submitted and not ended: first those with a host, which were seen running, the oldest first. Others may wait for
+    resources."""
     waiting: int
-    """Neither started nor ended. What is skipped counts here too."""
+    """Neither started nor ended. Skipped commands count here too."""
     begin_s: float
     """When the last run began, in seconds since 1970."""
     end_s: float
-    """When it last had an end of a command; now, if it still runs."""
+    """The last end of a command in that run; now, if it still runs."""
     cpu_use: float
     gpu_use: float
-    """The parts of the CPUs and GPUs of the last run that commands had; 0 without any."""
+    """The fractions of the CPUs and GPUs of the last run that were assigned to commands; 0 without any."""
     left_s: float | None = None
-    """How long the rest may take, if everything went on as before; None: nothing is known."""
+    """How long the rest will take at the same pace; None: not known."""
 
 
 def overview(history: History, now: float, is_running: bool) -> Overview:
-    """Look at a batch.
-
-    Args:
-        history: what all its runs have written.
-        now: seconds since 1970.
-        is_running: whether its last run still goes on.
-    """
+    """Summarise a batch; `now` in seconds since 1970."""
     names = [command.name for command in history.commands()]
     known = set(names)
     ends = [ended for name, ended in history.ends.items() if name in known]
@@ -82,14 +76,7 @@ def _use(had: Sequence[tuple[Ended, float]], whole: float, time_s: float) -> flo
 
 
 def in_lines(name: str, found: Overview, job: str, now: float) -> list[str]:
-    """A batch in lines for people.
-
-    Args:
-        name: of the batch.
-        found: how it is.
-        job: which runs it, in words; empty: none.
-        now: seconds since 1970.
-    """
+    """A batch in lines for people; `job` runs it, in words; empty: none."""
     begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
     lines = [f"{name}: {f'run by {job} since {begin}' if job else f'not running; last started {begin}'}"]
     seen = sum(bool(began.host) for began in found.running)
@@ -114,7 +101,7 @@ def in_lines(name: str, found: Overview, job: str, now: float) -> list[str]:
 
 
 def duration(time_s: float) -> str:
-    """A time as people write it: 12 s, 3:05 min, 2:00 h."""
+    """A time for people: 12 s, 3:05 min, 2:00 h."""
     whole = max(0, round(time_s))
     if whole < 100:
         return f"{whole} s"
@@ -124,7 +111,7 @@ def duration(time_s: float) -> str:
 
 
 def described(groups: Sequence[Group]) -> list[str]:
-    """The graph in lines: each command or array with what it asks for and what it comes after."""
+    """The graph in lines: each command or array with its request and the names in its `after`."""
     lines = []
     for group in groups:
         if not group.commands:

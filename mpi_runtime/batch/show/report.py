@@ -11,7 +11,7 @@ from mpi_runtime.batch.show.overview import duration, overview
 from mpi_runtime.show.page import DONE, ENDING, HOST, NAME, START, TEXT, TOOK, Column, Ran, page
 
 TAILS_MAX = 200
-"""Of how many failed commands the last lines of the output are shown."""
+"""How many failed commands are shown with the last lines of their output."""
 COLUMNS = (
     Column("name", NAME), Column("ending", ENDING), Column("host", HOST), Column("GPUs", 6),
     Column("start", START, "time"), Column("took", TOOK, "time"), Column("CPU time", 7, "time"),
@@ -20,15 +20,7 @@ COLUMNS = (
 
 
 def report(name: str, directory: str, history: History, now: float, is_running: bool) -> str:
-    """Make the page.
-
-    Args:
-        name: of the batch.
-        directory: of its output.
-        history: what it remembers.
-        now: seconds since 1970.
-        is_running: whether it still runs.
-    """
+    """Make the page about a batch with this output directory; `now` in seconds since 1970."""
     found = overview(history, now, is_running)
     begin_s = min((ended.result.start for ended in history.all_ends), default=found.begin_s)
     end_s = max((ended.result.end for ended in history.all_ends), default=begin_s)

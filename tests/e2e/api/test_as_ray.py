@@ -136,7 +136,7 @@ found = list(importlib.metadata.distributions(name="ray"))
 print(importlib.metadata.version("ray") == ray.__version__, [found[0].version])
 print(importlib.util.find_spec("ray.rllib"), importlib.util.find_spec("ray.util.queue").name)
 print(hasattr(ray, "nothing"), hasattr(ray.util, "nothing"), isinstance(1, ray.data.Dataset))
-for line in ("import ray.rllib", "from ray.train import Checkpoint", "ray.nothing", "ray.serve", "ray.java_function(1)",
+for line in ("import ray.rllib", "from ray import serve", "ray.nothing", "ray.serve", "ray.java_function(1)",
              "from ray.util import nothing", "ray.data.from_pandas(1)", "ray.data.Dataset()", "import ray.nothing"):
     try:
         exec(line)
@@ -152,7 +152,7 @@ def test_what_is_not_there_is_named_where_it_is_used() -> None:
     assert (first, second, third) == ("True ['2.60.0']", "None ray.util.queue", "False False False")
     assert [line.split()[:2] for line in errors] == [
         ["ModuleNotFoundError", "ray.rllib"],
-        ["ModuleNotFoundError", "ray.train"],
+        ["ModuleNotFoundError", "ray.serve"],
         ["AttributeError", "module"],
         ["AttributeError", "ray.serve"],
         ["NotImplementedError", "ray.java_function"],

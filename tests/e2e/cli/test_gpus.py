@@ -60,7 +60,7 @@ def test_who_uses_what() -> None:
 
 def test_where_there_is_none() -> None:
     done = gpus(MPI_RUNTIME_FIND_GPUS="never").expect(0)
-    assert "MPI_RUNTIME_FIND_GPUS=never: nobody has looked." in done.stdout
+    assert "MPI_RUNTIME_FIND_GPUS=never: GPUs were not searched." in done.stdout
     hidden = gpus(**shown(machines.v100_pairs(), CUDA_VISIBLE_DEVICES="")).expect(0)
     assert "The driver has 4; CUDA_VISIBLE_DEVICES shows none of them" in hidden.stdout
     broken = gpus(**shown(machines.no_driver())).expect(1)

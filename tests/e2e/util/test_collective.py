@@ -1,9 +1,11 @@
 """Operations of several processes on arrays."""
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,27 @@ class OnDevice:
 
     def set(self, values: np.ndarray[Any, Any]) -> None:
         self._values[...] = values
+
+
+class OfTorch:
+    """As far as is needed a tensor of torch, for environments without it."""
+
+    is_cuda = False
+    dtype = "bfloat16"
+
+    def __init__(self, values: Any) -> None:
+        self._values = values
+
+    def detach(self) -> "OfTorch":
+        return self
+
+    cpu = detach
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        if self._values is None:
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        array: np.ndarray[Any, Any] = self._values
+        return array
 
 
 @mpi_runtime.remote
@@ -190,6 +213,26 @@ def test_arrays_on_a_device_go_through_the_host(members: list[Any]) -> None:
         assert np.array_equal(total, ramp(0) + ramp(1) + ramp(2))
         assert np.array_equal(given, ramp(2))
         assert np.array_equal(gathered, [ramp(0), ramp(1), ramp(2)])
+
+
+def test_tensors_of_torch(members: list[Any]) -> None:
+    def act(rank: int) -> Any:
+        try:
+            import torch
+
+            tensor, short = torch.full((3,), float(rank)), torch.zeros(2, dtype=torch.bfloat16)
+        except ImportError:
+            sys.modules["torch"] = SimpleNamespace(Tensor=OfTorch)  # type: ignore[assignment]
+            tensor, short = OfTorch(np.full(3, float(rank))), OfTorch(None)
+        collective.allreduce(tensor)
+        try:
+            collective.allreduce(short)
+        except TypeError as error:
+            return tensor.numpy().tolist(), str(error)
+
+    for values, error in together(members, act):
+        assert values == [3.0, 3.0, 3.0]
+        assert "bfloat16" in error
 
 
 def test_an_array_that_is_not_in_one_piece(members: list[Any]) -> None:

@@ -497,3 +497,29 @@ def test_the_job_ends_before_the_executor() -> None:
 @pytest.mark.mpi
 def test_on_ranks() -> None:
     assert run_program(RANKS, ranks=3).expect(0).stdout == "done\n"
+
+
+def prepare(value: int) -> None:
+    global prepared
+    prepared = prepared + 1 if "prepared" in globals() else value
+
+
+def prepared_value(_: int) -> int:
+    return int(prepared)  # type: ignore[name-defined]
+
+
+def test_an_initializer_runs_once_in_each_process() -> None:
+    with Executor(initializer=prepare, initargs=[5]) as executor:
+        assert {executor.submit(prepared_value, 0).result() for _ in range(5)} == {5}
+        assert set(executor.map(prepared_value, range(20), chunksize=5)) == {5}
+    with Executor(initializer=prepare, initargs=[7]) as executor:
+        assert executor.submit(prepared_value, 0).result() in (7, 6), "another executor has an initializer of its own"
+
+
+def test_an_initializer_that_fails() -> None:
+    with Executor(initializer=fail, initargs=[3]) as executor:
+        future = executor.submit(later, 1)
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="initializer"):
+            future.result()
+    with pytest.raises(TypeError, match="callable"):
+        Executor(initializer=3)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_runtime.batch.file.entries import Problem
+from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch
 from mpi_runtime.batch.memory.graph import wrong_names
 
@@ -24,6 +24,21 @@ def groups_of(text: str, form: str, **defaults: Any) -> list[Group]:
     groups, problems = read_batch(text, form, defaults)
     assert problems == []
     return groups
+
+
+def test_options_in_a_comment_and_quoted_placeholders_get_a_note() -> None:
+    text = "run # batch num_cpus=2\n#Batch num_cpus=1\n# batch of files\necho '{cpus}' \"{{cpus}}\" '{other'\n"
+    groups, problems = read_batch(text, LINES, {})
+    assert [group.commands[0].text for group in groups] == [
+        "run # batch num_cpus=2",
+        "echo '{cpus}' \"{{cpus}}\" '{other'",
+    ]
+    assert not is_refused(problems)
+    assert [problem.shown("jobs.txt") for problem in problems] == [
+        "jobs.txt:1:5: note: # batch num_cpus is a comment: write #batch, with a blank before and after it",
+        "jobs.txt:2:1: note: #Batch num_cpus is a comment: write #batch, with a blank before and after it",
+        "jobs.txt:4:1: note: the value of {cpus} is quoted for the shell already: leave out the quotes",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,12 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     found = messages("run {a} {b}", {"num_cpus": "x", "colour": 1}, b=1, c=2)
     assert len(found) == 4
     assert "command must not be empty" in messages("  ")[0]
-    assert "placeholder of ours" in messages("echo {gpu}", gpu=1)[0]
+    assert "reserved name" in messages("echo {gpu}", gpu=1)[0]
+
+
+def test_a_name_is_short_enough_for_its_files() -> None:
+    assert read_command("true", {"name": "x" * 247}, {})[1] == []
+    assert "at most 247 letters" in read_command("true", {"name": "x" * 248}, {})[1][0][1]
 
 
 def test_placeholders_of_other_texts_count() -> None:

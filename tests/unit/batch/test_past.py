@@ -11,7 +11,7 @@ import pytest
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import select
-from mpi_runtime.batch.memory.past import FOLDER, BatchJournal, Planned, key_of, read_history, used_by
+from mpi_runtime.batch.memory.past import FOLDER, BatchJournal, Planned, key_of, read_history, source_of, used_by
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments
@@ -128,6 +128,22 @@ def test_a_run_is_read_while_it_writes_and_after_it_was_torn(tmp_path: Path) -> 
     with journal(tmp_path) as made:
         assert not made.history.began, "what was running then is not any more"
         assert len(made.history.runs) == 2
+
+
+def test_the_journal_of_another_file_is_refused_unless_the_directory_is_named(tmp_path: Path) -> None:
+    folder, (first, second) = str(tmp_path / "out"), (str(tmp_path / name / "jobs.txt") for name in "ab")
+    with contextlib.closing(BatchJournal(folder, file=first)) as made:
+        made.plan([], source=source_of(folder, first))
+        made.turn()
+    for is_fresh in (False, True):
+        with pytest.raises(JournalError, match=r"another file, a/jobs\.txt.*--directory"):
+            BatchJournal(folder, is_fresh, second)
+    with contextlib.closing(BatchJournal(folder, file=first)) as same:
+        assert same.history.source == "a/jobs.txt"
+    with contextlib.closing(BatchJournal(folder)) as named:
+        named.plan([], source=source_of(folder, second))
+        named.turn()
+        assert read_history(folder).source == "b/jobs.txt"
 
 
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -62,6 +62,21 @@ def test_a_typing_error_gets_a_hint() -> None:
         check(num_gpu=1)
     with pytest.raises(ValueError, match="there are: num_cpus"):
         check(zzz=1)
+    with pytest.raises(ValueError, match="did you mean 'max_retries'"):
+        check(max_retry=1)
+    with pytest.raises(ValueError, match="there are") as caught:
+        check(zzz=1)
+    assert " _" not in str(caught.value), "only the public ones"
+
+
+def test_old_options_of_placement_groups() -> None:
+    check(placement_group=None, placement_group_bundle_index=-1, placement_group_capture_child_tasks=None)
+    check(placement_group="default", scheduling_strategy="SPREAD")
+    with pytest.raises(TypeError, match="placement_group must be a PlacementGroup"):
+        check(placement_group=3)
+    with pytest.raises(ValueError, match="must be -1 without a placement_group"):
+        specs.task_spec("f", b"code", {"placement_group_bundle_index": 0})
+    assert specs.task_spec("f", b"code", {"placement_group": None}).where is None
 
 
 def test_amounts_that_would_be_counted_as_nothing_are_refused() -> None:
@@ -74,8 +89,6 @@ def test_amounts_that_would_be_counted_as_nothing_are_refused() -> None:
 
 
 def test_options_that_only_ray_has_get_a_hint() -> None:
-    with pytest.raises(ValueError, match="PlacementGroupSchedulingStrategy"):
-        check(placement_group=None)
     with pytest.raises(ValueError, match=r"init\(object_store_memory"):
         check(object_store_memory=100)
 

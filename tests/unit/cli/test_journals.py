@@ -52,7 +52,7 @@ def test_damage_is_found_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "values" / "e1" / "large1").unlink()
     code, text = call(capsys, "verify", str(tmp_path))
     assert code == 1
-    assert text.splitlines()[0] == "values/e1/large1 is not there, or has other bytes than were written"
+    assert text.splitlines()[0] == "values/e1/large1 is missing, or its bytes have changed"
     assert "4 calls, 4 bytes that cannot be read, 1 values in files, 1 of them damaged" in text
     assert call(capsys, "compact", str(tmp_path))[0] == 0
     empty = "2 calls, 0 bytes that cannot be read, 0 values in files, 0 of them damaged\n"

@@ -32,7 +32,7 @@ def test_nothing_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("kind", "ranks", "what", "cure"),
     [
-        ("none", [seen(0, "n1")], "started as a single process: no rank runs on n2", "mpi-runtime run -n 2 app.py"),
+        ("none", [seen(0, "n1")], "started as a single process: no rank runs on n2", "mpi-runtime batch -n 2 FILE"),
         ("openmpi", RIGHT[:2], "no rank runs on n2, though the job has them", "mpirun --map-by ppr:1:node"),
         ("mpich", RIGHT[:2], "no rank runs on n2", "mpirun -ppn 1"),
         ("slurm-pmi2", RIGHT[:2], "no rank runs on n2", "srun -N 2 -n 2"),
@@ -147,7 +147,7 @@ def test_what_init_says_of_nodes_that_are_not_used() -> None:
     assert said("openmpi", 2, {"n1": (4, 0), "n2.site": (4, 0)}) == ""
     assert said("none", 1, {"n1": (4, 0)}) == (
         "the program was started as a single process: no rank runs on n2, though the job has them "
-        "(fix: mpi-runtime run -n 2 app.py)"
+        "(fix: mpi-runtime run -n 2 app.py; for a batch: mpi-runtime batch -n 2 FILE)"
     )
     assert "mpirun --map-by ppr:1:node" in said("openmpi", 2, {"n1": (4, 0)})
     step = {"SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "n1"}
