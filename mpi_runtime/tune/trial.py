@@ -19,13 +19,13 @@ MOVES: dict[str, tuple[str, ...]] = {
     TERMINATED: (),
     ERROR: (PENDING,),
 }
-"""From each state to which. RUNNING to PENDING: it is to run again, after an error or from another checkpoint.
-ERROR to PENDING: a later run of the experiment tries once more."""
+"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR to PENDING: a
+later run of the experiment tries once more."""
 
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """One configuration and how far it has come. `moved` changes its state."""
+    """One configuration and its progress. `moved` changes its state."""
 
     trial_id: str
     index: int
@@ -38,17 +38,17 @@ class Trial:
     checkpoint: Any = None
     checkpoint_iteration: int = 0
     checkpoint_time_s: float = 0.0
-    """How far it was when it made its checkpoint: it goes on from there."""
+    """Its progress at its checkpoint, from which it continues."""
     iteration: int = 0
     time_total_s: float = 0.0
     last_event_at: float = 0.0
     last_time: float | None = None
-    """What its last report said of the scheduler's `time_attr`."""
+    """The scheduler's `time_attr` in its last report."""
     failures: int = 0
     crashes: int = 0
     error: Any = None
     local_path: str = ""
-    """Where its files are, if it has any."""
+    """The directory of its files."""
 
     def moved(self, status: str) -> None:
         """Change the state.
@@ -70,10 +70,10 @@ class Trial:
 
 
 def sign_of(mode: str) -> float:
-    """What values are multiplied by, so that the largest is the best.
+    """The factor that makes the largest value the best.
 
     Raises:
-        ValueError: there is no such mode.
+        ValueError: `mode` is neither "min" nor "max".
     """
     if mode not in ("min", "max"):
         raise ValueError(f'mode must be "min" or "max", not {mode!r}')
@@ -108,7 +108,7 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
 
 
 def named_in(result: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """The same report; with the value of this name also where it is looked for, if it is inside of a dictionary."""
+    """The report, with a value of a nested dictionary (`a/b`) also under its full name."""
     if name is None or name in result or "/" not in name:
         return result
     try:

@@ -18,7 +18,7 @@ from mpi_runtime.tune.trials.trainable import prepared, with_resources
 
 
 class ExperimentAnalysis:
-    """What has come of an experiment, by Ray Tune's earlier names."""
+    """The results of an experiment, by Ray Tune's earlier names."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class ExperimentAnalysis:
         default_metric: str | None = None,
         default_mode: str | None = None,
     ) -> None:
-        """Look at results, or at the directory of an experiment."""
+        """Read results, or the directory of an experiment."""
         grid = experiment if isinstance(experiment, ResultGrid) else Tuner.restore(experiment).get_results()
         self._grid = grid
         self.default_metric = default_metric or grid.metric
@@ -47,28 +47,31 @@ class ExperimentAnalysis:
         """All trials."""
         return self._grid.trials
 
-    def _best(self, metric: str | None, mode: str | None, scope: str) -> Result:
-        return self._grid.get_best_result(metric or self.default_metric, mode or self.default_mode, scope)
+    def _best(self) -> Result:
+        return self._grid.get_best_result(self.default_metric, self.default_mode)
 
-    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Trial | None:
-        """The trial with the best value; None if none has reported it."""
+    def _compared(self, metric: str | None, mode: str | None) -> tuple[str, str]:
         metric, mode = metric or self.default_metric, mode or self.default_mode
         if metric is None or mode is None:
-            raise ValueError("get_best_trial() needs to know metric and mode: pass them")
-        found = best_of(self._grid, metric, mode, scope)
+            raise ValueError("metric and mode are needed: pass them")
+        return metric, mode
+
+    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Trial | None:
+        """The trial with the best value; None if no trial has reported it."""
+        found = best_of(self._grid, *self._compared(metric, mode), scope)
         return None if found is None else self.trials[int(found.trial_id)]
 
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> dict[str, Any] | None:
-        """The configuration of the best trial; None if none has reported the metric."""
+        """The configuration of the best trial; None if no trial has reported the metric."""
         trial = self.get_best_trial(metric, mode, scope)
         return None if trial is None else trial.config
 
     @property
     def best_trial(self) -> Trial:
         """The trial whose last report is the best."""
-        return self.trials[int(self._best(None, None, "last").trial_id)]
+        return self.trials[int(self._best().trial_id)]
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -83,12 +86,12 @@ class ExperimentAnalysis:
     @property
     def best_checkpoint(self) -> Checkpoint | None:
         """Its last checkpoint."""
-        return self._best(None, None, "last").checkpoint
+        return self._best().checkpoint
 
     @property
     def best_dataframe(self) -> Any:
         """Its reports as a data frame."""
-        return self._best(None, None, "last").metrics_dataframe
+        return self._best().metrics_dataframe
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -122,11 +125,8 @@ class ExperimentAnalysis:
         self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
         """The kept checkpoint of a trial with the best value of a metric."""
-        metric, mode = metric or self.default_metric, mode or self.default_mode
-        if metric is None or mode is None:
-            raise ValueError("get_best_checkpoint() needs to know metric and mode: pass them")
         result: Result = self._grid[int((trial or self.best_trial).trial_id)]
-        return result.get_best_checkpoint(metric, mode)
+        return result.get_best_checkpoint(*self._compared(metric, mode))
 
 
 def run(
@@ -158,22 +158,24 @@ def run(
     seed: int = 0,
     local_dir: str | os.PathLike[str] | None = None,
 ) -> ExperimentAnalysis:
-    """Run an experiment: what `Tuner` does, with all settings as arguments. See `RunConfig` and `TuneConfig` too.
+    """Run an experiment as `Tuner` does, with all settings as arguments: see `RunConfig` and `TuneConfig`.
 
     Args:
         run_or_experiment: the function, the class, or the name of a registered one.
         resources_per_trial: as in `with_resources`.
-        resume: True: go on with the experiment of this name. "AUTO": if there is one.
+        resume: True: continue the experiment of this name. "AUTO": if there is one.
         raise_on_failed_trial: whether a trial that has failed is an error at the end.
         local_dir: an older name of `storage_path`.
-        restore: not here: trials begin from what they get by `get_checkpoint()`.
+        restore: must be None: trials start from `get_checkpoint()`.
 
     Raises:
         TuneError: a trial has failed.
         TypeError, ValueError: as `Tuner`.
     """
     if restore is not None:
-        raise ValueError("run(restore=...) is not here: name the checkpoint in config, and open it in the function")
+        raise ValueError(
+            "run(restore=...) is not supported: pass the checkpoint in config, and open it in the function"
+        )
     trainable = prepared(run_or_experiment)
     if resources_per_trial is not None:
         trainable = with_resources(trainable, resources_per_trial)
@@ -213,7 +215,7 @@ def run_experiments(
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[Any] = (),
 ) -> list[Trial]:
-    """Run experiments, one after another, each described by a dictionary. The other arguments are as in `run`.
+    """Run experiments, one after another, each from a dictionary. The other arguments are as in `run`.
 
     Args:
         experiments: for each name a dictionary with "run" and, as needed, "config", "stop", "resources" (or

@@ -15,6 +15,8 @@ from mpi_runtime.tune.space.unit_cube import UnitCube
 class BayesOptSearch(LearningSearcher):
     """Asks a Gaussian process for configurations: numbers only. It sees the space as the unit cube."""
 
+    library = "bayes_opt"
+
     def __init__(
         self,
         space: Mapping[str, Any] | None = None,
@@ -29,27 +31,21 @@ class BayesOptSearch(LearningSearcher):
 
         Args:
             space: domains by name; None: that of the experiment.
-            metric: the reported value to be best; None: that of `TuneConfig`.
+            metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
             random_state: another name of `seed`.
-            random_search_steps: so many trials are drawn at random before the model is asked.
-            seed: of what is drawn; None: that of the experiment.
+            random_search_steps: the number of random trials before the model is asked.
+            seed: of random numbers; None: that of the experiment.
 
         Raises:
-            ImportError: bayesian-optimization is not there.
+            ImportError: bayesian-optimization is not installed.
         """
-        try:
-            import bayes_opt  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "BayesOptSearch needs bayesian-optimization: pip install bayesian-optimization"
-            ) from error
         super().__init__(space, metric, mode, points_to_evaluate, random_state if seed is None else seed)
         self._steps = random_search_steps
 
     def begin(self, seed: int) -> None:
-        """Begin with nothing known.
+        """Create an empty model.
 
         Raises:
             ValueError: the space has choices.
@@ -84,6 +80,6 @@ class BayesOptSearch(LearningSearcher):
         return self._model.suggest(bayes_opt.UtilityFunction(kind="ucb", kappa=2.576))  # before version 2
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended. What has no number is not told: a Gaussian process has no use for infinity."""
+        """A trial has ended. Only finite losses go into the model: a Gaussian process cannot use infinity."""
         if loss is not None and math.isfinite(loss):
             self._model.register(params=self._asked[trial_id], target=-loss)

@@ -14,6 +14,8 @@ from mpi_runtime.tune.space.unit_cube import UnitCube
 class HyperOptSearch(LearningSearcher):
     """Asks hyperopt's TPE for configurations. The model sees the space as the unit cube, and choices by number."""
 
+    library = "hyperopt"
+
     def __init__(
         self,
         space: Mapping[str, Any] | None = None,
@@ -29,26 +31,22 @@ class HyperOptSearch(LearningSearcher):
 
         Args:
             space: domains by name; None: that of the experiment.
-            metric: the reported value to be best; None: that of `TuneConfig`.
+            metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
-            n_initial_points: so many trials are drawn at random before the model is asked.
+            n_initial_points: the number of random trials before the model is asked.
             random_state_seed: another name of `seed`.
-            gamma: the share of results that counts as good.
-            seed: of what is drawn; None: that of the experiment.
+            gamma: the share of results that count as good.
+            seed: of random numbers; None: that of the experiment.
 
         Raises:
-            ImportError: hyperopt is not there.
+            ImportError: hyperopt is not installed.
         """
-        try:
-            import hyperopt  # noqa: F401
-        except ImportError as error:
-            raise ImportError("HyperOptSearch needs hyperopt: pip install hyperopt") from error
         super().__init__(space, metric, mode, points_to_evaluate, random_state_seed if seed is None else seed)
         self._initial, self._gamma = n_initial_points, gamma
 
     def begin(self, seed: int) -> None:
-        """Begin with nothing known."""
+        """Create an empty model."""
         from hyperopt import Domain, Trials, hp
 
         self._cube = UnitCube(self.domains)
@@ -72,8 +70,7 @@ class HyperOptSearch(LearningSearcher):
         found = document["misc"]["vals"]
         if first:
             given = self._cube.point({**self._cube.values(self._point(found)), **first})
-            for name, count, x in zip(self.domains, self._cube.counts, given, strict=True):
-                found[name] = [int(x * count) if count else float(x)]
+            found.update({name: [number] for name, number in self._cube.numbers(given).items()})
         document["state"] = JOB_STATE_RUNNING
         self._known.insert_trial_docs([document])
         self._known.refresh()
@@ -81,8 +78,7 @@ class HyperOptSearch(LearningSearcher):
         return {**self._cube.values(self._point(found)), **(first or {})}
 
     def _point(self, found: Mapping[str, Any]) -> np.ndarray:
-        counts = zip(self.domains, self._cube.counts, strict=True)
-        return np.array([(found[name][0] + 0.5) / count if count else found[name][0] for name, count in counts])
+        return self._cube.from_numbers({name: one[0] for name, one in found.items()})
 
     def tell(self, trial_id: str, loss: float | None) -> None:
         """A trial has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,10 @@ from mpi_runtime.tune.trial import value_in
 
 
 class LearningSearcher(Searcher):
-    """Asks a model for values, and tells it losses: lower is better. Subclasses hold the model."""
+    """Asks a model for values, and reports losses to it: lower is better. Subclasses hold the model."""
+
+    library = ""
+    """The module that it needs."""
 
     def __init__(
         self,
@@ -23,6 +27,12 @@ class LearningSearcher(Searcher):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         seed: int | None = None,
     ) -> None:
+        if self.library:
+            try:
+                importlib.import_module(self.library)
+            except ImportError as error:
+                package = {"bayes_opt": "bayesian-optimization"}.get(self.library, self.library)
+                raise ImportError(f"{type(self).__name__} needs {package}: pip install {package}") from error
         super().__init__(metric, mode)
         self.space = space
         self.seed = seed
@@ -31,7 +41,7 @@ class LearningSearcher(Searcher):
         self._first: deque[dict[str, Any]] = deque()
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        """Begin to search a space.
+        """Begin an experiment with this metric and space.
 
         Raises:
             ValueError: there is no metric, or nothing to search.
@@ -54,11 +64,11 @@ class LearningSearcher(Searcher):
         return nested(self.ask(trial_id, first))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tell the model what has come of a trial."""
+        """Report the loss of a trial to the model."""
         self.tell(trial_id, self.loss_of(result))
 
     def loss_of(self, result: Mapping[str, Any] | None) -> float | None:
-        """The loss in a report; None: it has none."""
+        """The loss in a report; None: there is no number."""
         try:
             value = float(value_in(result or {}, str(self.metric)))
         except (KeyError, TypeError, ValueError):
@@ -68,13 +78,13 @@ class LearningSearcher(Searcher):
         return value if self.mode == "min" else -value
 
     def begin(self, seed: int) -> None:
-        """Forget everything, and search `self.domains`."""
+        """Create an empty model of `self.domains`."""
         raise NotImplementedError
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Values for a new trial, by name. `first`: those that it has to have."""
+        """Values for a new trial, by name; `first` has those that are fixed."""
         raise NotImplementedError
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended; None: with no number."""
+        """A trial has ended; None: without a number."""
         raise NotImplementedError

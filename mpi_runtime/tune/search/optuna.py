@@ -10,7 +10,9 @@ from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
 
 
 class OptunaSearch(LearningSearcher):
-    """Asks an Optuna sampler, by default TPE, for configurations, and tells it the last value of each trial."""
+    """Asks an Optuna sampler, by default TPE, for configurations, and reports the last value of each trial to it."""
+
+    library = "optuna"
 
     def __init__(
         self,
@@ -25,24 +27,20 @@ class OptunaSearch(LearningSearcher):
 
         Args:
             space: domains by name; None: that of the experiment.
-            metric: the reported value to be best; None: that of `TuneConfig`.
+            metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
             sampler: an Optuna sampler; None: TPE with the seed. One that has no seed cannot be resumed.
             seed: of the sampler; None: that of the experiment.
 
         Raises:
-            ImportError: optuna is not there.
+            ImportError: optuna is not installed.
         """
-        try:
-            import optuna  # noqa: F401
-        except ImportError as error:
-            raise ImportError("OptunaSearch needs optuna: pip install optuna") from error
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         self.sampler = sampler
 
     def begin(self, seed: int) -> None:
-        """Make a study."""
+        """Create a study."""
         import optuna
 
         verbosity = optuna.logging.get_verbosity()
@@ -56,9 +54,9 @@ class OptunaSearch(LearningSearcher):
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
         """Values for a new trial."""
         if first:
-            self._study.enqueue_trial({name: self._told(name, value) for name, value in first.items()})
+            self._study.enqueue_trial({name: self._number(name, value) for name, value in first.items()})
         self._trials[trial_id] = trial = self._study.ask(self._distributions)
-        return {name: self._heard(name, value) for name, value in trial.params.items()}
+        return {name: self._value(name, value) for name, value in trial.params.items()}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Report a value, for samplers that use it."""
@@ -76,17 +74,17 @@ class OptunaSearch(LearningSearcher):
         else:
             self._study.tell(trial, loss)
 
-    def _heard(self, name: str, value: Any) -> Any:
+    def _value(self, name: str, value: Any) -> Any:
         domain = self.domains[name]
         return domain.categories[value] if isinstance(domain, Categorical) else value
 
-    def _told(self, name: str, value: Any) -> Any:
+    def _number(self, name: str, value: Any) -> Any:
         domain = self.domains[name]
         return list(domain.categories).index(value) if isinstance(domain, Categorical) else value
 
 
 def _distribution(domain: Any) -> Any:
-    """What Optuna calls a domain. A choice is by number: its values may be anything."""
+    """A domain as Optuna's distribution. Choices are by number: their values may be anything."""
     from optuna import distributions
 
     if isinstance(domain, Categorical):

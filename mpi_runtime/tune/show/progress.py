@@ -15,12 +15,12 @@ from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, 
 LINE_S = 10.0
 TABLE_S = 0.5
 ROWS = 20
-"""So many trials are in a table."""
+"""The most rows of a table."""
 STATES = (RUNNING, PENDING, PAUSED, TERMINATED, ERROR)
 
 
 class ProgressReporter(Callback):
-    """Shows the state of an experiment now and then. Subclasses say how."""
+    """Shows the state of an experiment now and then. Subclasses define `show`."""
 
     every_s = LINE_S
 
@@ -31,22 +31,20 @@ class ProgressReporter(Callback):
         parameter_columns: Sequence[str] = (),
         max_report_frequency: float | None = None,
     ) -> None:
-        """Choose what is shown.
+        """Choose the columns.
 
         Args:
             metric_columns: reported values; by default the metric.
             parameter_columns: parameters; by default the first three.
-            max_report_frequency: at least so many seconds pass in between.
+            max_report_frequency: the least number of seconds between two updates.
         """
         self._metrics, self._parameters = list(metric_columns), list(parameter_columns)
         self._every_s = self.every_s if max_report_frequency is None else max_report_frequency
         self._counts: Counter[str] = Counter()
-        self._states: dict[str, str] = {}
         self._live: dict[str, Trial] = {}
-        """Those that do not wait and have not ended, or were the last to end."""
+        """Trials that have started and not ended."""
         self._driver: Any = None
         self._shown_s = 0.0
-        self._last: tuple[Any, ...] = ()
 
     def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
         """Begin."""
@@ -68,7 +66,7 @@ class ProgressReporter(Callback):
         self._live.pop(trial.trial_id, None)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Show it, if it is time to."""
+        """Show the state, if it is due."""
         now = time.monotonic()
         if now - self._shown_s >= self._every_s:
             self._shown_s = now
@@ -85,10 +83,8 @@ class ProgressReporter(Callback):
     def summary(self) -> str:
         """The state in a line."""
         study = self._driver.study
-        counts = Counter({TERMINATED: self._counts[TERMINATED], ERROR: self._counts[ERROR]})
-        live = Counter(trial.status for trial in self._live.values())
-        for state in (RUNNING, PENDING, PAUSED):
-            counts[state] = live[state]
+        counts = self._counts.copy()
+        counts.update(trial.status for trial in self._live.values())
         words = ", ".join(f"{counts[state]} {state.lower()}" for state in STATES if counts[state])
         best = self._best()
         text = f"{len(study.trials)} trials after {self._driver.now():.0f} s: {words or 'none'}"
@@ -104,7 +100,7 @@ class ProgressReporter(Callback):
         return max(trials, key=lambda trial: trial.best_score, default=None)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """The head and the rows: the best trial first, then those that run, then the last ones."""
+        """The head and the rows: the best trial, those that run, the newest others."""
         study = self._driver.study
         metrics = self._metrics or ([study.metric] if study.metric else [])
         trials = list(study.trials.values())
@@ -132,7 +128,7 @@ class ProgressReporter(Callback):
 
 
 class CLIReporter(ProgressReporter):
-    """Lines, or in a terminal with rich installed a table that is drawn anew."""
+    """Lines, or in a terminal with rich installed a table that is redrawn."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -189,7 +185,7 @@ class JupyterNotebookReporter(ProgressReporter):
 
 
 def shown_by(reporter: Any, verbose: int) -> list[Callback]:
-    """Who shows an experiment."""
+    """The reporters of an experiment."""
     if reporter is not None:
         return [reporter]
     if not verbose:

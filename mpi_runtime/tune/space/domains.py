@@ -20,7 +20,7 @@ class Domain:
     """The values that a parameter may have. Functions such as `uniform` make the subclasses."""
 
     def sample(self, rng: Rng, config: Mapping[str, Any]) -> Any:
-        """Draw a value. `config` has the values of the trial that are known by then."""
+        """Draw a value. `config` has the values of the trial that are known so far."""
         raise NotImplementedError
 
 
@@ -89,7 +89,7 @@ class Categorical(Domain):
 
 @dataclass(frozen=True)
 class Function(Domain):
-    """What a function returns: of the values of the trial that are known by then, or of nothing."""
+    """The result of a function of nothing, or of the values of the trial that are known so far."""
 
     func: Callable[..., Any]
 
@@ -117,7 +117,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
 
 
 def loguniform(lower: float, upper: float, base: float = 10) -> Float:
-    """Real numbers from `lower` to `upper` whose logarithms are evenly spread. The base makes no difference.
+    """Real numbers from `lower` to `upper` whose logarithms are evenly spread. The base has no effect.
 
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
@@ -203,11 +203,11 @@ def choice(categories: Iterable[Any]) -> Categorical:
 
 
 def sample_from(func: Callable[..., Any]) -> Function:
-    """What `func` returns, called for each trial.
+    """The result of `func`, called for each trial.
 
     Args:
-        func: takes nothing, or the values of the trial, as keys (`c["a"]`) and as attributes (`c.a`, `c.config.a`).
-            If it returns a domain, the value is drawn from that.
+        func: takes nothing, or the values of the trial as keys (`c["a"]`) and as attributes (`c.a`, `c.config.a`).
+            If it returns a domain, the value is drawn from it.
     """
     return Function(func)
 
@@ -229,7 +229,7 @@ def _takes_one(func: Callable[..., Any]) -> bool:
         inspect.signature(func).bind(None)
     except TypeError:
         return False
-    except ValueError:  # some builtins do not say what they take
+    except ValueError:  # some builtins have no signature
         return False
     return True
 

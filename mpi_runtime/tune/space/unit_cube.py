@@ -23,7 +23,7 @@ class UnitCube:
         """For each choice the number of its values; 0 for numbers."""
 
     def random(self, rng: Rng) -> np.ndarray:
-        """Any point."""
+        """A random point."""
         point = rng.random(len(self.domains))
         for place, count in enumerate(self.counts):
             if count:
@@ -37,6 +37,16 @@ class UnitCube:
     def point(self, values: Mapping[str, Any]) -> np.ndarray:
         """The point of these values."""
         return np.array([_place(one, values[name]) for name, one in self.domains.items()])
+
+    def numbers(self, point: np.ndarray) -> dict[str, Any]:
+        """A point for other libraries, by name: the number of a choice, for others the coordinate."""
+        coordinates = zip(self.domains, self.counts, point, strict=True)
+        return {name: int(x * count) if count else float(x) for name, count, x in coordinates}
+
+    def from_numbers(self, numbers: Mapping[str, Any]) -> np.ndarray:
+        """The point of the results of `numbers`."""
+        choices = zip(self.domains, self.counts, strict=True)
+        return np.array([(numbers[name] + 0.5) / count if count else float(numbers[name]) for name, count in choices])
 
 
 def _value(domain: Any, x: float) -> Any:

@@ -14,16 +14,16 @@ class Callback:
     """Base class of callbacks. Override what you need. It runs in the driver, between two decisions."""
 
     replays = False
-    """Whether it receives the events of earlier runs again when an experiment is resumed, as if they happened now."""
+    """Whether it receives the events of earlier runs again when an experiment is resumed."""
 
     def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
-        """An experiment begins. `info` has its directory, `path`."""
+        """An experiment begins. `info` has its directory as `path`."""
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """An event is about to be decided about."""
+        """The driver has received an event."""
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """An event was decided about."""
+        """The driver has handled all events that have arrived."""
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """A trial was started."""
@@ -34,7 +34,7 @@ class Callback:
         """A trial has reported."""
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """A trial has ended well."""
+        """A trial has ended without an error."""
 
     def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """A trial has failed, and runs again."""
@@ -45,14 +45,14 @@ class Callback:
     def on_checkpoint(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Any, **info: Any
     ) -> None:
-        """A trial has made a checkpoint."""
+        """A trial has reported a checkpoint."""
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Nothing runs any more."""
+        """The experiment has ended."""
 
 
 class Trials(Sequence[Trial]):
-    """The trials as they are when somebody looks: a list of all for each event would cost too much."""
+    """A view of all trials: a list of them for each event would cost too much."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
@@ -67,8 +67,8 @@ class Trials(Sequence[Trial]):
         return iter(self._study.trials.values())
 
 
-def told(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
-    """Tell callbacks what has come of an event."""
+def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
+    """Call the callbacks for an event and the trials that it has changed."""
     callbacks = list(callbacks)
     if not callbacks:
         return

@@ -27,10 +27,10 @@ class Stopper:
 
 
 class FunctionStopper(Stopper):
-    """Ends a trial when a function of its id and its report says so."""
+    """Ends a trial when a function of its id and its report returns True."""
 
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
-        """Ask this function."""
+        """Call this function at each report."""
         self._function = function
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -39,7 +39,7 @@ class FunctionStopper(Stopper):
 
 
 class _KeyStopper(Stopper):
-    """Ends a trial when one of its reported values is large enough."""
+    """Ends a trial when one of its reported values reaches its limit."""
 
     def __init__(self, limits: Mapping[str, float]) -> None:
         self._limits = dict(limits)
@@ -50,10 +50,10 @@ class _KeyStopper(Stopper):
 
 
 class MaximumIterationStopper(Stopper):
-    """Ends a trial after so many reports."""
+    """Ends a trial after a number of reports."""
 
     def __init__(self, max_iter: int) -> None:
-        """Count to this."""
+        """End each trial at its report `max_iter`."""
         self._max = max_iter
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -62,7 +62,7 @@ class MaximumIterationStopper(Stopper):
 
 
 class TrialPlateauStopper(Stopper):
-    """Ends a trial when its metric changes no more."""
+    """Ends a trial when its metric no longer changes."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class TrialPlateauStopper(Stopper):
         Args:
             metric: the reported value.
             std: the standard deviation of the last values at which a trial ends.
-            num_results: how many values these are.
-            grace_period: before so many reports no trial ends.
-            metric_threshold: end only trials that have come as far as this: no trial on a plateau that is worse.
+            num_results: the number of these values.
+            grace_period: the number of reports before which no trial ends.
+            metric_threshold: end only trials with a value at least this good.
             mode: "min" or "max"; needed with a threshold.
 
         Raises:
@@ -109,7 +109,7 @@ class TrialPlateauStopper(Stopper):
 
 
 class ExperimentPlateauStopper(Stopper):
-    """Ends the experiment when the best values of all trials improve no more."""
+    """Ends the experiment when the best values of all trials no longer improve."""
 
     def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
         """Compare the best values.
@@ -117,9 +117,9 @@ class ExperimentPlateauStopper(Stopper):
         Args:
             metric: the reported value.
             std: the standard deviation of the best values at which the experiment ends.
-            top: how many values these are.
+            top: the number of these values.
             mode: whether small or large values are good: "min" or "max".
-            patience: so many reports in a row must find a plateau; the first of them counts.
+            patience: the number of reports in a row, including the first, that must find a plateau.
 
         Raises:
             ValueError: an argument has no meaning.
@@ -132,7 +132,7 @@ class ExperimentPlateauStopper(Stopper):
         self._waited = 0
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Note a value; no single trial is ended, but all when there is a plateau."""
+        """Note a value. A plateau ends all trials."""
         value = _value(self._metric, trial_id, result)
         if not math.isnan(value):
             self._best = sorted([*self._best, value], reverse=self._mode == "max")[: self._top]
@@ -140,7 +140,7 @@ class ExperimentPlateauStopper(Stopper):
         return self.stop_all()
 
     def stop_all(self) -> bool:
-        """Whether the plateau was long enough."""
+        """Whether the plateau is long enough."""
         return self._is_plateau() and self._waited >= self._patience
 
     def _is_plateau(self) -> bool:
@@ -151,24 +151,26 @@ class TimeoutStopper(Stopper):
     """Ends the experiment after a time, counted from its first trial."""
 
     def __init__(self, timeout: float | timedelta) -> None:
-        """Wait for so many seconds."""
+        """End the experiment after `timeout` seconds."""
         self.timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Say nothing of single trials: the experiment has the clock."""
+        """End no single trial: the experiment has the clock."""
         return False
 
 
 class CombinedStopper(Stopper):
-    """Ends what one of several stoppers would end."""
+    """Ends a trial, or the experiment, when one of several stoppers does."""
 
     def __init__(self, *stoppers: Stopper) -> None:
-        """Ask all of these."""
+        """Combine these."""
         self.stoppers = stoppers
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends."""
-        return any([stopper(trial_id, result) for stopper in self.stoppers])  # each of them learns of each report
+        return any(
+            [stopper(trial_id, result) for stopper in self.stoppers]
+        )  # a list: each of them receives each report
 
     def stop_all(self) -> bool:
         """Whether all trials end."""
@@ -176,10 +178,10 @@ class CombinedStopper(Stopper):
 
 
 def as_stopper(stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None) -> Stopper:
-    """What `stop` of a `RunConfig` means.
+    """`stop` of a `RunConfig` as a stopper.
 
     Raises:
-        TypeError: it is none of what it may be.
+        TypeError: it has a wrong type.
     """
     if stop is None:
         return CombinedStopper()
@@ -189,7 +191,7 @@ def as_stopper(stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, An
         return _KeyStopper(stop)
     if callable(stop):
         return FunctionStopper(stop)
-    raise TypeError(f"stop={stop!r} is not a condition: pass a dictionary, a function (trial_id, result), or a Stopper")
+    raise TypeError(f"stop must be a dictionary, a function (trial_id, result), or a Stopper, not {stop!r}")
 
 
 def time_limit(stopper: Stopper) -> float:
@@ -216,6 +218,6 @@ def _reported(name: str, what: str, trial_id: str, result: Result) -> Any:
 
 
 def _spread(values: Iterable[float]) -> float:
-    """The standard deviation; infinite if a value is not finite: such values are on no plateau."""
+    """The standard deviation; infinite if a value is not finite, which is no plateau."""
     known = list(values)
     return statistics.pstdev(known) if all(map(math.isfinite, known)) else math.inf

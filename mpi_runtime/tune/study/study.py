@@ -48,15 +48,15 @@ from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of everything."""
+    """Limits of an experiment."""
 
     num_samples: int = 1
-    """As in `TuneConfig`; -1: without an end."""
+    """As in `TuneConfig`; -1: unlimited."""
     max_concurrent: int = 1
     max_failures: int = 0
-    """How often a trial that raised an error runs again; -1: always."""
+    """How often a trial that raised an error runs again; -1: without limit."""
     max_crashes: int = 3
-    """How often a trial whose process died runs again; -1: always."""
+    """How often a trial runs again after the death of its process; -1: without limit."""
     fail_fast: bool = False
     """Whether the first trial that fails for good ends the experiment."""
     time_budget_s: float = math.inf
@@ -64,7 +64,7 @@ class Limits:
 
 @dataclass
 class Study:
-    """The trials of one experiment. `begin` and `handle` return what is to be done."""
+    """The trials of one experiment. `begin` and `handle` return orders for the driver."""
 
     space: dict[str, Any]
     searcher: Searcher = field(default_factory=BasicVariantGenerator)
@@ -75,15 +75,15 @@ class Study:
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     directory: str = ""
-    """Where trials have their files, if they have any."""
+    """The directory of the experiment; empty in virtual time."""
 
     def __post_init__(self) -> None:
-        """Check what cannot work, before the first trial."""
+        """Check the settings before the first trial."""
         self.metric = _agreed("metric", self.metric, self.scheduler)
         self.mode = _agreed("mode", self.mode, self.scheduler)
         self._sign = sign_of("max" if self.mode is None else self.mode)
         if self.metric is not None and self.mode is None:
-            raise ValueError(f'metric={self.metric!r} has no mode: say whether "min" or "max" is good')
+            raise ValueError(f'metric={self.metric!r} needs mode="min" or mode="max"')
         if self.scheduler.needs_metric and self.metric is None:
             name = type(self.scheduler).__name__
             raise ValueError(f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig.")
@@ -102,16 +102,16 @@ class Study:
         )
         self.trials: dict[str, Trial] = {}
         self.deadline = math.inf
-        """The time at which it ends, to be `Woken`."""
+        """The time at which it ends, by the event `Woken`."""
         self._most = self.searcher.trials(self.limits.num_samples)
         self._running: dict[str, Trial] = {}
         self._paused: dict[str, Trial] = {}
         self._again: deque[Trial] = deque()
-        """Those that run before new ones."""
+        """Trials that run again before new ones."""
         self._yielded: deque[Trial] = deque()
-        """Those that gave way to new ones."""
+        """Paused trials that gave way to others."""
         self._searched: set[str] = set()
-        """Trials whose end the searcher knows: it is told once, whatever becomes of one that is revived."""
+        """Ended trials, reported to the searcher: once each, even if one is revived."""
         self._is_closed = False
         self._orders: list[Order] = []
         self.changed: dict[str, Trial] = {}
@@ -119,12 +119,12 @@ class Study:
 
     @property
     def is_done(self) -> bool:
-        """Whether no trial runs. After an event has been handled, none will."""
+        """Whether no trial runs, nor will any."""
         return not self._running
 
     @property
     def is_passive(self) -> bool:
-        """Whether every report is followed by going on, whatever it says: nobody decides about reports."""
+        """Whether every report is followed by `Continue`, unless it has `done`."""
         has_stopper = not isinstance(self.stopper, CombinedStopper) or bool(self.stopper.stoppers)
         return self.scheduler.is_passive and not has_stopper
 
@@ -134,7 +134,7 @@ class Study:
         return self._filled(now)
 
     def handle(self, event: Event, now: float) -> list[Order]:
-        """Take what has happened and return what is to be done, in this order.
+        """Handle an event, and return orders to be performed in this order.
 
         Raises:
             ValueError: a report lacks what is compared, a value has no meaning, or a trial should pause but has no
@@ -199,10 +199,10 @@ class Study:
         if self.stopper(trial.trial_id, result) or result["done"]:
             verdict = STOP
         self._perform(trial, verdict, result)
-        self._tell(verdicts)
+        self._apply(verdicts)
 
     def _completed(self, trial: Trial, metrics: Mapping[str, Any], now: float) -> dict[str, Any]:
-        """The report with what every report has."""
+        """The report with the values that every report has."""
         passed = now - trial.last_event_at
         trial.last_event_at = now
         trial.time_total_s += passed
@@ -213,7 +213,7 @@ class Study:
         return named_in({**known, "done": False, **metrics, "trial_id": trial.trial_id}, self.metric)
 
     def _compared(self, trial: Trial, result: dict[str, Any]) -> tuple[float, float]:
-        """What the scheduler is told: how far the trial is and how good, more being better."""
+        """The time and the score of a report for the scheduler; a higher score is better."""
         score = -math.inf
         if self.metric is not None:
             value = _number("metric", self.metric, trial, result)
@@ -225,13 +225,13 @@ class Study:
         if math.isnan(time) or (trial.last_time is not None and time < trial.last_time):
             raise ValueError(
                 f"{name} of trial {trial.trial_id} went from {trial.last_time} to {time}. The scheduler measures "
-                "progress by it, so it must not go back. Choose another time_attr, or report one that grows."
+                "progress by it, so it must not decrease. Choose another time_attr, or report one that grows."
             )
         trial.last_time = time
         return time, score
 
     def _perform(self, trial: Trial, verdict: Verdict, result: dict[str, Any]) -> None:
-        """Do what was decided about the trial that has reported."""
+        """Apply the decision about the trial that has reported."""
         if verdict == STOP:
             self._orders.append(Halt(trial.trial_id))
             self._finish(trial, TERMINATED)
@@ -257,12 +257,12 @@ class Study:
         else:
             self._orders.append(Continue(trial.trial_id))
 
-    def _tell(self, verdicts: Verdicts) -> None:
-        """Do what was decided about trials that are paused."""
+    def _apply(self, verdicts: Verdicts) -> None:
+        """Apply decisions about paused trials."""
         for trial_id, verdict in verdicts.items():
             trial = self._paused.get(trial_id)
             if trial is None:
-                continue  # it has ended at the report that decided this
+                continue  # it ended at the report that led to this decision
             if verdict == STOP:
                 self._finish(trial, TERMINATED)
             else:
@@ -272,7 +272,7 @@ class Study:
         if trial.checkpoint is None:
             raise ValueError(
                 f"{type(self.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, but "
-                "it has reported no checkpoint to go on from. Use report(metrics, checkpoint=...), or a scheduler "
+                "it has reported no checkpoint to continue from. Use report(metrics, checkpoint=...), or a scheduler "
                 "that only stops, such as ASHAScheduler()."
             )
         self._orders.append(Halt(trial.trial_id))
@@ -296,7 +296,7 @@ class Study:
             self._close()
 
     def _finish(self, trial: Trial, status: str) -> None:
-        """End a trial for good, and tell who wants to know."""
+        """End a trial for good, and inform the searcher and the scheduler."""
         self._running.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)
         self._move(trial, status)
@@ -309,10 +309,10 @@ class Study:
         if trial.trial_id not in self._searched:
             self._searched.add(trial.trial_id)
             self.searcher.on_trial_complete(trial.trial_id, result, is_error)
-        self._tell(self.scheduler.on_trial_end(trial))
+        self._apply(self.scheduler.on_trial_end(trial))
 
     def _close(self) -> None:
-        """End everything; what has not begun never will."""
+        """End all trials; no further one starts."""
         self._is_closed = True
         for trial in list(self._running.values()):
             self._orders.append(Halt(trial.trial_id))
@@ -320,18 +320,18 @@ class Study:
         self._end_paused()
 
     def _end_paused(self) -> None:
-        while self._paused:  # the end of one may decide about others
+        while self._paused:  # the end of one may change the others
             self._finish(next(iter(self._paused.values())), TERMINATED)
 
     def _filled(self, now: float) -> list[Order]:
-        """Start what may start, and hand over the orders."""
+        """Start trials, and return the orders."""
         self._start(now)
         while not self._running and self._paused and not self._is_closed:
-            self._tell(self.scheduler.on_idle())
+            self._apply(self.scheduler.on_idle())
             self._start(now)
             if not self._running:
-                self._end_paused()  # nobody will promote them
-                self._start(now)  # a searcher that waited for their ends may go on
+                self._end_paused()  # nothing can promote them
+                self._start(now)  # a searcher that waited for their ends may continue
         orders, self._orders = self._orders, []
         return orders
 
@@ -347,11 +347,11 @@ class Study:
             self._orders.append(Start(trial.trial_id, copy.deepcopy(trial.config), trial.checkpoint))
 
     def _next(self) -> Trial | None:
-        """The trial to run next, PENDING: one that has run before, or a new one."""
+        """The trial to run next, PENDING: a known or a new one."""
         if self._again:
             return self._again.popleft()
         while (trial_id := self.scheduler.choose_paused()) is not None:
-            if trial_id in self._paused:  # and not ended by a stopper at the report at which it paused
+            if trial_id in self._paused:  # unless a stopper ended it at the report at which it paused
                 trial = self._paused.pop(trial_id)
                 self._move(trial, PENDING)
                 return trial
@@ -400,16 +400,16 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
     own: str | None = getattr(scheduler, name)
     if value is not None and own is not None and value != own:
         raise ValueError(
-            f"{name} is {value!r} for the experiment and {own!r} for {type(scheduler).__name__}. Name it once."
+            f"{name} is {value!r} for the experiment and {own!r} for {type(scheduler).__name__}: set it once"
         )
     return value if own is None else own
 
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
-    """A reported value as a number. `role` says what it is used for.
+    """A reported value as a number. `role` is its purpose, for errors.
 
     Raises:
-        ValueError: it is not there, or no number.
+        ValueError: it is missing, or not a number.
     """
     try:
         value = value_in(result, name)

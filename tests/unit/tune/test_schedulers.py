@@ -92,7 +92,7 @@ def test_stopping_compares_with_a_percentile_of_the_others(reports: list[tuple[i
 
 def test_a_value_that_is_not_a_number_is_worst() -> None:
     scheduler = with_trials(ASHAScheduler(max_t=9, reduction_factor=3), 4)
-    assert verdict(scheduler, 0, 1, -math.inf) == CONTINUE  # nobody to compare with
+    assert verdict(scheduler, 0, 1, -math.inf) == CONTINUE  # no other trial to compare with
     assert verdict(scheduler, 1, 1, -math.inf) == STOP
     assert verdict(scheduler, 2, 1, -1e9) == CONTINUE
     assert verdict(scheduler, 3, 1, -math.inf) == STOP
@@ -408,7 +408,7 @@ def test_a_trial_that_pauses_needs_a_checkpoint() -> None:
         yield 1.0, {"score": 1}, None
 
     for scheduler, words in [
-        (HyperBandScheduler(max_t=9), "no checkpoint to go on from"),
+        (HyperBandScheduler(max_t=9), "no checkpoint to continue from"),
         (PopulationBasedTraining("score", perturbation_interval=1, hyperparam_mutations={"x": [1]}), "no checkpoint"),
     ]:
         config = tune.TuneConfig("score", "max", scheduler=scheduler)

@@ -33,7 +33,7 @@ def test_functions_and_nothing() -> None:
 
 
 def test_what_is_no_condition_is_refused() -> None:
-    with pytest.raises(TypeError, match="pass a dictionary"):
+    with pytest.raises(TypeError, match="must be a dictionary"):
         as_stopper(3)  # type: ignore[arg-type]
 
 

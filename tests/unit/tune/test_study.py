@@ -28,7 +28,7 @@ from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
 
 
 class Told(Searcher):
-    """Suggests numbers, and writes down what it is told."""
+    """Suggests numbers, and notes the results that it receives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ def test_a_searcher_may_have_no_more() -> None:
 
 
 @pytest.mark.parametrize(("answer", "words"), [(None, "could wait for"), (3, "not a configuration")])
-def test_a_searcher_that_makes_no_sense_is_told_so(answer: Any, words: str) -> None:
+def test_a_wrong_suggestion_is_refused(answer: Any, words: str) -> None:
     class Silent(Told):
         def suggest(self, trial_id: str) -> Any:
             return answer
@@ -214,16 +214,16 @@ def test_a_searcher_that_makes_no_sense_is_told_so(answer: Any, words: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"metric": "x"}, 'say whether "min" or "max"'),
+        ({"metric": "x"}, 'needs mode="min"'),
         ({"metric": "x", "mode": "best"}, "mode must be"),
         ({"scheduler": ASHAScheduler()}, "AsyncHyperBandScheduler compares trials, but by what"),
-        ({"scheduler": ASHAScheduler(metric="x")}, 'say whether "min" or "max"'),
-        ({"scheduler": ASHAScheduler(metric="y", mode="max"), "metric": "x"}, "Name it once"),
+        ({"scheduler": ASHAScheduler(metric="x")}, 'needs mode="min"'),
+        ({"scheduler": ASHAScheduler(metric="y", mode="max"), "metric": "x"}, "set it once"),
         ({"count": 0}, "at least 1"),
         ({"slots": 0}, "never start"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_before_the_first_trial(arguments: dict[str, Any], words: str) -> None:
+def test_wrong_settings_are_refused_before_the_first_trial(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         study(**arguments)
 
@@ -313,7 +313,7 @@ def test_after_the_first_failure_a_revived_trial_runs_and_so_does_the_rest() -> 
     assert machine.handle(Revived("00000"), 2.0) == [Start("00000", {"n": 0}, None)]
     machine.handle(Reported("00000", {"x": 5}), 3.0)
     assert machine.handle(Ended("00000"), 4.0) == [Start("00001", {"n": 1}, None)]
-    assert searcher.told == [("00000", None, "error")], "the searcher has learnt of it, and is told once"
+    assert searcher.told == [("00000", None, "error")], "the searcher receives the end once"
 
 
 def test_who_takes_the_place_of_one_that_is_at_its_end_ends_there_with_its_checkpoint() -> None:
