@@ -9,6 +9,8 @@ them. If the driver has imported it, executors import it before they run anythin
 - `top.py`: names of the module `ray` that only exist for Ray: its version, languages, modes
 - `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing
+- `tune_result.py`: `ray.tune.result`: names of reported values
+- `tune_utils.py`: `ray.tune.utils`: functions for dictionaries
 - `debug.py`: functions that log a line once per process
 - `ray_client.py`: Ray's client as libraries ask for it: it is never connected
 - `distribution.py`: the distribution "ray" for `importlib.metadata`

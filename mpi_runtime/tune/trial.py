@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+DEFAULT_METRIC = "_metric"
+"""The name of the value that a function returns or yields as a bare number."""
 
 PENDING = "PENDING"
 RUNNING = "RUNNING"
@@ -23,9 +26,19 @@ MOVES: dict[str, tuple[str, ...]] = {
 later run of the experiment tries once more."""
 
 
+class TuneError(Exception):
+    """An experiment cannot run or has failed, or a trial with an error of which only the text is known."""
+
+
 @dataclass(slots=True, eq=False)
 class Trial:
     """One configuration and its progress. `moved` changes its state."""
+
+    PENDING: ClassVar[str] = PENDING
+    RUNNING: ClassVar[str] = RUNNING
+    PAUSED: ClassVar[str] = PAUSED
+    TERMINATED: ClassVar[str] = TERMINATED
+    ERROR: ClassVar[str] = ERROR
 
     trial_id: str
     index: int
@@ -44,6 +57,9 @@ class Trial:
     last_event_at: float = 0.0
     last_time: float | None = None
     """The scheduler's `time_attr` in its last report."""
+    timesteps: float = 0
+    """The sum of `timesteps_this_iter`, and that at its checkpoint."""
+    checkpoint_timesteps: float = 0
     failures: int = 0
     crashes: int = 0
     error: Any = None
@@ -80,6 +96,19 @@ def sign_of(mode: str) -> float:
     return -1.0 if mode == "min" else 1.0
 
 
+def check_goal(metric: Any, mode: Any) -> None:
+    """Check a metric and a mode; each may be None.
+
+    Raises:
+        TypeError: `metric` is not a name.
+        ValueError: `mode` is neither "min" nor "max".
+    """
+    if metric is not None and not isinstance(metric, str):
+        raise TypeError(f"metric must be the name of one reported value, not {metric!r}: report a sum of several")
+    if mode is not None:
+        sign_of(mode)
+
+
 def flat(values: Any, prefix: str = "") -> dict[str, Any]:
     """Nested dictionaries as one, with names like `a/b`."""
     found: dict[str, Any] = {}
@@ -107,11 +136,17 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
     return value
 
 
+def has_value(result: Mapping[str, Any], name: str) -> bool:
+    """Whether a value was reported, as `value_in` finds it."""
+    try:
+        value_in(result, name)
+    except KeyError:
+        return False
+    return True
+
+
 def named_in(result: dict[str, Any], name: str | None) -> dict[str, Any]:
     """The report, with a value of a nested dictionary (`a/b`) also under its full name."""
-    if name is None or name in result or "/" not in name:
+    if name is None or name in result or not has_value(result, name):
         return result
-    try:
-        return {**result, name: value_in(result, name)}
-    except KeyError:
-        return result
+    return {**result, name: value_in(result, name)}

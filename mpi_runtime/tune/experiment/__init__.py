@@ -5,5 +5,6 @@
 - `log.py`: the journal of an experiment: every event of its study
 - `resuming.py`: replays the journal into a new study, and decides where trials continue
 - `results.py`: `ResultGrid`, with a `Result` for each trial
-- `old_names.py`: Ray Tune's earlier `run`, `run_experiments` and `ExperimentAnalysis`
+- `timeout.py`: `TimeoutStopper`: the stopper with a clock
+- `old_names.py`: Ray Tune's earlier `run`, `run_experiments`, `Experiment`, `ExperimentAnalysis`
 """

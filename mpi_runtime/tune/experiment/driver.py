@@ -22,6 +22,8 @@ from typing import Any
 import mpi_runtime
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
+from mpi_runtime.errors.remote import to_bytes
+from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.study.callback import Callback, Trials, notify
 from mpi_runtime.tune.study.events import (
     Continue,
@@ -161,7 +163,7 @@ class Driver:
             self._happened(Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
-            callback.on_step_end(self._count, Trials(self.study))
+            callback.on_step_end(iteration=self._count, trials=Trials(self.study))
 
     def _wait(self, seconds: float) -> None:
         """Wait until a trial has reported, or a halted one has ended."""
@@ -213,22 +215,23 @@ class Driver:
                 return Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.iteration, kept.time_s)
         return Moved(trial_id, None, 0, 0.0)
 
-    def _broken(self, event: Failed | Crashed, error: BaseException) -> None:
+    def _broken(self, event: Failed | Crashed, error: MpiRuntimeError) -> None:
         trial = self.study.trials[event.trial_id]
         path = self._plan.directory / trial.trial_id
         path.mkdir(exist_ok=True)
         with (path / "error.txt").open("a") as file:
             file.write(f"{type(error).__name__}\n{error}\n")
+        (path / ERROR_FILE).write_bytes(to_bytes(error))
         self._happened(event)
         for callback in self._plan.callbacks:
             if trial.status != ERROR:
-                callback.on_trial_recover(self._count, Trials(self.study), trial)
+                callback.on_trial_recover(iteration=self._count, trials=Trials(self.study), trial=trial)
 
     def _happened(self, event: Event) -> None:
         now = self.now()
         self._count += 1
         for callback in self._plan.callbacks:
-            callback.on_step_begin(self._count, Trials(self.study))
+            callback.on_step_begin(iteration=self._count, trials=Trials(self.study))
         self._decided(event, self.study.handle(event, now), now)
 
     def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:

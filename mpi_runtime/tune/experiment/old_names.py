@@ -1,4 +1,4 @@
-"""Ray Tune's earlier ways to run experiments: `run` and `run_experiments`, with an `ExperimentAnalysis`."""
+"""Ray Tune's earlier ways to run experiments: `run`, `run_experiments`, `Experiment`, `ExperimentAnalysis`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.tune.experiment.results import Result, ResultGrid, TuneError, best_of
+from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Trial, TuneError
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
@@ -129,6 +129,63 @@ class ExperimentAnalysis:
         return result.get_best_checkpoint(*self._compared(metric, mode))
 
 
+OLD_KEYS = {"resources": "resources_per_trial", "trial_resources": "resources_per_trial", "repeat": "num_samples"}
+"""Older names of arguments in dictionaries."""
+
+
+class Experiment:
+    """The arguments of an experiment, for `run` and `run_experiments`."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Any,
+        *,
+        stop: Any = None,
+        time_budget_s: Any = None,
+        config: Mapping[str, Any] | None = None,
+        resources_per_trial: Resources | None = None,
+        num_samples: int = 1,
+        storage_path: str | os.PathLike[str] | None = None,
+        checkpoint_config: CheckpointConfig | None = None,
+        trial_name_creator: Any = None,
+        max_failures: int = 0,
+        local_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Name an experiment. The arguments are those of `run`.
+
+        Raises:
+            TuneError: `run` is not a trainable.
+        """
+        self.name = name
+        self.run = prepared(run)
+        self.arguments: dict[str, Any] = {
+            "stop": stop,
+            "time_budget_s": time_budget_s,
+            "config": config,
+            "resources_per_trial": resources_per_trial,
+            "num_samples": num_samples,
+            "storage_path": storage_path or local_dir,
+            "checkpoint_config": checkpoint_config,
+            "trial_name_creator": trial_name_creator,
+            "max_failures": max_failures,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
+        """An experiment from a dictionary of its arguments.
+
+        Raises:
+            TuneError: it has no `run`, or an unknown key.
+        """
+        if "run" not in spec:
+            raise TuneError(f"experiment {name!r} needs 'run': a function, a class, or the name of a registered one")
+        try:
+            return cls(name, **{OLD_KEYS.get(key, key): value for key, value in spec.items()})
+        except TypeError as error:
+            raise TuneError(f"experiment {name!r}: {error}") from error
+
+
 def run(
     run_or_experiment: Any,
     *,
@@ -161,7 +218,8 @@ def run(
     """Run an experiment as `Tuner` does, with all settings as arguments: see `RunConfig` and `TuneConfig`.
 
     Args:
-        run_or_experiment: the function, the class, or the name of a registered one.
+        run_or_experiment: the function, the class, the name of a registered one, or an `Experiment` with arguments of
+            its own.
         resources_per_trial: as in `with_resources`.
         resume: True: continue the experiment of this name. "AUTO": if there is one.
         raise_on_failed_trial: whether a trial that has failed is an error at the end.
@@ -172,6 +230,25 @@ def run(
         TuneError: a trial has failed.
         TypeError, ValueError: as `Tuner`.
     """
+    if isinstance(run_or_experiment, Experiment):
+        own = run_or_experiment.arguments
+        return run(
+            run_or_experiment.run,
+            name=_free(run_or_experiment.name, own["storage_path"]),
+            metric=metric,
+            mode=mode,
+            search_alg=search_alg,
+            scheduler=scheduler,
+            verbose=verbose,
+            progress_reporter=progress_reporter,
+            fail_fast=fail_fast,
+            reuse_actors=reuse_actors,
+            raise_on_failed_trial=raise_on_failed_trial,
+            callbacks=callbacks,
+            max_concurrent_trials=max_concurrent_trials,
+            seed=seed,
+            **own,
+        )
     if restore is not None:
         raise ValueError(
             "run(restore=...) is not supported: pass the checkpoint in config, and open it in the function"
@@ -200,14 +277,8 @@ def run(
     return ExperimentAnalysis(grid, metric, mode)
 
 
-OLD_KEYS = {
-    "run", "resources", "resources_per_trial", "trial_resources", "stop", "config", "num_samples", "local_dir",
-    "storage_path", "max_failures", "repeat", "checkpoint_config",
-}  # fmt: skip
-
-
 def run_experiments(
-    experiments: Mapping[str, Mapping[str, Any]],
+    experiments: Experiment | Sequence[Experiment] | Mapping[str, Mapping[str, Any]],
     *,
     scheduler: Any = None,
     verbose: int = 1,
@@ -215,46 +286,32 @@ def run_experiments(
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[Any] = (),
 ) -> list[Trial]:
-    """Run experiments, one after another, each from a dictionary. The other arguments are as in `run`.
+    """Run experiments, one after another. The other arguments are as in `run`.
 
     Args:
-        experiments: for each name a dictionary with "run" and, as needed, "config", "stop", "resources" (or
-            "resources_per_trial"), "num_samples" (or "repeat"), "max_failures", "storage_path" (or "local_dir").
-            If the directory of the name has an experiment, a number is added to the name.
+        experiments: one or several of `Experiment`, or a dictionary of the arguments of each by name: `run`, and as
+            needed those of `Experiment`. If the directory of the name has an experiment, a number is added to the name.
 
     Returns:
         The trials of all of them.
 
     Raises:
-        TuneError: a trial has failed.
-        ValueError: a dictionary has no "run", or an unknown key.
+        TuneError: a trial has failed, or a dictionary has no `run` or an unknown key.
     """
     if not mpi_runtime.is_initialized():
         mpi_runtime.init()
+    if isinstance(experiments, Mapping):
+        experiments = [Experiment.from_json(name, spec) for name, spec in experiments.items()]
     trials: list[Trial] = []
-    for name, spec in experiments.items():
-        unknown = set(spec) - OLD_KEYS
-        if unknown or "run" not in spec:
-            raise ValueError(f"experiment {name!r}: it needs 'run', and may have {sorted(OLD_KEYS)}; not {unknown}")
-        given: list[Any] = [spec[key] for key in ("resources_per_trial", "resources", "trial_resources") if key in spec]
-        folder = spec.get("storage_path") or spec.get("local_dir")
-        found = run(
-            spec["run"],
-            name=_free(name, folder),
-            stop=spec.get("stop"),
-            config=spec.get("config"),
-            resources_per_trial=given[0] if given else None,
-            num_samples=spec.get("num_samples", spec.get("repeat", 1)),
-            storage_path=folder,
-            max_failures=spec.get("max_failures", 0),
-            checkpoint_config=spec.get("checkpoint_config"),
+    for experiment in [experiments] if isinstance(experiments, Experiment) else experiments:
+        trials += run(
+            experiment,
             scheduler=scheduler,
             verbose=verbose,
             progress_reporter=progress_reporter,
             raise_on_failed_trial=raise_on_failed_trial,
             callbacks=callbacks,
-        )
-        trials += found.trials
+        ).trials
     return trials
 
 

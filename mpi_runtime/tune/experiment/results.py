@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.tune.study.events import Reported
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, flat, named_in, sign_of
+from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, TuneError, flat, named_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
-
-class TuneError(Exception):
-    """A trial has failed. The text is its error."""
+ERROR_FILE = "error.pkl"
+"""The last error of a trial, in its directory."""
 
 
 class History:
@@ -57,8 +57,8 @@ class Result:
     """TERMINATED, ERROR, or its state when the experiment was interrupted."""
     checkpoint: Checkpoint | None
     """Its last checkpoint."""
-    error: TuneError | None
-    """Its error; None: it has not failed."""
+    error: Exception | None
+    """Its error, an instance of the class that was raised; None: it has not failed."""
     path: str
     """The directory of its files. It exists only if there are any."""
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list, repr=False)
@@ -113,14 +113,14 @@ class ResultGrid(Sequence[Result]):
         return list(self._study.trials.values())
 
     @property
-    def errors(self) -> list[TuneError]:
-        """The errors of the trials that have failed."""
-        return [TuneError(str(trial.error)) for trial in self._study.trials.values() if trial.status == ERROR]
+    def errors(self) -> list[Exception]:
+        """The errors of the trials that have failed: instances of `RayTaskError` and of the class that was raised."""
+        return [self._error(trial) for trial in self._study.trials.values() if trial.status == ERROR]
 
     @property
     def num_errors(self) -> int:
         """The number of trials that have failed."""
-        return len(self.errors)
+        return sum(trial.status == ERROR for trial in self._study.trials.values())
 
     @property
     def num_terminated(self) -> int:
@@ -150,11 +150,17 @@ class ResultGrid(Sequence[Result]):
             trial.best_result,
             trial.status,
             self._opened(trial.checkpoint),
-            TuneError(str(trial.error)) if trial.status == ERROR else None,
+            self._error(trial) if trial.status == ERROR else None,
             os.path.join(self._directory, trial.trial_id),
             [(found, one.metrics) for one in kept if (found := self._opened(one.saved)) is not None],
             self._history,
         )
+
+    def _error(self, trial: Trial) -> Exception:
+        try:
+            return from_bytes((self._directory / trial.trial_id / ERROR_FILE).read_bytes())
+        except Exception:  # it is not there, or damaged: the journal has the text
+            return TuneError(str(trial.error))
 
     def _opened(self, saved: Any) -> Checkpoint | None:
         if not isinstance(saved, Saved) or not saved.path or not (self._directory / saved.path).is_dir():
@@ -175,24 +181,29 @@ class ResultGrid(Sequence[Result]):
     def get_best_result(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Result:
-        """The best trial.
+        """The best trial. An only trial is the best.
 
         Args:
             metric: the reported value to compare; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
-            scope: "last" compares last reports, "all" the best report of each trial, "avg" means of all reports.
+            scope: "last" compares last reports, "all" the best report of each trial, "avg" means of all reports,
+                "last-5-avg" and "last-10-avg" those of the last five and ten.
             filter_nan_and_inf: whether values that are not finite do not count.
 
         Raises:
-            ValueError: no metric or mode is known, or no trial has reported it.
+            RuntimeError: no trial has reported the metric.
+            ValueError: no metric or mode is known.
         """
         metric, mode = metric or self.metric, mode or self.mode
+        if len(self) == 1:
+            only: Result = self[0]
+            return only
         if metric is None or mode is None:
             raise ValueError("get_best_result() needs metric and mode: pass them, or set them in TuneConfig")
         found = best_of(self, metric, mode, scope, filter_nan_and_inf)
         if found is None:
             keys = sorted({key for result in self for key in result.metrics})
-            raise ValueError(f"No trial has reported {metric!r} as a finite number. Reported were: {keys}")
+            raise RuntimeError(f"No trial has reported {metric!r} as a finite number. Reported were: {keys}")
         return found
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> Any:
@@ -241,10 +252,14 @@ class ResultGrid(Sequence[Result]):
         return f"<ResultGrid of {len(self)} trials, {self.num_errors} failed, in {self.experiment_path}>"
 
 
+SCOPES = {"last": 1, "all": 0, "avg": 0, "last-5-avg": 5, "last-10-avg": 10}
+"""How many of the last reports of a trial are compared; 0: all."""
+
+
 def best_of(results: ResultGrid, metric: str, mode: str, scope: str, finite: bool = True) -> Result | None:
     """The best result; None if there is no number to compare."""
-    if scope not in ("last", "all", "avg"):
-        raise ValueError(f'scope must be "last", "all" or "avg", not {scope!r}')
+    if scope not in SCOPES:
+        raise ValueError(f"scope must be one of {', '.join(SCOPES)}, not {scope!r}")
     sign, best, found = sign_of(mode), -math.inf, None
     for result in results:
         value = _value(result, metric, scope, sign)
@@ -262,10 +277,10 @@ def _value(result: Result, metric: str, scope: str, sign: float) -> float | None
         values = [_number(one.get(metric)) for one in result.history] or [_number(result.best[metric])]
     else:
         values = [_number(one.get(metric)) for one in result.history]
-    known = [value for value in values if value is not None and not math.isnan(value)]
+    known = [value for value in values if value is not None and not math.isnan(value)][-SCOPES[scope] :]
     if not known:
         return None
-    return math.fsum(known) / len(known) if scope == "avg" else max(known, key=lambda one: sign * one)
+    return math.fsum(known) / len(known) if scope != "all" else max(known, key=lambda one: sign * one)
 
 
 def _number(value: Any) -> float | None:

@@ -26,10 +26,11 @@ import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.experiment.results import ResultGrid
-from mpi_runtime.tune.show.progress import shown_by
+from mpi_runtime.tune.show.loggers import LOGGERS
+from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Event, Reported
-from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
+from mpi_runtime.tune.study.settings import CheckpointConfig, RunConfig, TuneConfig, study_of
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -92,6 +93,7 @@ class Tuner:
         if not isinstance(param_space, Mapping | None):
             raise TypeError(f"param_space must be a dictionary of values and domains by name, not {param_space!r}")
         self._space = dict(param_space or {})
+        _check_checkpoints(self._prepared, self._run.checkpoint_config)
         for callback in self._run.callbacks:
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
@@ -221,11 +223,20 @@ class Tuner:
 
     def _drive(self, study: Study, log: study_log.StudyLog, passed: float, slots: int) -> None:
         run = self._run
-        callbacks = [*run.callbacks, *shown_by(run.progress_reporter, run.verbose)]
+        callbacks = [*run.callbacks, *(LOGGERS[name]() for name in run.files)]
+        callbacks += shown_by(run.progress_reporter, run.verbose)
+        if isinstance(run.stop, Mapping):
+            callbacks.append(StopKeyWarning(run.stop))
         plan = self._plan(study, callbacks)
         driver = study_driver.Driver(study, plan, log, passed)
         for callback in callbacks:
-            callback.setup(stop=run.stop, num_samples=self._tune.num_samples, path=os.fspath(self._home), driver=driver)
+            callback.setup(
+                stop=run.stop,
+                num_samples=self._tune.num_samples,
+                total_num_samples=study.most,
+                path=os.fspath(self._home),
+                driver=driver,
+            )
         first: list[Event] = []
         if self._lines:
             self._replay_for(callbacks)
@@ -237,7 +248,7 @@ class Tuner:
                 driver.run(first)
         finally:
             for callback in callbacks:
-                callback.on_experiment_end(list(study.trials.values()))
+                callback.on_experiment_end(trials=list(study.trials.values()))
 
     def _plan(self, study: Study, callbacks: Sequence[Callback]) -> study_driver.Plan:
         config, checkpoints = self._tune, self._run.checkpoint_config
@@ -357,6 +368,16 @@ def _culprit(parts: Mapping[str, Any]) -> str:
         except Exception as error:  # noqa: PERF203
             return f"{name}: {error}"
     return ""
+
+
+def _check_checkpoints(trainable: Prepared, config: CheckpointConfig) -> None:
+    """Refuse settings for classes with a function."""
+    for name in ("checkpoint_frequency", "checkpoint_at_end"):
+        if getattr(config, name) and trainable.target is not None and not trainable.is_class:
+            raise ValueError(
+                f"{name} is for subclasses of Trainable. A function reports its checkpoints: "
+                "tune.report(metrics, checkpoint=...)"
+            )
 
 
 def _fresh(tune: TuneConfig) -> TuneConfig:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.tune.trial import Trial, sign_of
+from mpi_runtime.tune.trial import Trial, check_goal
 
 CONTINUE = "CONTINUE"
 STOP = "STOP"
@@ -47,10 +47,10 @@ class TrialScheduler:
         """Compare trials by `metric`, at equal values of `time_attr`.
 
         Raises:
+            TypeError: `metric` is not a name.
             ValueError: `mode` is neither "min" nor "max".
         """
-        if mode is not None:
-            sign_of(mode)
+        check_goal(metric, mode)
         self.time_attr = time_attr
         self.metric = metric
         self.mode = mode

@@ -39,6 +39,7 @@ class PB2(PopulationBasedTraining):
         hyperparam_bounds: Mapping[str, Sequence[float]] | None = None,
         quantile_fraction: float = 0.25,
         custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        log_config: bool = True,
     ) -> None:
         """Compare trials as `PopulationBasedTraining` does.
 
@@ -51,6 +52,7 @@ class PB2(PopulationBasedTraining):
                 space does not have gets its first value between them.
             quantile_fraction: the part of the trials that is replaced, and the part that is copied; at most 0.5.
             custom_explore_fn: takes the new configuration and returns the one to use.
+            log_config: has no effect: the journal has every configuration.
 
         Raises:
             ValueError: an argument has no meaning.

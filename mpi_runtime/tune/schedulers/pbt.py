@@ -38,6 +38,7 @@ class PopulationBasedTraining(TrialScheduler):
         resample_probability: float = 0.25,
         perturbation_factors: tuple[float, float] = (1.2, 0.8),
         custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        log_config: bool = True,
     ) -> None:
         """Compare trials by `metric` after each interval of `time_attr`.
 
@@ -54,6 +55,7 @@ class PopulationBasedTraining(TrialScheduler):
                 of a list the value before or after is taken.
             perturbation_factors: larger, smaller.
             custom_explore_fn: takes the new configuration and returns the one to use.
+            log_config: has no effect: the journal has every configuration.
 
         Raises:
             ValueError: an argument has no meaning, or nothing can change.
@@ -192,7 +194,7 @@ def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
 def _sampled(mutation: list[Any] | Domain, rng: Rng) -> Any:
     if isinstance(mutation, list):
         return mutation[int(rng.integers(len(mutation)))]
-    return mutation.sample(rng, {})
+    return mutation.draw(rng, {})
 
 
 def _fill(config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:

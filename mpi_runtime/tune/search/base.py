@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
+from mpi_runtime.tune.trial import check_goal
 
 DRAWS = 0
 """The stream of random numbers for values of parameters."""
@@ -24,7 +25,13 @@ class Searcher:
     """Whether it accepts spaces with grids."""
 
     def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
-        """Optimise `metric`; None: that of `TuneConfig`."""
+        """Optimise `metric`; None: that of `TuneConfig`.
+
+        Raises:
+            TypeError: `metric` is not a name.
+            ValueError: `mode` is neither "min" nor "max".
+        """
+        check_goal(metric, mode)
         self.metric = metric
         self.mode = mode
 

@@ -15,8 +15,6 @@ from mpi_runtime.tune.space.unit_cube import UnitCube
 class BayesOptSearch(LearningSearcher):
     """Asks a Gaussian process for configurations: numbers only. It sees the space as the unit cube."""
 
-    library = "bayes_opt"
-
     def __init__(
         self,
         space: Mapping[str, Any] | None = None,
@@ -41,6 +39,12 @@ class BayesOptSearch(LearningSearcher):
         Raises:
             ImportError: bayesian-optimization is not installed.
         """
+        try:
+            import bayes_opt  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "BayesOptSearch needs bayesian-optimization: pip install bayesian-optimization"
+            ) from error
         super().__init__(space, metric, mode, points_to_evaluate, random_state if seed is None else seed)
         self._steps = random_search_steps
 

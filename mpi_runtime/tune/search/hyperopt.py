@@ -14,8 +14,6 @@ from mpi_runtime.tune.space.unit_cube import UnitCube
 class HyperOptSearch(LearningSearcher):
     """Asks hyperopt's TPE for configurations. The model sees the space as the unit cube, and choices by number."""
 
-    library = "hyperopt"
-
     def __init__(
         self,
         space: Mapping[str, Any] | None = None,
@@ -42,6 +40,10 @@ class HyperOptSearch(LearningSearcher):
         Raises:
             ImportError: hyperopt is not installed.
         """
+        try:
+            import hyperopt  # noqa: F401
+        except ImportError as error:
+            raise ImportError("HyperOptSearch needs hyperopt: pip install hyperopt") from error
         super().__init__(space, metric, mode, points_to_evaluate, random_state_seed if seed is None else seed)
         self._initial, self._gamma = n_initial_points, gamma
 

@@ -77,8 +77,8 @@ class ConcurrencyLimiter(_Around):
         if self._is_batch and self._live:
             return
         ended, self._ended = self._ended, []
-        for one in ended:
-            self.searcher.on_trial_complete(*one)
+        for trial, last, failed in ended:
+            self.searcher.on_trial_complete(trial, result=last, error=failed)
 
 
 class Repeater(_Around):
@@ -141,8 +141,8 @@ class Repeater(_Around):
         del self._groups[leader]
         good = [one for one in results if one is not None]
         if not good or self.metric is None:
-            self.searcher.on_trial_complete(leader, good[-1] if good else None, not good)
+            self.searcher.on_trial_complete(leader, result=good[-1] if good else None, error=not good)
             return
         values = [one[self.metric] for one in good if self.metric in one and not math.isnan(one[self.metric])]
         mean = math.fsum(values) / len(values) if values else math.nan
-        self.searcher.on_trial_complete(leader, {**good[-1], self.metric: mean}, False)
+        self.searcher.on_trial_complete(leader, result={**good[-1], self.metric: mean}, error=False)

@@ -15,8 +15,6 @@ from mpi_runtime.tune.space.unit_cube import UnitCube
 class NevergradSearch(LearningSearcher):
     """Asks an optimizer of nevergrad for configurations. It sees numbers between 0 and 1, and choices by number."""
 
-    library = "nevergrad"
-
     def __init__(
         self,
         optimizer: Any = "NGOpt",
@@ -41,6 +39,10 @@ class NevergradSearch(LearningSearcher):
         Raises:
             ImportError: nevergrad is not installed.
         """
+        try:
+            import nevergrad  # noqa: F401
+        except ImportError as error:
+            raise ImportError("NevergradSearch needs nevergrad: pip install nevergrad") from error
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         self._optimizer, self._arguments = optimizer, dict(optimizer_kwargs or {})
 

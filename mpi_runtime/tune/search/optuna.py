@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.tune.search.learning import LearningSearcher
@@ -12,11 +12,11 @@ from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
 class OptunaSearch(LearningSearcher):
     """Asks an Optuna sampler, by default TPE, for configurations, and reports the last value of each trial to it."""
 
-    library = "optuna"
+    takes_functions = True
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, Any] | Callable[[Any], Mapping[str, Any] | None] | None = None,
         metric: str | None = None,
         mode: str | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
@@ -26,7 +26,8 @@ class OptunaSearch(LearningSearcher):
         """Search a space.
 
         Args:
-            space: domains by name; None: that of the experiment.
+            space: domains by name; None: that of the experiment. Or a function of an Optuna trial that calls its
+                `suggest_float` and so on, and may return further values.
             metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
@@ -36,6 +37,10 @@ class OptunaSearch(LearningSearcher):
         Raises:
             ImportError: optuna is not installed.
         """
+        try:
+            import optuna  # noqa: F401
+        except ImportError as error:
+            raise ImportError("OptunaSearch needs optuna: pip install optuna") from error
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         self.sampler = sampler
 
@@ -56,7 +61,8 @@ class OptunaSearch(LearningSearcher):
         if first:
             self._study.enqueue_trial({name: self._number(name, value) for name, value in first.items()})
         self._trials[trial_id] = trial = self._study.ask(self._distributions)
-        return {name: self._value(name, value) for name, value in trial.params.items()}
+        constants = (self._space(trial) or {}) if callable(self._space) else {}
+        return {**{name: self._value(name, value) for name, value in trial.params.items()}, **constants}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Report a value, for samplers that use it."""
@@ -75,11 +81,11 @@ class OptunaSearch(LearningSearcher):
             self._study.tell(trial, loss)
 
     def _value(self, name: str, value: Any) -> Any:
-        domain = self.domains[name]
+        domain = self.domains.get(name)
         return domain.categories[value] if isinstance(domain, Categorical) else value
 
     def _number(self, name: str, value: Any) -> Any:
-        domain = self.domains[name]
+        domain = self.domains.get(name)
         return list(domain.categories).index(value) if isinstance(domain, Categorical) else value
 
 
@@ -92,7 +98,7 @@ def _distribution(domain: Any) -> Any:
     if isinstance(domain, Integer):
         if domain.log and domain.q != 1:
             raise ValueError("Optuna has no integers in steps with logarithms: use lograndint or qrandint")
-        return distributions.IntDistribution(domain.lower, domain.upper, log=domain.log, step=domain.q)
+        return distributions.IntDistribution(domain.first, domain.last, log=domain.log, step=domain.q)
     if isinstance(domain, Normal):
         raise ValueError("Optuna has no normal distributions: use uniform, or sample_from for values it need not know")
     assert isinstance(domain, Float)

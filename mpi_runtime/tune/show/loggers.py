@@ -26,12 +26,13 @@ class LoggerCallback(Callback):
 
     replays = True
 
-    def __init__(self) -> None:
-        self._begun: set[str] = set()
+    _begun: set[str]
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
         """An experiment begins."""
-        self._begun.clear()
+        self._begun = set()
 
     def log_trial_start(self, trial: Trial) -> None:
         """A trial starts for the first time."""
@@ -43,9 +44,11 @@ class LoggerCallback(Callback):
         """A trial has ended."""
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Pass on the first start."""
-        if trial.trial_id not in self._begun:
-            self._begun.add(trial.trial_id)
+        """Pass on the first start. The directory of the trial exists from then on."""
+        begun = self.__dict__.setdefault("_begun", set())  # a subclass may override `setup`
+        if trial.trial_id not in begun:
+            begun.add(trial.trial_id)
+            os.makedirs(trial.local_path, exist_ok=True)
             self.log_trial_start(trial)
 
     def on_trial_result(
@@ -69,16 +72,13 @@ class _Lines(LoggerCallback):
     file_name = ""
 
     def __init__(self) -> None:
-        super().__init__()
         self._waiting: dict[str, list[str]] = {}
         self._paths: dict[str, Path] = {}
         self._flushed_s = 0.0
 
     def log_trial_start(self, trial: Trial) -> None:
         """Begin its file."""
-        folder = Path(trial.local_path)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._paths[trial.trial_id] = path = folder / self.file_name
+        self._paths[trial.trial_id] = path = Path(trial.local_path, self.file_name)
         path.write_text("")
 
     def add(self, trial: Trial, line: str) -> None:
@@ -158,7 +158,6 @@ class TBXLoggerCallback(LoggerCallback):
     """Files for TensorBoard, by tensorboardX: `tensorboard --logdir DIRECTORY` shows a curve for each trial."""
 
     def __init__(self) -> None:
-        super().__init__()
         try:
             import tensorboardX
         except ImportError as error:
@@ -192,6 +191,10 @@ class TBXLoggerCallback(LoggerCallback):
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+LOGGERS = {"csv": CSVLoggerCallback, "json": JsonLoggerCallback, "tensorboard": TBXLoggerCallback}
+"""By the names in `RunConfig(files=...)`."""
 
 
 def _csv(values: Sequence[Any]) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
 
 LINE_S = 10.0
 TABLE_S = 0.5
@@ -46,9 +47,12 @@ class ProgressReporter(Callback):
         self._driver: Any = None
         self._shown_s = 0.0
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
         """Begin."""
         self._driver = info.get("driver")
+        self._path = info.get("path", "")
         self._shown_s = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
@@ -143,10 +147,15 @@ class CLIReporter(ProgressReporter):
             self._is_open = False
 
     def show(self, is_end: bool) -> None:
-        """Draw the table, or print a line."""
+        """Draw the table, or print a line. At the end the directory of the experiment is printed too."""
         if self._live_table is None:
             print(self.summary(), flush=True)
-            return
+        else:
+            self._draw(is_end)
+        if is_end:
+            print(f"results: {self._path}", flush=True)
+
+    def _draw(self, is_end: bool) -> None:
         from rich.console import Group
         from rich.table import Table
 
@@ -182,6 +191,25 @@ class JupyterNotebookReporter(ProgressReporter):
             self._handle = ipython.display(page, display_id=True)
         else:
             self._handle.update(page)
+
+
+class StopKeyWarning(Callback):
+    """Warns if the first report lacks a key of `RunConfig(stop={...})`: the condition may never be met."""
+
+    def __init__(self, stop: Mapping[str, Any]) -> None:
+        self._keys = list(flat(stop))
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Look for the keys, once."""
+        keys, self._keys = self._keys, []
+        if missing := [key for key in keys if not has_value(result, key)]:
+            warnings.warn(
+                f"stop has {missing}, and the first report, of trial {trial.trial_id}, has {sorted(result)}. If it "
+                "is never reported, it ends no trial.",
+                stacklevel=2,
+            )
 
 
 def shown_by(reporter: Any, verbose: int) -> list[Callback]:

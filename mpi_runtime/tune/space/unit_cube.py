@@ -60,7 +60,7 @@ def _value(domain: Any, x: float) -> Any:
     value = math.exp(value) if domain.log else value
     if isinstance(domain, Integer):
         value = math.floor(value) if domain.q == 1 else round(value / domain.q) * domain.q
-        return int(min(max(value, domain.lower), domain.upper))
+        return int(min(max(value, domain.first), domain.last))
     if domain.q is not None:
         value = round(value / domain.q) * domain.q
     return min(max(value, domain.lower), domain.upper)
@@ -79,6 +79,6 @@ def _place(domain: Any, value: Any) -> float:
 
 def _bounds(domain: Float | Integer) -> tuple[float, float]:
     lower, upper = float(domain.lower), float(domain.upper)
-    if isinstance(domain, Integer) and domain.q == 1:
-        upper += 1
+    if isinstance(domain, Integer) and domain.q != 1:
+        lower, upper = float(domain.first), float(domain.last)
     return (math.log(lower), math.log(upper)) if domain.log else (lower, upper)

@@ -90,7 +90,7 @@ def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
         later = []
         for path, function in waiting:
             try:
-                value = function.sample(rng, _Known(config))
+                value = function.draw(rng, _Known(config))
             except _Unresolved:
                 later.append((path, function))
                 continue
@@ -137,7 +137,7 @@ def _drawn(value: Any, path: Path, grid: Grid, rng: Rng) -> Any:
     if isinstance(value, Function):
         return value
     if isinstance(value, Domain):
-        return _drawn(value.sample(rng, {}), path, grid, rng)
+        return _drawn(value.draw(rng, {}), path, grid, rng)
     if isinstance(value, dict):
         return {key: _drawn(inner, (*path, key), grid, rng) for key, inner in value.items()}
     if isinstance(value, list):

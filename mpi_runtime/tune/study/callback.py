@@ -16,8 +16,10 @@ class Callback:
     replays = False
     """Whether it receives the events of earlier runs again when an experiment is resumed."""
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
-        """An experiment begins. `info` has its directory as `path`."""
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
+        """An experiment begins. `info` has its directory as `path`; `total_num_samples` counts all its trials."""
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """The driver has received an event."""
@@ -69,21 +71,18 @@ class Trials(Sequence[Trial]):
 
 def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
     """Call the callbacks for an event and the trials that it has changed."""
-    callbacks = list(callbacks)
-    if not callbacks:
-        return
     trials = Trials(study)
     changed = list(changed)
-    trial = study.trials.get(getattr(event, "trial_id", ""))
-    for callback in callbacks:
-        if isinstance(event, Reported) and trial is not None:
-            callback.on_trial_result(count, trials, trial, trial.last_result)
+    for callback in callbacks:  # arguments by name: a method may take some of them and `**info`
+        if isinstance(event, Reported):
+            trial = study.trials[event.trial_id]
+            callback.on_trial_result(iteration=count, trials=trials, trial=trial, result=trial.last_result)
             if event.checkpoint is not None:
-                callback.on_checkpoint(count, trials, trial, event.checkpoint)
-        for one in changed:
-            if one.status == RUNNING:
-                callback.on_trial_start(count, trials, one)
-            elif one.status == TERMINATED:
-                callback.on_trial_complete(count, trials, one)
-            elif one.status == ERROR:
-                callback.on_trial_error(count, trials, one)
+                callback.on_checkpoint(iteration=count, trials=trials, trial=trial, checkpoint=event.checkpoint)
+        for trial in changed:
+            if trial.status == RUNNING:
+                callback.on_trial_start(iteration=count, trials=trials, trial=trial)
+            elif trial.status == TERMINATED:
+                callback.on_trial_complete(iteration=count, trials=trials, trial=trial)
+            elif trial.status == ERROR:
+                callback.on_trial_error(iteration=count, trials=trials, trial=trial)

@@ -95,7 +95,7 @@ class CheckpointConfig:
 class RunConfig:
     """How an experiment runs."""
 
-    stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None = None
+    stop: Stopper | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None = None
     """Ends trials: a dictionary of reported values (reaching one of them suffices), a function of trial id and report,
     or a `Stopper`."""
     failure_config: FailureConfig = field(default_factory=FailureConfig)
@@ -112,12 +112,17 @@ class RunConfig:
     """Shows the progress; None: a table in a terminal or a notebook, lines elsewhere."""
     verbose: int = 1
     """0: shows nothing."""
+    files: Sequence[str] = ()
+    """Files of each trial: "json" (`result.json`, `params.json`), "csv" (`progress.csv`), "tensorboard". More in
+    `callbacks`."""
     on_walltime: str | None = None
     """"requeue": before the time of a Slurm job ends, the job is requeued, and continues the experiment. None: the
     experiment ends in time, and can be resumed."""
 
     def __post_init__(self) -> None:
         """Check the values."""
+        if isinstance(self.files, str) or not {*self.files} <= {"csv", "json", "tensorboard"}:
+            raise ValueError(f'files must be a list of "json", "csv" and "tensorboard", not {self.files!r}')
         if self.on_walltime not in (None, "requeue"):
             raise ValueError(f'on_walltime must be "requeue" or None, not {self.on_walltime!r}')
         if self.on_walltime and not self.name:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from mpi_runtime.tune.trial import sign_of, value_in
+from mpi_runtime.tune.trial import flat, has_value, sign_of, value_in
 
 Result = Mapping[str, Any]
 
@@ -39,14 +39,13 @@ class FunctionStopper(Stopper):
 
 
 class _KeyStopper(Stopper):
-    """Ends a trial when one of its reported values reaches its limit."""
+    """Ends a trial when one of its reported values reaches its limit. A value that is missing does not."""
 
-    def __init__(self, limits: Mapping[str, float]) -> None:
-        self._limits = dict(limits)
+    def __init__(self, limits: Mapping[str, Any]) -> None:
+        self._limits = flat(limits)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        values = {key: _reported(key, f"stop condition {key!r}", trial_id, result) for key in self._limits}
-        return any(values[key] >= limit for key, limit in self._limits.items())
+        return any(has_value(result, key) and value_in(result, key) >= limit for key, limit in self._limits.items())
 
 
 class MaximumIterationStopper(Stopper):
@@ -147,15 +146,15 @@ class ExperimentPlateauStopper(Stopper):
         return len(self._best) == self._top and _spread(self._best) <= self._std
 
 
-class TimeoutStopper(Stopper):
-    """Ends the experiment after a time, counted from its first trial."""
+class TimeLimit(Stopper):
+    """Ends the experiment after a time, counted from its first trial: `time_limit` informs the study."""
 
     def __init__(self, timeout: float | timedelta) -> None:
         """End the experiment after `timeout` seconds."""
         self.timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """End no single trial: the experiment has the clock."""
+        """End no single trial."""
         return False
 
 
@@ -177,7 +176,7 @@ class CombinedStopper(Stopper):
         return any(stopper.stop_all() for stopper in self.stoppers)
 
 
-def as_stopper(stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None) -> Stopper:
+def as_stopper(stop: Stopper | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None) -> Stopper:
     """`stop` of a `RunConfig` as a stopper.
 
     Raises:
@@ -196,23 +195,26 @@ def as_stopper(stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, An
 
 def time_limit(stopper: Stopper) -> float:
     """The seconds after which a stopper ends the experiment; infinity without one."""
-    if isinstance(stopper, TimeoutStopper):
+    if isinstance(stopper, TimeLimit):
         return stopper.timeout_s
     if isinstance(stopper, CombinedStopper):
         return min(map(time_limit, stopper.stoppers), default=math.inf)
     return math.inf
 
 
+def ends_all(stopper: Stopper) -> bool:
+    """Whether a stopper ends the experiment now, without time limits."""
+    if isinstance(stopper, CombinedStopper):
+        return any(map(ends_all, stopper.stoppers))
+    return not isinstance(stopper, TimeLimit) and stopper.stop_all()
+
+
 def _value(metric: str, trial_id: str, result: Result) -> float:
-    return float(_reported(metric, f"metric {metric!r} of a stopper", trial_id, result))
-
-
-def _reported(name: str, what: str, trial_id: str, result: Result) -> Any:
     try:
-        return value_in(result, name)
+        return float(value_in(result, metric))
     except KeyError:
         raise ValueError(
-            f"The {what} is not in the report of trial {trial_id}, which has {sorted(result)}. "
+            f"The metric {metric!r} of a stopper is not in the report of trial {trial_id}, which has {sorted(result)}. "
             "Correct the name, or report it."
         ) from None
 

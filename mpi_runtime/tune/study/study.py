@@ -42,8 +42,20 @@ from mpi_runtime.tune.study.events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, time_limit
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, named_in, sign_of, value_in
+from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, ends_all, time_limit
+from mpi_runtime.tune.trial import (
+    DEFAULT_METRIC,
+    ERROR,
+    PAUSED,
+    PENDING,
+    RUNNING,
+    TERMINATED,
+    Trial,
+    check_goal,
+    named_in,
+    sign_of,
+    value_in,
+)
 
 
 @dataclass(frozen=True)
@@ -79,14 +91,20 @@ class Study:
 
     def __post_init__(self) -> None:
         """Check the settings before the first trial."""
-        self.metric = _agreed("metric", self.metric, self.scheduler)
-        self.mode = _agreed("mode", self.mode, self.scheduler)
-        self._sign = sign_of("max" if self.mode is None else self.mode)
-        if self.metric is not None and self.mode is None:
-            raise ValueError(f'metric={self.metric!r} needs mode="min" or mode="max"')
-        if self.scheduler.needs_metric and self.metric is None:
+        for other in (self.scheduler, self.searcher):
+            self.metric = _agreed("metric", self.metric, other)
+            self.mode = _agreed("mode", self.mode, other)
+        check_goal(self.metric, self.mode)
+        self._is_named = self.metric is not None
+        if self.metric is None and self.mode is not None:
+            self.metric = DEFAULT_METRIC
+        self._sign = sign_of(self.mode or "max")
+        if self.scheduler.needs_metric and (self.metric is None or self.mode is None):
             name = type(self.scheduler).__name__
-            raise ValueError(f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig.")
+            raise ValueError(
+                f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig, not "
+                f"metric={self.metric!r} and mode={self.mode!r}."
+            )
         if has_grid(self.space) and not self.searcher.takes_grids:
             name = type(self.searcher).__name__
             raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
@@ -103,7 +121,8 @@ class Study:
         self.trials: dict[str, Trial] = {}
         self.deadline = math.inf
         """The time at which it ends, by the event `Woken`."""
-        self._most = self.searcher.trials(self.limits.num_samples)
+        self.most = self.searcher.trials(self.limits.num_samples)
+        """The number of trials; None: unlimited."""
         self._running: dict[str, Trial] = {}
         self._paused: dict[str, Trial] = {}
         self._again: deque[Trial] = deque()
@@ -161,12 +180,16 @@ class Study:
                 self.limits = replace(self.limits, max_concurrent=event.slots)
             case Woken():
                 pass
-        if now >= self.deadline or self.stopper.stop_all():
+        if now >= self.deadline or ends_all(self.stopper):
             self._close()
         return self._filled(now)
 
     def _moved(self, trial: Trial, event: Moved) -> None:
         trial.checkpoint = event.checkpoint
+        if not event.iteration or not trial.checkpoint_iteration:
+            trial.checkpoint_timesteps = 0
+        else:  # the event does not have them: steps of one trial are about equally long
+            trial.checkpoint_timesteps *= event.iteration / trial.checkpoint_iteration
         trial.checkpoint_iteration, trial.checkpoint_time_s = event.iteration, event.time_s
         if trial.status == RUNNING:
             self._run_again(trial)
@@ -190,8 +213,8 @@ class Study:
         if event.checkpoint is not None:
             trial.checkpoint = event.checkpoint
             trial.checkpoint_iteration = trial.iteration
-            trial.checkpoint_time_s = trial.time_total_s
-        if self.metric is not None and (score > trial.best_score or not trial.best_result):
+            trial.checkpoint_time_s, trial.checkpoint_timesteps = trial.time_total_s, trial.timesteps
+        if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
             trial.best_score, trial.best_result = score, result
         trial.last_result = result
         verdicts = self.scheduler.on_trial_result(trial, time, score)
@@ -210,12 +233,15 @@ class Study:
         if "training_iteration" in metrics:
             trial.iteration = int(_number("count", "training_iteration", trial, metrics))
         known = {"training_iteration": trial.iteration, "time_this_iter_s": passed, "time_total_s": trial.time_total_s}
+        if metrics.get("timesteps_this_iter") is not None:
+            trial.timesteps += _number("count", "timesteps_this_iter", trial, metrics)
+            known["timesteps_total"] = int(trial.timesteps)
         return named_in({**known, "done": False, **metrics, "trial_id": trial.trial_id}, self.metric)
 
     def _compared(self, trial: Trial, result: dict[str, Any]) -> tuple[float, float]:
         """The time and the score of a report for the scheduler; a higher score is better."""
         score = -math.inf
-        if self.metric is not None:
+        if self.metric is not None and (self._is_named or self.metric in result or self.scheduler.needs_metric):
             value = _number("metric", self.metric, trial, result)
             score = -math.inf if math.isnan(value) else self._sign * value
         if not self.scheduler.needs_metric:
@@ -237,7 +263,7 @@ class Study:
             self._finish(trial, TERMINATED)
             return
         if trial.trial_id not in self._searched:
-            self.searcher.on_trial_result(trial.trial_id, result)
+            self.searcher.on_trial_result(trial_id=trial.trial_id, result=result)
         if verdict == YIELD:
             other = self._next()
             if other is not None:
@@ -249,7 +275,7 @@ class Study:
             source = verdict.source
             trial.config = verdict.config
             trial.checkpoint, trial.checkpoint_iteration = source.checkpoint, source.checkpoint_iteration
-            trial.checkpoint_time_s = source.checkpoint_time_s
+            trial.checkpoint_time_s, trial.checkpoint_timesteps = source.checkpoint_time_s, source.checkpoint_timesteps
             self._orders.append(Halt(trial.trial_id))
             self._run_again(trial)
         elif verdict == PAUSE:
@@ -308,7 +334,7 @@ class Study:
         result = None if is_error or not trial.last_result else trial.last_result
         if trial.trial_id not in self._searched:
             self._searched.add(trial.trial_id)
-            self.searcher.on_trial_complete(trial.trial_id, result, is_error)
+            self.searcher.on_trial_complete(trial_id=trial.trial_id, result=result, error=is_error)
         self._apply(self.scheduler.on_trial_end(trial))
 
     def _close(self) -> None:
@@ -342,6 +368,7 @@ class Study:
                 return
             self._move(trial, RUNNING)
             trial.iteration, trial.time_total_s = trial.checkpoint_iteration, trial.checkpoint_time_s
+            trial.timesteps = trial.checkpoint_timesteps
             trial.last_event_at, trial.last_time = now, None
             self._running[trial.trial_id] = trial
             self._orders.append(Start(trial.trial_id, copy.deepcopy(trial.config), trial.checkpoint))
@@ -367,12 +394,12 @@ class Study:
 
     def _new(self) -> Trial | None:
         index = len(self.trials)
-        if self._most is not None and index >= self._most:
+        if self.most is not None and index >= self.most:
             return None
         trial_id = f"{index:05d}"
         config = self.searcher.suggest(trial_id)
         if config == Searcher.FINISHED:
-            self._most = index
+            self.most = index
             return None
         if config is None:
             if not self._running and not self._paused:
@@ -395,13 +422,11 @@ class Study:
         return trial
 
 
-def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | None:
-    """The metric or mode that the experiment and its scheduler name, if they do not contradict each other."""
-    own: str | None = getattr(scheduler, name)
+def _agreed(name: str, value: str | None, other: TrialScheduler | Searcher) -> str | None:
+    """The metric or mode of the experiment and its scheduler or searcher, if they do not contradict each other."""
+    own: str | None = getattr(other, name, None)
     if value is not None and own is not None and value != own:
-        raise ValueError(
-            f"{name} is {value!r} for the experiment and {own!r} for {type(scheduler).__name__}: set it once"
-        )
+        raise ValueError(f"{name} is {value!r} for the experiment and {own!r} for {type(other).__name__}: set it once")
     return value if own is None else own
 
 

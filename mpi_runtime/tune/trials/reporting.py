@@ -110,7 +110,8 @@ class TrialRun:
         where = None if self._has_reported else (socket.gethostname(), os.getpid())
         self._has_reported = True
         self.iteration += 1
-        if not emit((plain(metrics), self.save(checkpoint), where)):
+        # After `done` too: where reports are not decided about, `emit` does not wait for the driver.
+        if not emit((plain(metrics), self.save(checkpoint), where)) or metrics.get("done"):
             raise StopTrial
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:

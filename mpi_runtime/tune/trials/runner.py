@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import numbers
 import os
 import random
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.tune.trial import DEFAULT_METRIC
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.reporting import StopTrial, TrialRun, TrialStart
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, positional
@@ -82,11 +84,13 @@ def _run_function(function: Callable[..., Any], run: TrialRun, parameters: Mappi
         with contextlib.closing(result):
             each: Any
             for each in result:
-                run.report(each, None)
-    elif isinstance(result, Mapping):
-        run.report(result, None)
-    elif isinstance(result, (int, float)) and not isinstance(result, bool):
-        run.report({"_metric": result}, None)
+                run.report(_as_report(each), None)
+    elif isinstance(result, Mapping | numbers.Number) and not isinstance(result, bool):
+        run.report(_as_report(result), None)
+
+
+def _as_report(result: Any) -> Any:
+    return {DEFAULT_METRIC: result} if isinstance(result, numbers.Number) else result
 
 
 def _reporter(_metrics: Mapping[str, Any] | None = None, **metrics: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.tune.trial import TuneError
 from mpi_runtime.tune.trials.bundles import PlacementGroupFactory, Resources, as_bundles
 
 
@@ -90,6 +92,10 @@ class Trainable:
         return None
 
 
+class NotTrainableError(TuneError, TypeError, ValueError):
+    """The trainable cannot run. Ray raises one of these classes, depending on the function."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A trainable with its parameters and resources, made by `with_parameters` and `with_resources`."""
@@ -150,27 +156,31 @@ def prepared(trainable: Any) -> Prepared:
     """The first argument of `Tuner` as a `Prepared`.
 
     Raises:
-        TypeError: it is not a trainable.
-        ValueError: no trainable has this name.
+        NotTrainableError: it is not a trainable, or no trainable has this name.
     """
     if isinstance(trainable, Prepared):
         return trainable
+    own: Prepared | None = getattr(trainable, "__dict__", {}).get(PREPARED)
+    if own is not None:
+        return own
     if isinstance(trainable, str):
         if trainable not in _registered:
             known = sorted(name for name in _registered if not name.startswith("env:"))
-            raise ValueError(f"no trainable is called {trainable!r}; registered are {known}: call register_trainable")
+            raise NotTrainableError(
+                f"no trainable is called {trainable!r}; registered are {known}: call register_trainable"
+            )
         found: Prepared = _registered[trainable]
         return found
     if inspect.isclass(trainable):
         if not issubclass(trainable, Trainable):
-            raise TypeError(f"{trainable!r} is not a trainable: a class must be a subclass of tune.Trainable")
+            raise NotTrainableError(f"{trainable!r} is not a trainable: a class must be a subclass of tune.Trainable")
         return Prepared(trainable, name=trainable.__name__)
     if not callable(trainable):
-        raise TypeError(
+        raise NotTrainableError(
             f"{trainable!r} is not a trainable: pass a function of a config, or a subclass of tune.Trainable"
         )
     if positional(trainable) == 0:
-        raise TypeError(f"{trainable!r} takes no argument: a function of a trial takes its config")
+        raise NotTrainableError(f"{trainable!r} takes no argument: a function of a trial takes its config")
     return Prepared(trainable, name=getattr(trainable, "__name__", type(trainable).__name__))
 
 
@@ -188,18 +198,26 @@ def positional(function: Callable[..., Any]) -> int:
     return min(2, max(needed, min(1, len(plain))))
 
 
-def with_parameters(trainable: Any, **parameters: Any) -> Prepared:
+PREPARED = "_prepared"
+"""The attribute of the functions and classes that `with_parameters` and `with_resources` make."""
+
+
+def with_parameters(trainable: Any, **parameters: Any) -> Any:
     """A trainable with large values, by name. Each is stored once, not sent with each trial.
 
-    Functions get them as further arguments, classes as arguments of `setup`.
+    Functions get them as further arguments, classes as arguments of `setup`. A value may be a reference to one. The
+    result can be called, or made remote, like the trainable itself.
     """
     known = prepared(trainable)
-    refs = {name: mpi_runtime.put(value) for name, value in parameters.items()}
-    return dataclasses.replace(known, parameters={**known.parameters, **refs})
+    refs = {
+        name: value if isinstance(value, mpi_runtime.ObjectRef) else mpi_runtime.put(value)
+        for name, value in parameters.items()
+    }
+    return _callable(dataclasses.replace(known, parameters={**known.parameters, **refs}))
 
 
-def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, Any]], Resources]) -> Prepared:
-    """A trainable with the resources of its trials.
+def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, Any]], Resources]) -> Any:
+    """A trainable with the resources of its trials. It can be called, or made remote, like the trainable itself.
 
     Args:
         trainable: a function or a class.
@@ -211,4 +229,29 @@ def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, An
     """
     if not callable(resources):
         as_bundles(resources)
-    return dataclasses.replace(prepared(trainable), resources=resources)
+    return _callable(dataclasses.replace(prepared(trainable), resources=resources))
+
+
+def _callable(known: Prepared) -> Any:
+    """A function or a class like its target, but with its parameters. `prepared` returns `known` for it."""
+    target, parameters = known.target, known.parameters
+    made: Any
+    if known.is_class:
+
+        class WithParameters(target):  # type: ignore[misc, valid-type]
+            def setup(self, config: dict[str, Any], **more: Any) -> None:
+                super().setup(config, **_values(parameters), **more)
+
+        made = functools.update_wrapper(WithParameters, target, updated=())
+    else:
+
+        @functools.wraps(target)
+        def made(*args: Any, **more: Any) -> Any:
+            return target(*args, **_values(parameters), **more)
+
+    setattr(made, PREPARED, known)
+    return made
+
+
+def _values(references: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: mpi_runtime.get(ref) for name, ref in references.items()}

@@ -128,7 +128,7 @@ def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatc
     ("report", "words"),
     [
         ({"x": 10**400}, "Trial 00000 has an integer of more than 64 bits"),
-        ({"x": ["caf\udce9"]}, "Trial 00000 has a text that is not UTF-8"),
+        ({"x": ["caf\udce9"]}, "Trial 00000 has a string that is not UTF-8"),
         ({"training_iteration": "x"}, "'training_iteration' of trial 00000 is 'x', which is not a number"),
     ],
 )
