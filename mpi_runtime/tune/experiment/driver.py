@@ -13,6 +13,7 @@ import errno
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,7 +41,7 @@ from mpi_runtime.tune.study.events import (
     Woken,
 )
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial
+from mpi_runtime.tune.trial import ERROR, PAUSED, TERMINATED, Trial
 from mpi_runtime.tune.trials.bundles import amounts
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -103,7 +104,7 @@ class Driver:
         self._known = 0
         """The number of trials in the journal."""
         self._count = 0
-        self._is_leaving = False
+        self._is_leaving = self._has_warned = False
         self._has_failed = False
         """The study raised, or Ctrl-C came: send it no further events."""
         self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
@@ -260,6 +261,14 @@ class Driver:
         for trial in changed.values():
             if trial.status in (TERMINATED, ERROR):
                 self._finish(trial)
+            elif trial.status == PAUSED and trial.checkpoint is None and not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"{type(study.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, "
+                    "but it has reported no checkpoint, so it will start from scratch. Use "
+                    "report(metrics, checkpoint=...), or a scheduler that only stops, such as ASHAScheduler().",
+                    stacklevel=2,
+                )
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Reported) and event.checkpoint is not None:

@@ -57,9 +57,9 @@ class _Bracket:
 class HyperBandScheduler(TrialScheduler):
     """Compares the trials of a bracket when all of them have reached its milestone, and continues the best of them.
 
-    Trials pause at a milestone, so reports need checkpoints. There may be fewer slots than a bracket has trials. With
-    `max_t=81` and `reduction_factor=3`, brackets have 81, 34, 15, 8 and 5 trials, which are first compared at 1, 3, 9,
-    27 and 81. When all brackets are full, the first one starts again.
+    Trials pause at a milestone. They continue from their checkpoints, or without one from scratch. There may be fewer
+    slots than a bracket has trials. With `max_t=81` and `reduction_factor=3`, brackets have 81, 34, 15, 8 and 5 trials,
+    which are first compared at 1, 3, 9, 27 and 81. When all brackets are full, the first one starts again.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class HyperBandScheduler(TrialScheduler):
         mode: str | None = None,
         max_t: float = 81,
         reduction_factor: float = 3,
+        stop_last_trials: bool = True,
     ) -> None:
         """Compare trials by `metric` at milestones of `time_attr`.
 
@@ -78,6 +79,7 @@ class HyperBandScheduler(TrialScheduler):
             mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
             max_t: the time at which a trial ends; at least 1.
             reduction_factor: one in `reduction_factor` trials continues at each milestone.
+            stop_last_trials: whether trials end at `max_t`.
 
         Raises:
             ValueError: an argument has no meaning.
@@ -87,7 +89,7 @@ class HyperBandScheduler(TrialScheduler):
             raise ValueError(f"max_t={max_t} leaves no time: it must be at least 1")
         if not reduction_factor > 1:
             raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
-        self._factor = reduction_factor
+        self._factor, self._stops_last = reduction_factor, stop_last_trials
         self._table = table(max_t, reduction_factor)
         self.begin(0)
 
@@ -118,7 +120,7 @@ class HyperBandScheduler(TrialScheduler):
         if time < bracket.milestones[bracket.rung]:
             return {}
         if bracket.rung == len(bracket.milestones) - 1:
-            return {trial.trial_id: STOP}
+            return {trial.trial_id: STOP if self._stops_last else CONTINUE}
         bracket.scores[trial.trial_id] = score
         return {trial.trial_id: PAUSE, **self._queued(bracket.decide(self._factor), trial.trial_id)}
 

@@ -156,8 +156,7 @@ class Study:
         """Handle an event, and return orders to be performed in this order.
 
         Raises:
-            ValueError: a report lacks what is compared, a value has no meaning, or a trial should pause but has no
-                checkpoint.
+            ValueError: a report lacks the metric, or a value is not a number.
         """
         match event:
             case Reported():
@@ -295,12 +294,6 @@ class Study:
                 self._run_again(trial)
 
     def _pause(self, trial: Trial) -> None:
-        if trial.checkpoint is None:
-            raise ValueError(
-                f"{type(self.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, but "
-                "it has reported no checkpoint to continue from. Use report(metrics, checkpoint=...), or a scheduler "
-                "that only stops, such as ASHAScheduler()."
-            )
         self._orders.append(Halt(trial.trial_id))
         del self._running[trial.trial_id]
         self._move(trial, PAUSED)

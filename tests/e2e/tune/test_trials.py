@@ -14,7 +14,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import tune
-from mpi_runtime.errors import InfeasibleResourceError, JournalError
+from mpi_runtime.errors import InfeasibleResourceError, JournalError, TaskError
 from mpi_runtime.tune.experiment import driver as study_driver
 from mpi_runtime.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining
 from tests.helpers import run_program, wait_until
@@ -326,7 +326,7 @@ def test_the_first_failure_may_end_the_experiment(tmp_path: Path) -> None:
     grid = tune.Tuner.restore(tmp_path / "e", fails, restart_errored=True).get_results()
     assert [one.status for one in grid] == ["ERROR"]
     run = quiet(tmp_path / "raised", failure_config=tune.FailureConfig(fail_fast="raise"))
-    with pytest.raises(tune.TuneError, match="a trial raised"):
+    with pytest.raises(TaskError, match="a trial raised"):
         fitted(fails, tmp_path, {"at": 1, "how": "raise"}, run, num_samples=50)
     for wrong in ({"fail_fast": "rise"}, {"fail_fast": True, "max_failures": 1}):
         with pytest.raises(ValueError, match="fail_fast"):
