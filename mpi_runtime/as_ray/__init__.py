@@ -10,6 +10,8 @@ them. If the driver has imported that module, executors import it before they ru
 - `worker.py`: `ray._private.worker`: the few of its names that libraries read
 - `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing
+- `tune_result.py`: `ray.tune.result`: names of reported values
+- `tune_utils.py`: `ray.tune.utils`: functions for dictionaries
 - `debug.py`: functions that log a line once per process
 - `ray_client.py`: Ray's client, which is never connected
 - `distribution.py`: the distribution "ray" for `importlib.metadata`

@@ -24,10 +24,10 @@ _HOMES = {
     "study.callback": ("Callback",),
     "trials.checkpoint": ("Checkpoint",),
     "show.loggers": ("CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
-    "experiment.old_names": ("ExperimentAnalysis", "run", "run_experiments"),
+    "experiment.old_names": ("Experiment", "ExperimentAnalysis", "run", "run_experiments"),
     "show.progress": ("CLIReporter", "JupyterNotebookReporter", "ProgressReporter"),
     "trials.reporting": ("Context", "TuneContext", "get_checkpoint", "get_context", "report"),
-    "experiment.results": ("Result", "ResultGrid", "TuneError"),
+    "experiment.results": ("Result", "ResultGrid"),
     "schedulers": (),
     "search": (),
     "study.settings": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
@@ -52,10 +52,11 @@ _HOMES = {
         "FunctionStopper",
         "MaximumIterationStopper",
         "Stopper",
-        "TimeoutStopper",
         "TrialPlateauStopper",
     ),
+    "experiment.timeout": ("TimeoutStopper",),
     "trials.trainable": ("Trainable", "register_env", "register_trainable", "with_parameters", "with_resources"),
+    "trial": ("TuneError",),
     "experiment.tuner": ("Tuner",),
     "study.virtual_time": ("Simulated", "simulate"),
 }
@@ -69,6 +70,7 @@ __all__ = [
     "CheckpointConfig",
     "CombinedStopper",
     "Context",
+    "Experiment",
     "ExperimentAnalysis",
     "ExperimentPlateauStopper",
     "FailureConfig",
@@ -121,8 +123,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime.tune import schedulers, search
-    from mpi_runtime.tune.experiment.old_names import ExperimentAnalysis, run, run_experiments
-    from mpi_runtime.tune.experiment.results import Result, ResultGrid, TuneError
+    from mpi_runtime.tune.experiment.old_names import Experiment, ExperimentAnalysis, run, run_experiments
+    from mpi_runtime.tune.experiment.results import Result, ResultGrid
+    from mpi_runtime.tune.experiment.timeout import TimeoutStopper
     from mpi_runtime.tune.experiment.tuner import Tuner
     from mpi_runtime.tune.show.loggers import CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
     from mpi_runtime.tune.show.progress import CLIReporter, JupyterNotebookReporter, ProgressReporter
@@ -149,10 +152,10 @@ if TYPE_CHECKING:
         FunctionStopper,
         MaximumIterationStopper,
         Stopper,
-        TimeoutStopper,
         TrialPlateauStopper,
     )
     from mpi_runtime.tune.study.virtual_time import Simulated, simulate
+    from mpi_runtime.tune.trial import TuneError
     from mpi_runtime.tune.trials.bundles import PlacementGroupFactory
     from mpi_runtime.tune.trials.checkpoint import Checkpoint
     from mpi_runtime.tune.trials.reporting import Context, TuneContext, get_checkpoint, get_context, report

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+DEFAULT_METRIC = "_metric"
+"""The name of the value that a function returns or yields as a bare number."""
 
 PENDING = "PENDING"
 RUNNING = "RUNNING"
@@ -19,13 +22,23 @@ MOVES: dict[str, tuple[str, ...]] = {
     TERMINATED: (),
     ERROR: (PENDING,),
 }
-"""From each state to which. RUNNING to PENDING: it is to run again, after an error or from another checkpoint.
-ERROR to PENDING: a later run of the experiment tries once more."""
+"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR to PENDING: a
+later run of the experiment tries once more."""
+
+
+class TuneError(Exception):
+    """An experiment cannot run or has failed, or a trial with an error of which only the text is known."""
 
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """One configuration and how far it has come. `moved` changes its state."""
+    """One configuration and its progress. `moved` changes its state."""
+
+    PENDING: ClassVar[str] = PENDING
+    RUNNING: ClassVar[str] = RUNNING
+    PAUSED: ClassVar[str] = PAUSED
+    TERMINATED: ClassVar[str] = TERMINATED
+    ERROR: ClassVar[str] = ERROR
 
     trial_id: str
     index: int
@@ -38,17 +51,20 @@ class Trial:
     checkpoint: Any = None
     checkpoint_iteration: int = 0
     checkpoint_time_s: float = 0.0
-    """How far it was when it made its checkpoint: it goes on from there."""
+    """Its progress at its checkpoint, from which it continues."""
     iteration: int = 0
     time_total_s: float = 0.0
     last_event_at: float = 0.0
     last_time: float | None = None
-    """What its last report said of the scheduler's `time_attr`."""
+    """The scheduler's `time_attr` in its last report."""
+    timesteps: float = 0
+    """The sum of `timesteps_this_iter`, and that at its checkpoint."""
+    checkpoint_timesteps: float = 0
     failures: int = 0
     crashes: int = 0
     error: Any = None
     local_path: str = ""
-    """Where its files are, if it has any."""
+    """The directory of its files."""
 
     def moved(self, status: str) -> None:
         """Change the state.
@@ -70,14 +86,27 @@ class Trial:
 
 
 def sign_of(mode: str) -> float:
-    """What values are multiplied by, so that the largest is the best.
+    """The factor that makes the largest value the best.
 
     Raises:
-        ValueError: there is no such mode.
+        ValueError: `mode` is neither "min" nor "max".
     """
     if mode not in ("min", "max"):
         raise ValueError(f'mode must be "min" or "max", not {mode!r}')
     return -1.0 if mode == "min" else 1.0
+
+
+def check_goal(metric: Any, mode: Any) -> None:
+    """Check a metric and a mode; each may be None.
+
+    Raises:
+        TypeError: `metric` is not a name.
+        ValueError: `mode` is neither "min" nor "max".
+    """
+    if metric is not None and not isinstance(metric, str):
+        raise TypeError(f"metric must be the name of one reported value, not {metric!r}: report a sum of several")
+    if mode is not None:
+        sign_of(mode)
 
 
 def flat(values: Any, prefix: str = "") -> dict[str, Any]:
@@ -107,11 +136,17 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def named_in(result: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """The same report; with the value of this name also where it is looked for, if it is inside of a dictionary."""
-    if name is None or name in result or "/" not in name:
-        return result
+def has_value(result: Mapping[str, Any], name: str) -> bool:
+    """Whether a value was reported, as `value_in` finds it."""
     try:
-        return {**result, name: value_in(result, name)}
+        value_in(result, name)
     except KeyError:
+        return False
+    return True
+
+
+def named_in(result: dict[str, Any], name: str | None) -> dict[str, Any]:
+    """The report, with a value of a nested dictionary (`a/b`) also under its full name."""
+    if name is None or name in result or not has_value(result, name):
         return result
+    return {**result, name: value_in(result, name)}

@@ -19,10 +19,10 @@ class Batch:
     """Commands with their order, and how long each takes."""
 
     def __init__(self, history: History) -> None:
-        """Take the last plan of a batch, and the last end of each command.
+        """Read the last plan of a batch, and the last end of each command.
 
-        A command that has not run takes as long as its `time_limit` says, or as those of its array took; if neither is
-        known, as all took in the mean.
+        The duration of a command that has not run is its `time_limit`, or that of the others in its array, or else the
+        mean of all commands.
         """
         self.groups = []
         for planned in history.plan.values():
@@ -36,9 +36,9 @@ class Batch:
             paths.measured(name, seconds)
         mean_s = sum(measured.values()) / len(measured) if measured else 0.0
         self.durations: dict[str, float] = {}
-        """Of each command, in seconds."""
+        """The duration of each command in seconds."""
         self.guessed = 0
-        """Commands that have not run to a good end."""
+        """The number of commands without a successful run."""
         for group in self.groups:
             known_s = paths.duration_s(group.name)
             for command in group.commands:
@@ -51,8 +51,8 @@ class Batch:
             yield from group.commands
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
-        """What it would take on so many nodes of a shape."""
-        graph, paths = Graph(), Paths()  # how long commands take, the batch learns as they end: it cannot know before
+        """The estimate for a number of nodes of one shape."""
+        graph, paths = Graph(), Paths()  # new ones: durations are learnt only as commands end
         graph.add(self.groups)
         paths.add(self.groups)
         commands: dict[Work, list[str]] = {}
@@ -91,7 +91,7 @@ class Batch:
         )
 
     def _chain_s(self) -> float:
-        """The longest chain of commands, each as long as it takes."""
+        """The duration of the longest chain of commands."""
         graph, ends = Graph(), dict.fromkeys(self.durations, 0.0)
         graph.add(self.groups)
         owners = {command.name: group for group in self.groups for command in group.commands}

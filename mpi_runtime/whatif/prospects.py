@@ -1,4 +1,4 @@
-"""How long a graph of calls would take on some nodes, and the table of these estimates."""
+"""Estimates for a graph of calls on some nodes, and their table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mpi_runtime.whatif.virtual_cluster import Ran, Shape
 
 
 class Prospect(NamedTuple):
-    """What a batch or a job would take on some nodes."""
+    """The estimate for a batch or a job on some nodes."""
 
     nodes: int
     shape: Shape
@@ -17,11 +17,11 @@ class Prospect(NamedTuple):
     """From the first start to the last end; 0 if nothing can run."""
     cpu_use: float
     gpu_use: float
-    """The parts of all CPUs and GPUs that calls have, from 0 to 1."""
+    """The shares of all CPUs and GPUs in use, from 0 to 1."""
     bound: str
-    """What it cannot be faster than, in words."""
+    """The lower bound of the makespan, in words."""
     never: int
-    """Calls that no node can run, and those that come after them."""
+    """The number of calls that no node can run, and of those that depend on them."""
 
     @property
     def node_hours(self) -> float:
@@ -32,16 +32,16 @@ class Prospect(NamedTuple):
 def prospect(
     nodes: int, shape: Shape, seconds: float, ran: Sequence[Ran], chain_s: float, never: int, noun: str
 ) -> Prospect:
-    """Look at what has run in virtual time.
+    """Summarise a run in virtual time.
 
     Args:
-        nodes: how many there were.
-        shape: of each.
-        seconds: from the begin to the last end.
-        ran: all that has run.
-        chain_s: how long the longest chain takes.
-        never: how many could not run.
-        noun: what runs, for people.
+        nodes: their number.
+        shape: of each node.
+        seconds: from the start to the last end.
+        ran: the calls that ran.
+        chain_s: the duration of the longest chain.
+        never: the number of calls that could not run.
+        noun: the plural of a call, for people.
     """
     used = [(one.work.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
     cpu_s, gpu_s = (sum(one.cpus * took for one, took in used), sum(one.gpus * took for one, took in used))
@@ -63,7 +63,7 @@ def prospect(
 
 
 def fits(asked: Shape, shape: Shape) -> bool:
-    """Whether a node of a shape can ever run what asks for this."""
+    """Whether a node of a shape can ever run a call of this shape."""
     there = dict(shape.resources)
     has_custom = all(amount <= there.get(name, 0) for name, amount in asked.resources)
     return has_custom and asked.cpus <= shape.cpus and asked.gpus <= shape.gpus and asked.memory <= shape.memory

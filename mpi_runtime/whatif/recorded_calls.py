@@ -1,9 +1,8 @@
-"""The calls in a recording: what each waited for, its submitter, its start, its duration.
+"""The calls in a recording: their waits, submitters, starts and durations.
 
-Two things are not in a recording, and are guessed. A driver submits calls after it has waited for results, or after
-some work of its own: where calls of the driver have ended since it last submitted some, it is thought to have waited
-for all of these. And a call that waits for more objects than a message names is thought to wait for all calls that it
-has submitted.
+Two things are not in a recording, and are guessed. If calls of the driver have ended since its last submission, it is
+assumed to have waited for all of them. If a call waits for more objects than a message names, it is assumed to wait for
+all calls that it has submitted.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from mpi_runtime.whatif.virtual_cluster import Shape, custom
 
 @dataclass
 class Part:
-    """A call runs for some time, then it may wait for others."""
+    """A call runs for some time, then may wait for others."""
 
     took_us: int
     waits_for: list[bytes] = field(default_factory=list)
     """Calls that end before the next part begins."""
     submits: list[tuple[int, bytes]] = field(default_factory=list)
-    """Which calls it submits, and how long after its begin."""
+    """Its submissions: the time after its start, and the call."""
 
 
 @dataclass
@@ -52,15 +51,15 @@ class CallRecord:
     id: bytes
     spec: Spec
     arguments: list[bytes]
-    """The calls whose values it needs."""
+    """The calls that produce its arguments."""
     actor: bytes
     """Of methods: the creation of the actor; else empty."""
-    said_us: int
-    """When it was submitted."""
-    said_at: int
-    """The place of that in the recording. Of what one client says, places tell more than times."""
+    submitted_us: int
+    """The time of its submission."""
+    submitted_at: int
+    """The place of its submission in the recording: for the messages of one client more exact than times."""
     by: int
-    """Which client has submitted it."""
+    """The client that submitted it."""
     executor: int = -1
     began_us: int = -1
     ended_us: int = -1
@@ -71,26 +70,26 @@ class CallRecord:
 
 @dataclass
 class Submission:
-    """What a driver submits at a time."""
+    """Calls that the driver submitted together."""
 
     calls: list[bytes]
     waits_for: list[bytes]
-    """Calls whose end it waits for before; none: it goes on after the submission before."""
+    """Calls that it waits for; none: it follows the previous submission."""
     delay_us: int
-    """How long after that."""
+    """The delay after these."""
 
 
 @dataclass
 class JobRecord:
-    """The calls of a job, in the order in which they were submitted."""
+    """The calls of a job, in the order of their submission."""
 
     calls: dict[bytes, CallRecord]
     driver: list[Submission]
     nodes: list[Shape]
     released: set[bytes]
-    """Objects, and actors, to which a process has dropped its last reference."""
+    """Objects and actors to which a process has dropped its last reference."""
     unended: int
-    """Calls that had not ended when the recording did; they are left out."""
+    """The number of calls that had not ended; they are left out."""
 
 
 class _Reader:
@@ -99,13 +98,13 @@ class _Reader:
         self.calls: dict[bytes, CallRecord] = {}
         self.items: dict[bytes, bytes] = {}
         self.waits: dict[int, list[tuple[int, int, int, list[bytes]]]] = {}
-        """Of each client: where it says so, since when and until when it waited, and for what."""
+        """The waits of each client: place in the recording, start, end, ids."""
         self.place = 0
-        """How many events were read."""
+        """The number of events so far."""
         self.nodes: dict[str, Shape] = {}
         self.released: set[bytes] = set()
 
-    def said(self, entry: ClientSaid) -> None:
+    def client_sent(self, entry: ClientSaid) -> None:
         last_us = 0
         for event in entry.events:
             if isinstance(event, Done | Returned):
@@ -129,7 +128,7 @@ class _Reader:
                 self.waits[entry.client].append((place, since_us, entry.now, ids))
             elif isinstance(event, Done | Returned) and event.id in self.calls:
                 found = self.calls[event.id]
-                # Several ends may be told at once: the last of them has just been, and they have one clock.
+                # Several ends may arrive together: the last of them is now, and all have the same clock.
                 found.ended_us = entry.now - (last_us - event.start_us - event.duration_us)
                 found.began_us = found.ended_us - event.duration_us
                 found.executor, found.ended_at = entry.client, self.place
@@ -161,7 +160,7 @@ class _Reader:
         submitted: dict[bytes, list[CallRecord]] = {}
         orphans: list[CallRecord] = []
         for call in ended.values():
-            parent = _running(by_executor.get(call.by, []), call.said_at) if call.by != DRIVER else None
+            parent = _running(by_executor.get(call.by, []), call.submitted_at) if call.by != DRIVER else None
             (submitted.setdefault(parent.id, []) if parent is not None else orphans).append(call)
         for executor, calls in by_executor.items():
             own: dict[bytes, list[tuple[int, int, list[bytes]]]] = {}
@@ -181,17 +180,17 @@ class _Reader:
         submitted: list[CallRecord],
         ended: dict[bytes, CallRecord],
     ) -> list[Part]:
-        """What a call does between its waits, and what it submits meanwhile."""
+        """The parts of a call between its waits, with its submissions."""
         parts, since_us, left = [], call.began_us, [*submitted]
         for from_us, until_us, ids in [*waits, (call.ended_us, call.ended_us, [])]:
             part = Part(max(0, from_us - since_us))
-            while left and (left[0].said_us <= from_us or from_us == call.ended_us):
+            while left and (left[0].submitted_us <= from_us or from_us == call.ended_us):
                 one = left.pop(0)
-                part.submits.append((min(max(0, one.said_us - since_us), part.took_us), one.id))
+                part.submits.append((min(max(0, one.submitted_us - since_us), part.took_us), one.id))
             if from_us < call.ended_us:
                 named = [self.items.get(id, first_of(id)) for id in ids]
                 if not ids or len(ids) >= BLOCKED_IDS_MAX:
-                    named += [one.id for one in submitted if one.said_us <= from_us]
+                    named += [one.id for one in submitted if one.submitted_us <= from_us]
                 part.waits_for = [id for id in dict.fromkeys(named) if id in ended]
             parts.append(part)
             since_us = max(since_us, until_us)
@@ -199,47 +198,43 @@ class _Reader:
 
 
 def _running(calls: list[CallRecord], place: int) -> CallRecord | None:
-    """Which of the calls of an executor, which run one after the other, it ran at this place: the next one to end."""
+    """The call that an executor ran at this place: the next one to end, since they run one after another."""
     at = bisect.bisect_left(calls, place, key=lambda one: one.ended_at)
     return calls[min(at, len(calls) - 1)] if calls else None
 
 
 def _driver(calls: list[CallRecord], ended: dict[bytes, CallRecord]) -> list[Submission]:
-    """What the driver has submitted, and what it has waited for before each time."""
+    """The submissions of the driver, with the waits before each."""
     ends = sorted((call.ended_us, call.id) for call in calls)
     found: list[Submission] = []
-    before_us, at = calls[0].said_us if calls else 0, 0
+    before_us, at = calls[0].submitted_us if calls else 0, 0
     for call in calls:
-        if found and call.said_us == before_us:
+        if found and call.submitted_us == before_us:
             found[-1].calls.append(call.id)
             continue
-        heard: list[bytes] = []
-        while at < len(ends) and ends[at][0] <= call.said_us:
-            heard.append(ends[at][1])
+        awaited: list[bytes] = []
+        while at < len(ends) and ends[at][0] <= call.submitted_us:
+            awaited.append(ends[at][1])
             at += 1
-        last_us = ended[heard[-1]].ended_us if heard else before_us
-        found.append(Submission([call.id], heard, call.said_us - last_us))
-        before_us = call.said_us
+        last_us = ended[awaited[-1]].ended_us if awaited else before_us
+        found.append(Submission([call.id], awaited, call.submitted_us - last_us))
+        before_us = call.submitted_us
     return found
 
 
 def read_job(entries: Iterable[ClientSaid | RankSaid | Decided]) -> JobRecord:
-    """Read the recording of a job.
-
-    Args:
-        entries: of a `Recording`.
-    """
+    """Read the entries of a `Recording`."""
     reader = _Reader()
     for entry in entries:
         if isinstance(entry, ClientSaid):
-            reader.said(entry)
+            reader.client_sent(entry)
         elif isinstance(entry, RankSaid) and isinstance(entry.event, RankJoined):
             reader.joined(entry.event)
     return reader.finish()
 
 
 def shape_of(spec: Spec) -> Shape:
-    """What a call has of its own while it runs: a method nothing, the creation of an actor what that keeps."""
+    """The resources of a running call: none for a method, those of the actor for its creation."""
     if spec.kind == METHOD:
         return Shape(0)
     cpus = (spec.held_cpu if keeps(spec) else spec.cpu) / UNIT
@@ -247,7 +242,7 @@ def shape_of(spec: Spec) -> Shape:
 
 
 def keeps(spec: Spec) -> bool:
-    """Whether this is the creation of an actor that keeps CPUs, GPUs or memory all its life."""
+    """Whether this is the creation of an actor that keeps resources for its life."""
     return spec.kind == ACTOR and bool(spec.held_cpu or spec.gpu or spec.memory or spec.custom)
 
 

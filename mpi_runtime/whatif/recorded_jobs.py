@@ -6,6 +6,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from mpi_runtime.scheduler.protocol.events import METHOD
@@ -14,16 +15,16 @@ from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of, width_
 from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work
 
 FORK_US = 10_000
-"""How long the start of a process takes, about."""
-GOES_ON = 1 << 20
-"""The priority of calls that go on after they have waited: they do so at once, as in a job."""
+"""About the duration of the start of a process."""
+RESUMES = 1 << 20
+"""The priority of calls after a wait: they continue at once, as in a job."""
 
 
 class Cluster(Protocol):
     """Where calls run."""
 
     def submit(self, works: Sequence[Work]) -> None:
-        """Hand over calls now."""
+        """Submit calls now."""
 
     def later(self, us: int, action: Callable[[], None]) -> None:
         """Do something after this time."""
@@ -36,7 +37,7 @@ class Job:
     """The calls of a job, with their order."""
 
     def __init__(self, record: JobRecord) -> None:
-        """Take what was read of a recording."""
+        """Prepare the calls of a recording."""
         self.record = record
         self.works: list[tuple[bytes, int, Work]] = []
         """For each part of a call, by the tag of its work: the call, the number of the part, the work."""
@@ -47,14 +48,14 @@ class Job:
             account = (call.actor.hex(), 1.0, width_of(creation.spec)) if creation is not None else ("", 1.0, 0)
             for number, part in enumerate(call.parts):
                 tag = self._tags[call.id, number] = len(self.works)
-                priority = call.spec.priority + GOES_ON * bool(number)
+                priority = call.spec.priority + RESUMES * bool(number)
                 limit_us = call.spec.time_limit_us
                 took_us = UNTIL_ENDED if keeps(call.spec) else max(1, part.took_us)
                 work = Work(call.spec.name, shape, took_us, limit_us, priority, 0, account, tag)
                 self.works.append((call.id, number, work))
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
-        """What it would take on so many nodes of a shape."""
+        """The estimate for a number of nodes of one shape."""
         replay = _Replay(self, shape)
         cluster = VirtualCluster([shape] * nodes, replay.ended, FORK_US, began=replay.began)
         replay.begin(cluster)
@@ -64,7 +65,7 @@ class Job:
         return prospect(nodes, shape, seconds, ran, self.chain_s(), never, "calls")
 
     def chain_s(self) -> float:
-        """How long it would take if everything began as soon as it was ready."""
+        """The makespan if every call started as soon as it was ready."""
         replay = _Replay(self, None)
         cluster = _Unlimited(replay)
         replay.begin(cluster)
@@ -76,7 +77,7 @@ class Job:
 
 
 class _Replay:
-    """The calls of a job while they run in virtual time: what each waits for."""
+    """The calls of a job in virtual time, with their waits."""
 
     def __init__(self, job: Job, shape: Shape | None) -> None:
         self._job = job
@@ -85,12 +86,12 @@ class _Replay:
         self._has_ended: set[bytes] = set()
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self.ends = 0
-        """How many calls have ended."""
+        """The number of calls that have ended."""
         self._methods = Counter(call.actor for call in job.record.calls.values() if call.spec.kind == METHOD)
-        """How many calls of each actor have not ended."""
+        """The number of calls of each actor that have not ended."""
 
     def begin(self, cluster: Cluster) -> None:
-        """Let the driver go."""
+        """Start the driver."""
         self._cluster = cluster
         self._drive(0)
 
@@ -98,14 +99,14 @@ class _Replay:
         driver = self._job.record.driver
         if number == len(driver):
             return
-        said = driver[number]
+        submission = driver[number]
 
         def submit() -> None:
-            for id in said.calls:
+            for id in submission.calls:
                 self._submit(id)
             self._drive(number + 1)
 
-        self._after(said.waits_for, lambda: self._cluster.later(said.delay_us, submit))
+        self._after(submission.waits_for, lambda: self._cluster.later(submission.delay_us, submit))
 
     def _submit(self, id: bytes) -> None:
         call = self._job.record.calls[id]
@@ -118,16 +119,16 @@ class _Replay:
             self._cluster.submit([work])
 
     def began(self, work: Work) -> None:
-        """A part of a call begins: what it submits will be. An actor that keeps something is there after its first."""
+        """A part of a call starts: schedule its submissions, and its end if it keeps resources."""
         id, number, _ = self._job.works[work.tag]
         part = self._job.record.calls[id].parts[number]
         for after_us, child in part.submits:
-            self._cluster.later(after_us, lambda child=child: self._submit(child))  # type: ignore[misc]
+            self._cluster.later(after_us, partial(self._submit, child))
         if work.duration_us == UNTIL_ENDED:
             self._cluster.later(part.took_us, lambda: self._part_ended(work.tag))
 
     def ended(self, ran: Ran) -> None:
-        """A part of a call has ended, or an actor that has kept something."""
+        """A part of a call, or an actor that keeps resources, has ended."""
         if ran.work.duration_us != UNTIL_ENDED:
             self._part_ended(ran.work.tag)
 
@@ -147,7 +148,7 @@ class _Replay:
         self._let_go(call.actor or id)
 
     def _let_go(self, actor: bytes) -> None:
-        """End an actor that keeps something after its last call, unless the job has kept its handle to the end."""
+        """End an actor that keeps resources after its last call, unless the job kept its handle to the end."""
         record = self._job.record
         call = record.calls.get(actor)
         if call is None or not keeps(call.spec) or actor not in record.released:
@@ -156,7 +157,7 @@ class _Replay:
             self._cluster.end(self._job.tag(actor, len(call.parts) - 1))
 
     def _after(self, ids: Sequence[bytes], action: Callable[[], None]) -> None:
-        """Do something when all of these have ended."""
+        """Perform the action when all of these have ended."""
         missing = [id for id in dict.fromkeys(ids) if id not in self._has_ended]
         left = len(missing)
         if not left:
@@ -174,7 +175,7 @@ class _Replay:
 
 
 class _Unlimited:
-    """A cluster on which everything begins at once."""
+    """A cluster on which every call starts at once."""
 
     def __init__(self, replay: _Replay) -> None:
         self._replay = replay
@@ -187,11 +188,8 @@ class _Unlimited:
             self._replay.began(work)
             if work.duration_us == UNTIL_ENDED:
                 continue
-            began_us = self._now
-            self.later(
-                work.duration_us,
-                lambda work=work, began_us=began_us: self._replay.ended(Ran(work, 0, (), began_us, self._now)),  # type: ignore[misc]
-            )
+            ran = Ran(work, 0, (), self._now, self._now + work.duration_us)
+            self.later(work.duration_us, partial(self._replay.ended, ran))
 
     def later(self, us: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (self._now + us, next(self._count), action))

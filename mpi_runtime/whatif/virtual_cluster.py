@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from mpi_runtime.scheduler.core import Scheduler
@@ -21,11 +22,11 @@ from mpi_runtime.scheduler.protocol.resources import TYPE
 UNTIL_ENDED = -1
 """The duration of what runs until `VirtualCluster.end`."""
 IDLE_ALARMS_MAX = 1000
-"""After so many alarms of the scheduler in which nothing has begun, nothing will."""
+"""The number of alarms of the scheduler without a start after which nothing will start."""
 
 
 class Shape(NamedTuple):
-    """What a node has, or what a call asks for."""
+    """The resources of a node, or the request of a call."""
 
     cpus: float
     gpus: float = 0
@@ -36,25 +37,25 @@ class Shape(NamedTuple):
 
 
 def custom(amounts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """Custom resources of a node or a call as a shape has them: without what stands for one host or a type of GPU."""
+    """Custom resources for a shape, without those that name a host or a type of GPU."""
     return tuple((name, amount) for name, amount in amounts.items() if not name.startswith(("node:", TYPE)))
 
 
 class Work(NamedTuple):
-    """A call that takes a known time, or `UNTIL_ENDED`."""
+    """A call with a known duration, or `UNTIL_ENDED`."""
 
     name: str
     shape: Shape
     duration_us: int
     time_limit_us: int = 0
-    """What its submitter says it may take; 0: nothing is said."""
+    """Its time limit; 0: none."""
     priority: int = 0
     path_us: int = 0
-    """How long it and the longest chain of calls after it take, as far as its submitter knows."""
+    """The duration of the call and the longest chain after it, as its submitter knows it."""
     account: tuple[str, float, int] = ("", 1.0, 0)
-    """On whose account it runs, with weight and limit: see `AccountSpec`; an empty name: nobody's."""
+    """Its account: name, weight and limit, see `AccountSpec`; an empty name: none."""
     tag: int = 0
-    """Tells it from others that are the same."""
+    """Distinguishes it from equal ones."""
 
 
 class Ran(NamedTuple):
@@ -68,19 +69,19 @@ class Ran(NamedTuple):
 
 
 class _Executor:
-    """A process: it runs what it is given one after the other."""
+    """A process that runs its calls one after another."""
 
     def __init__(self, effect: StartExecutor, node: int) -> None:
         self.effect = effect
         self.node = node
-        self.in_hand: list[bytes] = []
-        self.is_there = False
+        self.assigned: list[bytes] = []
+        self.is_started = False
         self.began_us = -1
-        """When the first call in its hand began; -1: it has not."""
+        """The start of its first assigned call; -1: not started."""
 
 
 class VirtualCluster:
-    """A job in virtual time. Submit work, run, and hear what has ended."""
+    """A job in virtual time. Submit work, then run; callbacks receive starts and ends."""
 
     def __init__(
         self,
@@ -90,14 +91,14 @@ class VirtualCluster:
         end_us: int = 0,
         began: Callable[[Work], None] | None = None,
     ) -> None:
-        """Make a cluster in which nothing runs yet.
+        """Create a cluster without calls.
 
         Args:
-            nodes: what each node has.
-            ended: is called with each call that has ended; it may submit more.
-            fork_us: how long the start of a process takes.
-            end_us: the end of the job's time, from its begin; 0: there is none.
-            began: is called with each call that begins.
+            nodes: the shape of each node.
+            ended: receives each call that has ended; it may submit more.
+            fork_us: the duration of the start of a process.
+            end_us: the end of the job's time; 0: unlimited.
+            began: receives each call that starts.
         """
         self.now = 0
         """The virtual time in microseconds."""
@@ -115,7 +116,7 @@ class VirtualCluster:
         self._alarm_us = -1
         self._idle_alarms = 0
         self._open: dict[int, _Executor] = {}
-        """What runs `UNTIL_ENDED`, by its tag."""
+        """Executors of calls `UNTIL_ENDED`, by tag."""
         for rank, node in enumerate(nodes):
             custom = {name: _units(amount) for name, amount in node.resources}
             joined = RankJoined(
@@ -126,7 +127,7 @@ class VirtualCluster:
         self.scheduler.handle_rank(JobBegan(), 0)
 
     def submit(self, works: Sequence[Work]) -> None:
-        """Hand calls to the scheduler now, in this order."""
+        """Submit calls to the scheduler now, in this order."""
         events: list[Spec | Call] = []
         for work in works:
             key = (work.name, work.shape, work.time_limit_us, work.priority, work.path_us, work.account)
@@ -141,21 +142,21 @@ class VirtualCluster:
         self._at(self.now, lambda: None)
 
     def run(self) -> list[Ran]:
-        """Let everything come to its end; what has run. What can never run, or not before the end, has not."""
+        """Run to the end, and return the calls that ran. Calls that can never run, or not in time, are missing."""
         while self._heap:
             self.now = self._heap[0][0]
-            while self._heap and self._heap[0][0] == self.now:  # what happens at one time is decided about at once
+            while self._heap and self._heap[0][0] == self.now:  # one decision for all events of one time
                 heapq.heappop(self._heap)[2]()
             self._decide()
         return self.ran
 
     def end(self, tag: int) -> None:
-        """End what runs `UNTIL_ENDED`."""
+        """End a call with the duration `UNTIL_ENDED`."""
         executor = self._open.pop(tag)
         self._at(self.now, lambda: self._end(executor))
 
     def later(self, us: int, action: Callable[[], None]) -> None:
-        """Do something after this virtual time."""
+        """Perform an action after this virtual time."""
         self._at(self.now + us, action)
 
     def _at(self, time_us: int, action: Callable[[], None]) -> None:
@@ -167,19 +168,16 @@ class VirtualCluster:
             for message in messages:
                 if isinstance(message, StartExecutor):
                     executor = self._executors[message.executor] = _Executor(message, rank)
-                    self._at(self.now + self._fork_us, lambda executor=executor: self._started(executor))  # type: ignore[misc]
+                    self._at(self.now + self._fork_us, partial(self._started, executor))
                 elif isinstance(message, StopExecutor):
-                    stopped = self._executors[message.executor]
-                    self._at(self.now, lambda stopped=stopped: self._stopped(stopped))  # type: ignore[misc]
+                    self._at(self.now, partial(self._stopped, self._executors[message.executor]))
                 elif isinstance(message, TakeBack):
-                    back = self._executors[message.executor]
-                    count = message.count
-                    self._at(self.now, lambda back=back, count=count: self._taken_back(back, count))  # type: ignore[misc]
+                    self._at(self.now, partial(self._taken_back, self._executors[message.executor], message.count))
         for client, sent in effects.clients.items():
             if client == DRIVER:
                 continue
             executor = self._executors[client]
-            executor.in_hand += [message.id for message in sent if type(message) is Call]
+            executor.assigned += [message.id for message in sent if type(message) is Call]
             self._begin_next(executor)
         alarm_us = self.scheduler.deadline()
         if alarm_us is not None and (self._works or self._executors) and alarm_us != self._alarm_us:
@@ -189,7 +187,7 @@ class VirtualCluster:
                 self._at(max(alarm_us, self.now + 1), lambda: None)
 
     def _started(self, executor: _Executor) -> None:
-        executor.is_there = True
+        executor.is_started = True
         self.scheduler.handle_rank(ExecutorStarted(executor.effect.executor, 1), self.now)
         self._begin_next(executor)
 
@@ -199,15 +197,15 @@ class VirtualCluster:
 
     def _taken_back(self, executor: _Executor, count: int) -> None:
         first = 1 if executor.began_us >= 0 else 0
-        waiting = executor.in_hand[first:]
+        waiting = executor.assigned[first:]
         ids = waiting[max(0, len(waiting) - count) :]
-        executor.in_hand = executor.in_hand[: len(executor.in_hand) - len(ids)]
+        executor.assigned = executor.assigned[: len(executor.assigned) - len(ids)]
         self.scheduler.handle_rank(TakenBack(executor.effect.executor, ids), self.now)
 
     def _begin_next(self, executor: _Executor) -> None:
-        if executor.is_there and executor.in_hand and executor.began_us < 0:
+        if executor.is_started and executor.assigned and executor.began_us < 0:
             executor.began_us = self.now
-            work = self._works[executor.in_hand[0]]
+            work = self._works[executor.assigned[0]]
             self._idle_alarms = 0
             if work.duration_us == UNTIL_ENDED:
                 self._open[work.tag] = executor
@@ -216,7 +214,7 @@ class VirtualCluster:
             self._began(work)
 
     def _end(self, executor: _Executor) -> None:
-        id = executor.in_hand.pop(0)
+        id = executor.assigned.pop(0)
         work = self._works.pop(id)
         began_us, executor.began_us = executor.began_us, -1
         number = executor.effect.executor

@@ -2,7 +2,7 @@
 
     python -m tests.tune.record_ray     # in an environment with ray[tune], from the root of the checkout
 
-No cluster is started: a scheduler is told of trials and reports as Ray's controller does it, which is imitated as far
+No cluster is started: a scheduler receives trials and reports as from Ray's controller, which is imitated as far
 as schedulers look at it. `test_tune_peers.py` gives the same reports to ours.
 """
 
@@ -86,7 +86,7 @@ class Controller:
         return self.trials
 
     def get_live_trials(self) -> list[Trial]:
-        return []  # whom the median rule would let go first: none, so it pauses nobody to wait for others
+        return []  # the trials that wait before this one: none, so the median rule pauses nothing for others
 
     def stop_trial(self, trial: Trial) -> None:
         if trial.is_finished():
@@ -99,7 +99,7 @@ class Controller:
 
 
 def made_up(count: int, rng: random.Random, fed: dict[str, Any]) -> Generator[tuple[int, int, float], bool, None]:
-    """Reports of trials that run side by side: number, time, value. What is sent says whether the trial goes on."""
+    """Reports of trials that run side by side: number, time, value. The answer is whether the trial continues."""
     quality = [rng.random() for _ in range(count)]
     times = [0] * count
     running = list(range(count))
@@ -202,7 +202,7 @@ def quantiles() -> list[Any]:
 
 
 def neighbours() -> list[Any]:
-    """For a value and what it may become: every value that it becomes without being drawn anew."""
+    """For a value and what it may become: every value that it becomes without a new draw."""
     from ray import tune
     from ray.tune.schedulers.pbt import _explore
 

@@ -87,7 +87,7 @@ def test_ray_notes_a_later_report_at_a_rung_that_was_jumped_over() -> None:
 
 
 def test_a_value_that_is_not_a_number_counts_as_the_worst() -> None:
-    """In Ray such a trial goes on, and the others are compared as if it were not there."""
+    """In Ray such a trial continues, and the others are compared without it."""
     scheduler, recorded = asha("not a number")
     differ = compared(scheduler, recorded)
     for _, _, score, theirs, ours in differ:
@@ -118,7 +118,7 @@ def test_the_median_rule_stops_whom_rays_stops(name: str) -> None:
 
 
 def test_a_mean_with_what_is_no_number_counts_as_the_worst() -> None:
-    """In Ray a trial that was no number once is compared with nobody from then on, and nobody with it."""
+    """In Ray a trial that once reported NaN is no longer compared with others, nor others with it."""
     scheduler, recorded = median("not a number")
     assert compared(scheduler, recorded) != []
 
@@ -137,7 +137,7 @@ PAPER = {
     8: [[8, 27], [2, 81]],
     5: [[5, 81]],
 }
-"""Table 1 of the paper, by rows that are brackets: how many trials go on to which time."""
+"""Table 1 of the paper, by rows that are brackets: how many trials continue to which time."""
 
 
 def halvings(place: int, max_t: int) -> list[list[float]]:

@@ -1,9 +1,10 @@
 """Runs experiments. An experiment has a directory with a journal, from which a later run continues.
 
-- `tuner.py`: `Tuner`: makes, runs and restores experiments
-- `driver.py`: performs the orders of a study: starts trials as tasks, takes their reports
+- `tuner.py`: `Tuner`: creates, runs and restores experiments
+- `driver.py`: performs the orders of a study: starts trials as tasks, receives their reports
 - `log.py`: the journal of an experiment: every event of its study
 - `resuming.py`: replays the journal into a new study, and decides where trials continue
 - `results.py`: `ResultGrid`, with a `Result` for each trial
-- `old_names.py`: Ray Tune's earlier `run`, `run_experiments` and `ExperimentAnalysis`
+- `timeout.py`: `TimeoutStopper`: the stopper with a clock
+- `old_names.py`: Ray Tune's earlier `run`, `run_experiments`, `Experiment`, `ExperimentAnalysis`
 """

@@ -1,9 +1,9 @@
-"""Performs the orders of a study: starts trials as tasks, takes their reports, and writes the journal.
+"""Performs the orders of a study: starts trials as tasks, receives their reports, and writes the journal.
 
-A trial is a task that streams. Each item of its stream is a report; the trial waits until the stream is resumed (it
-continues), or dropped (it ends at this report). A trial that must end elsewhere is cancelled.
+A trial is a task that streams. Each item of its stream is a report. The trial waits until the stream is resumed (it
+continues) or dropped (it ends at this report). A trial that must end elsewhere is cancelled.
 
-The order of each step: take an event, let the study decide, write the journal, perform the orders.
+The order of each step: receive an event, let the study decide, write the journal, perform the orders.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import errno
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +23,9 @@ from typing import Any
 import mpi_runtime
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
-from mpi_runtime.tune.study.callback import Callback, Trials, told
+from mpi_runtime.errors.remote import to_bytes
+from mpi_runtime.tune.experiment.results import ERROR_FILE
+from mpi_runtime.tune.study.callback import Callback, Trials, notify
 from mpi_runtime.tune.study.events import (
     Continue,
     Crashed,
@@ -38,7 +41,7 @@ from mpi_runtime.tune.study.events import (
     Woken,
 )
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial
+from mpi_runtime.tune.trial import ERROR, PAUSED, TERMINATED, Trial
 from mpi_runtime.tune.trials.bundles import amounts
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -50,9 +53,9 @@ from mpi_runtime.util.streams import together
 TURN_S = 0.5
 """How often the driver looks at the clock while nothing happens."""
 GRACE_S = 10.0
-"""How long trials that were told to end may take before their processes are killed."""
+"""How long halted trials may take to end before their processes are killed."""
 AHEAD = 64
-"""So many reports may be on their way of a trial about which nothing is decided."""
+"""The most reports on their way from a trial that does not wait for decisions."""
 
 
 @dataclass
@@ -64,14 +67,14 @@ class Run:
     group: Any = None
     """The placement group of its bundles."""
     asks: bool = False
-    """It has reported, and waits."""
+    """It has reported, and waits for the decision."""
     is_from_memory: bool = False
-    """It was to go on from a checkpoint that is not on the disk."""
+    """Its first checkpoint is not on disk."""
 
 
 @dataclass
 class Plan:
-    """What is run, and where its files are."""
+    """The trainable, the settings and the files of an experiment."""
 
     prepared: Prepared
     settings: RunSettings
@@ -79,47 +82,47 @@ class Plan:
     kept: KeptCheckpoints
     callbacks: Sequence[Callback] = ()
     always_asks: bool = True
-    """Whether each report waits for a verdict. If nothing is decided about reports, they need not."""
+    """Whether each report waits for a decision."""
     reuse_processes: bool = True
     names: Any = None
-    """Makes the name of a trial; None: its number."""
+    """The function that names a trial; None: its number."""
     info: dict[str, Any] = field(default_factory=dict)
 
 
 class Driver:
-    """Drives one study from where it is to its end."""
+    """Drives one study to its end."""
 
     def __init__(self, study: Study, plan: Plan, log: study_log.StudyLog, started: float) -> None:
-        """Drive a study. `started` is how many seconds of it have passed in earlier runs."""
+        """Drive a study. `started`: its seconds in earlier runs."""
         self.study = study
         self._plan = plan
         self._log = log
         self._offset = time.monotonic() - started
         self._runs: dict[str, Run] = {}
         self._ending: dict[Any, Run] = {}
-        """Runs that were told to end, by what is ready when they have."""
+        """Halted runs, by the reference that is ready at their end."""
         self._known = 0
-        """How many trials the journal has."""
+        """The number of trials in the journal."""
         self._count = 0
-        self._is_leaving = False
+        self._is_leaving = self._has_warned = False
         self._has_failed = False
         """The study raised, or Ctrl-C came: send it no further events."""
         self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
         self._functions: dict[Any, Any] = {}
-        """It with options, by what is reserved."""
+        """The function with options, by reserved amounts."""
         self.where: dict[str, tuple[str, int]] = {}
         """The host and process of trials."""
 
     def now(self) -> float:
-        """Seconds that the experiment has run."""
+        """The seconds that the experiment has run, with earlier runs."""
         return time.monotonic() - self._offset
 
     def leave(self) -> None:
-        """Start nothing more, and stop each trial at its next report. What is left is for a later run."""
+        """Start no more trials, and stop each at its next report. A later run continues."""
         self._is_leaving = True
 
     def run(self, first: Sequence[Event]) -> None:
-        """Run until all trials have ended, or until `leave` was called. `first` are told before anything else."""
+        """Run until all trials have ended, or until `leave` was called. `first`: the first events."""
         try:
             self._begin(first)
             while self._runs and not (self._is_leaving and all(run.asks for run in self._runs.values())):
@@ -129,8 +132,8 @@ class Driver:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise OSError(
                     error.errno,
-                    f"{error.strerror}, so the experiment ends. Make room for {self._plan.directory}, then go on with "
-                    "Tuner.restore(directory, trainable).fit()",
+                    f"{error.strerror}, so the experiment ends. Make room for {self._plan.directory}, then continue it "
+                    "with Tuner.restore(directory, trainable).fit()",
                 ) from error
             raise
         finally:
@@ -149,22 +152,22 @@ class Driver:
         left = self.study.deadline - self.now()
         self._wait(max(0.0, min(TURN_S, left)))
         with together():  # or each message wakes another process, which costs more than the decision
-            # No name here stands for a stream: if the study raises an error, whose traceback keeps what has a name,
-            # trials would not hear that their streams were dropped.
+            # No local name here refers to a stream: the traceback of an error would keep the stream alive, and its
+            # trial would not end.
             for run in [*self._runs.values()]:
-                # What has come is known by now: asking costs no look at the connection.
-                while self._waits_for(run) and run.stream.next_ready(look=False):
-                    self._hear(run)
-                if self._waits_for(run) and run.stream.is_finished():
-                    self._hear(run)
+                # Arrived items are known by now, without another look at the connection.
+                while self._is_due(run) and run.stream.next_ready(look=False):
+                    self._receive(run)
+                if self._is_due(run) and run.stream.is_finished():
+                    self._receive(run)
         if left <= 0:
             self._happened(Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
-            callback.on_step_end(self._count, Trials(self.study))
+            callback.on_step_end(iteration=self._count, trials=Trials(self.study))
 
     def _wait(self, seconds: float) -> None:
-        """Wait until a trial says something, or has ended that was told to."""
+        """Wait until a trial has reported, or a halted one has ended."""
         waited = [*(run.stream for run in self._runs.values() if not run.asks), *self._ending]
         if waited:
             mpi_runtime.wait(waited, timeout=seconds)
@@ -172,12 +175,12 @@ class Driver:
             for one in mpi_runtime.wait([*self._ending], num_returns=len(self._ending), timeout=0)[0]:
                 self._has_stopped(one)
 
-    def _waits_for(self, run: Run) -> bool:
-        """Whether it is this run's turn to say something."""
+    def _is_due(self, run: Run) -> bool:
+        """Whether the next event of this run is due."""
         return self._runs.get(run.trial_id) is run and not run.asks
 
-    def _hear(self, run: Run) -> None:
-        """Take what a trial has sent, and have it decided about."""
+    def _receive(self, run: Run) -> None:
+        """Receive the next event of a trial, and let the study decide about it."""
         ref = run.stream.next_ref(None, resume=False)
         if ref is None:
             self._gone(run)
@@ -191,7 +194,7 @@ class Driver:
         except TaskError as error:
             self._gone(run)
             if run.is_from_memory and isinstance(error.cause, ObjectLostError):
-                self._happened(self._older(run.trial_id))  # a host was lost, with the checkpoint: nobody failed
+                self._happened(self._older(run.trial_id))  # a host was lost with the checkpoint: not a failure
             else:
                 self._broken(Failed(run.trial_id, str(error)), error)
             return
@@ -207,32 +210,33 @@ class Driver:
         self._happened(Reported(run.trial_id, metrics, saved))
 
     def _older(self, trial_id: str) -> Moved:
-        """A trial whose last checkpoint is gone begins where the last one on the disk is, or anew."""
+        """Move a trial to its last checkpoint on disk, or to its start."""
         for kept in reversed(self._plan.kept.of(trial_id)):
             if kept.saved.path:
                 return Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.iteration, kept.time_s)
         return Moved(trial_id, None, 0, 0.0)
 
-    def _broken(self, event: Failed | Crashed, error: BaseException) -> None:
+    def _broken(self, event: Failed | Crashed, error: MpiRuntimeError) -> None:
         trial = self.study.trials[event.trial_id]
         path = self._plan.directory / trial.trial_id
         path.mkdir(exist_ok=True)
         with (path / "error.txt").open("a") as file:
             file.write(f"{type(error).__name__}\n{error}\n")
+        (path / ERROR_FILE).write_bytes(to_bytes(error))
         self._happened(event)
         for callback in self._plan.callbacks:
             if trial.status != ERROR:
-                callback.on_trial_recover(self._count, Trials(self.study), trial)
+                callback.on_trial_recover(iteration=self._count, trials=Trials(self.study), trial=trial)
 
     def _happened(self, event: Event) -> None:
         now = self.now()
         self._count += 1
         for callback in self._plan.callbacks:
-            callback.on_step_begin(self._count, Trials(self.study))
+            callback.on_step_begin(iteration=self._count, trials=Trials(self.study))
         self._decided(event, self.study.handle(event, now), now)
 
     def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:
-        """Write down what has happened and what came of it, then do it."""
+        """Write the event and its effects to the journal, then perform the orders."""
         study, log = self.study, self._log
         changed, study.changed = study.changed, {}
         configs = {}
@@ -253,10 +257,18 @@ class Driver:
                 run.stream.resume()
             else:
                 self._halt(order)
-        told(self._plan.callbacks, self._count, study, event, changed.values())
+        notify(self._plan.callbacks, self._count, study, event, changed.values())
         for trial in changed.values():
             if trial.status in (TERMINATED, ERROR):
                 self._finish(trial)
+            elif trial.status == PAUSED and trial.checkpoint is None and not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"{type(study.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, "
+                    "but it has reported no checkpoint, so it will start from scratch. Use "
+                    "report(metrics, checkpoint=...), or a scheduler that only stops, such as ASHAScheduler().",
+                    stacklevel=2,
+                )
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Reported) and event.checkpoint is not None:
@@ -292,7 +304,7 @@ class Driver:
         self._runs[trial.trial_id] = Run(trial.trial_id, stream, group, is_from_memory=is_from_memory)
 
     def _function_for(self, bundle: Mapping[str, float], group: Any) -> Any:
-        """The function with what a trial reserves. Trials that reserve the same share one: a new one has to be told."""
+        """The function with reserved amounts. Trials with the same amounts share one: each is sent to the head once."""
         asked = None if group is not None else tuple(sorted(bundle.items()))
         if asked in self._functions:
             return self._functions[asked]
@@ -319,7 +331,7 @@ class Driver:
         self._ending[run.stream.completed()] = run
         if not run.asks:
             run.stream.close()
-        run.stream = None  # the trial hears of it
+        run.stream = None  # dropped: the trial ends
 
     def _gone(self, run: Run) -> None:
         del self._runs[run.trial_id]
@@ -332,7 +344,7 @@ class Driver:
         self._ended(self._ending.pop(ref))
 
     def _ended(self, run: Run) -> None:
-        """Nothing of a run is left."""
+        """Release the resources of a run that has ended."""
         run.stream = None
         if run.group is not None:
             from mpi_runtime.util import remove_placement_group
@@ -341,7 +353,7 @@ class Driver:
         self._saved_at_end(run.trial_id)
 
     def _saved_at_end(self, trial_id: str) -> None:
-        """Note the checkpoint that a trial has made at its end, of which it could not tell."""
+        """Note the checkpoint that a trial has made at its end, without a report."""
         trial = self.study.trials[trial_id]
         if self._plan.settings.at_end and trial.status == TERMINATED and not self._has_failed:
             saved = self._plan.kept.found(trial_id)
@@ -349,7 +361,7 @@ class Driver:
                 self._happened(Moved(trial_id, saved, trial.iteration, trial.time_total_s))
 
     def _finish(self, trial: Trial) -> None:
-        """A trial has ended for good: its last checkpoint must outlive this job, and a later one has to find it."""
+        """A trial has ended for good: write its last checkpoint to disk for later jobs."""
         saved = trial.checkpoint
         if isinstance(saved, Saved) and not saved.path and saved.ref is not None:
             relative = os.path.join(trial.trial_id, f"checkpoint_{saved.number:06d}")

@@ -1,7 +1,7 @@
 """The journal of an experiment: each event of its study, in the format of `mpi_runtime.journal`.
 
-Each run of the experiment writes a segment of its own, so a torn tail loses only the events in it. Lines are numbered:
-lines after a missing one do not count. A new study that handles these events again reaches the same state.
+Each run of the experiment writes a segment of its own, so a torn tail loses only the events in it. Lines are numbered,
+and lines after a missing one do not count. A new study that handles these events reaches the same state.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from mpi_runtime.tune.trials.checkpoint import Saved
 
 LINE, HEADER = "tune", "tune header"
 SYNC_S = 1.0
-"""How often lines are forced to the disk."""
+"""The time between two syncs."""
 
 
 class Line(msgspec.Struct, array_like=True):
-    """An event, and what came of it."""
+    """An event and its effects."""
 
     number: int
     now: float
-    """Seconds since the experiment began; while nothing runs no time passes."""
+    """The seconds that the experiment had run."""
     event: Event
     states: dict[str, str]
     """The new states of trials."""
     configs: dict[str, Any]
-    """Of trials that are new, as far as they can be written."""
+    """The configurations of new trials."""
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (mpi_runtime.ObjectRef, mpi_runtime.ActorHandle)):
-        return type(value).__name__  # the next job has another one in its place
+        return type(value).__name__  # it differs in each job
     if isinstance(value, Saved):
         return {"number": value.number, "path": value.path}
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
@@ -57,7 +57,7 @@ _decoder = msgspec.msgpack.Decoder(Line)
 
 
 def written(value: Any) -> Any:
-    """A value as it is when it has been read again."""
+    """A value after writing and reading."""
     return msgspec.msgpack.decode(_encoder.encode(value))
 
 
@@ -76,7 +76,7 @@ def read(directory: Path) -> Iterator[Line]:
                         continue
                     line = _decoder.decode(place.body.data)
                     if line.number != number:
-                        continue  # written before damage was noticed: a later run has told it anew
+                        continue  # after damage: a later run has written this number again
                     number += 1
                     yield _with_checkpoint(line)
             except segments.NewerFormatError as error:
@@ -84,7 +84,7 @@ def read(directory: Path) -> Iterator[Line]:
 
 
 def header(directory: Path) -> dict[str, Any]:
-    """What the experiment is about, as the last run says; empty if no line says so.
+    """The header of the last run that has one: name, metric and mode; or nothing.
 
     Raises:
         JournalError: there is no journal.
@@ -116,7 +116,7 @@ class StudyLog:
     """Writes the lines of one run."""
 
     def __init__(self, directory: Path, first: int, header: dict[str, Any]) -> None:
-        """Begin a segment, whose first line has this number. The header says what the experiment is about.
+        """Begin a segment. Its first line has this number, and `header` describes the experiment.
 
         Raises:
             JournalError: another program runs this experiment.
@@ -140,18 +140,18 @@ class StudyLog:
         """Write a line. It survives the end of this process at once, and that of the host after a second.
 
         Raises:
-            ValueError: an integer is too large, or a text is none.
+            ValueError: an integer is too large, or a string is not UTF-8.
             OSError: there is no room on the disk.
         """
         try:
             data = _encoder.encode(Line(self._number, now, event, states, configs))
         except (OverflowError, UnicodeEncodeError) as error:
-            whose = getattr(event, "trial_id", min(configs, default=""))
+            trial_id = getattr(event, "trial_id", min(configs, default=""))
             what, cure = "an integer of more than 64 bits", "a float, or a string"
             if isinstance(error, UnicodeEncodeError):
-                what, cure = "a text that is not UTF-8, like names of some files", "its repr()"
+                what, cure = "a string that is not UTF-8, such as the name of a file", "its repr()"
             raise ValueError(
-                f"Trial {whose} has {what}, in its configuration or report, which cannot be written ({error}). "
+                f"Trial {trial_id} has {what}, in its configuration or report, which cannot be written ({error}). "
                 f"Use {cure}."
             ) from None
         frame = segments.frame(Noted(LINE, self._number, data))
@@ -161,14 +161,14 @@ class StudyLog:
         self._number += 1
 
     def turn(self) -> None:
-        """Do what is due: sync, and then what had to wait for it."""
+        """Sync if it is due."""
         now = time.monotonic()
         if now - self._synced_s >= SYNC_S:
             self.sync()
             self._claim.beat()
 
     def sync(self) -> None:
-        """Force all lines to the disk, and do what had to wait for that."""
+        """Force all lines to the disk, then perform the actions of `after_sync`."""
         os.fsync(self._file.fileno())
         self._synced_s = time.monotonic()
         doomed, self._doomed = self._doomed, []
@@ -176,11 +176,11 @@ class StudyLog:
             one()
 
     def after_sync(self, action: Callable[[], None]) -> None:
-        """Do this when the lines so far are on the disk: remove what they have superseded."""
+        """Do this when the lines so far are on disk, for example remove files that they supersede."""
         self._doomed.append(action)
 
     def close(self) -> None:
-        """Write the rest, and let others go on with the experiment."""
+        """Write the rest, and release the experiment for other programs."""
         try:
             self.sync()
         finally:

@@ -1,4 +1,4 @@
-"""Ray Tune's earlier ways to run experiments: `run` and `run_experiments`, with an `ExperimentAnalysis`."""
+"""Ray Tune's earlier ways to run experiments: `run`, `run_experiments`, `Experiment`, `ExperimentAnalysis`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.tune.experiment.results import Result, ResultGrid, TuneError, best_of
+from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Trial, TuneError
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
 
 
 class ExperimentAnalysis:
-    """What has come of an experiment, by Ray Tune's earlier names."""
+    """The results of an experiment, by Ray Tune's earlier names."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class ExperimentAnalysis:
         default_metric: str | None = None,
         default_mode: str | None = None,
     ) -> None:
-        """Look at results, or at the directory of an experiment."""
+        """Read results, or the directory of an experiment."""
         grid = experiment if isinstance(experiment, ResultGrid) else Tuner.restore(experiment).get_results()
         self._grid = grid
         self.default_metric = default_metric or grid.metric
@@ -47,28 +47,31 @@ class ExperimentAnalysis:
         """All trials."""
         return self._grid.trials
 
-    def _best(self, metric: str | None, mode: str | None, scope: str) -> Result:
-        return self._grid.get_best_result(metric or self.default_metric, mode or self.default_mode, scope)
+    def _best(self) -> Result:
+        return self._grid.get_best_result(self.default_metric, self.default_mode)
 
-    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Trial | None:
-        """The trial with the best value; None if none has reported it."""
+    def _compared(self, metric: str | None, mode: str | None) -> tuple[str, str]:
         metric, mode = metric or self.default_metric, mode or self.default_mode
         if metric is None or mode is None:
-            raise ValueError("get_best_trial() needs to know metric and mode: pass them")
-        found = best_of(self._grid, metric, mode, scope)
+            raise ValueError("metric and mode are needed: pass them")
+        return metric, mode
+
+    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Trial | None:
+        """The trial with the best value; None if no trial has reported it."""
+        found = best_of(self._grid, *self._compared(metric, mode), scope)
         return None if found is None else self.trials[int(found.trial_id)]
 
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> dict[str, Any] | None:
-        """The configuration of the best trial; None if none has reported the metric."""
+        """The configuration of the best trial; None if no trial has reported the metric."""
         trial = self.get_best_trial(metric, mode, scope)
         return None if trial is None else trial.config
 
     @property
     def best_trial(self) -> Trial:
         """The trial whose last report is the best."""
-        return self.trials[int(self._best(None, None, "last").trial_id)]
+        return self.trials[int(self._best().trial_id)]
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -83,12 +86,12 @@ class ExperimentAnalysis:
     @property
     def best_checkpoint(self) -> Checkpoint | None:
         """Its last checkpoint."""
-        return self._best(None, None, "last").checkpoint
+        return self._best().checkpoint
 
     @property
     def best_dataframe(self) -> Any:
         """Its reports as a data frame."""
-        return self._best(None, None, "last").metrics_dataframe
+        return self._best().metrics_dataframe
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -122,11 +125,65 @@ class ExperimentAnalysis:
         self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
         """The kept checkpoint of a trial with the best value of a metric."""
-        metric, mode = metric or self.default_metric, mode or self.default_mode
-        if metric is None or mode is None:
-            raise ValueError("get_best_checkpoint() needs to know metric and mode: pass them")
         result: Result = self._grid[int((trial or self.best_trial).trial_id)]
-        return result.get_best_checkpoint(metric, mode)
+        return result.get_best_checkpoint(*self._compared(metric, mode))
+
+
+OLD_KEYS = {"resources": "resources_per_trial", "trial_resources": "resources_per_trial", "repeat": "num_samples"}
+"""Older names of arguments in dictionaries."""
+
+
+class Experiment:
+    """The arguments of an experiment, for `run` and `run_experiments`."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Any,
+        *,
+        stop: Any = None,
+        time_budget_s: Any = None,
+        config: Mapping[str, Any] | None = None,
+        resources_per_trial: Resources | None = None,
+        num_samples: int = 1,
+        storage_path: str | os.PathLike[str] | None = None,
+        checkpoint_config: CheckpointConfig | None = None,
+        trial_name_creator: Any = None,
+        max_failures: int = 0,
+        local_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Name an experiment. The arguments are those of `run`.
+
+        Raises:
+            TuneError: `run` is not a trainable.
+        """
+        self.name = name
+        self.run = prepared(run)
+        self.arguments: dict[str, Any] = {
+            "stop": stop,
+            "time_budget_s": time_budget_s,
+            "config": config,
+            "resources_per_trial": resources_per_trial,
+            "num_samples": num_samples,
+            "storage_path": storage_path or local_dir,
+            "checkpoint_config": checkpoint_config,
+            "trial_name_creator": trial_name_creator,
+            "max_failures": max_failures,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
+        """An experiment from a dictionary of its arguments.
+
+        Raises:
+            TuneError: it has no `run`, or an unknown key.
+        """
+        if "run" not in spec:
+            raise TuneError(f"experiment {name!r} needs 'run': a function, a class, or the name of a registered one")
+        try:
+            return cls(name, **{OLD_KEYS.get(key, key): value for key, value in spec.items()})
+        except TypeError as error:
+            raise TuneError(f"experiment {name!r}: {error}") from error
 
 
 def run(
@@ -158,22 +215,44 @@ def run(
     seed: int = 0,
     local_dir: str | os.PathLike[str] | None = None,
 ) -> ExperimentAnalysis:
-    """Run an experiment: what `Tuner` does, with all settings as arguments. See `RunConfig` and `TuneConfig` too.
+    """Run an experiment as `Tuner` does, with all settings as arguments: see `RunConfig` and `TuneConfig`.
 
     Args:
-        run_or_experiment: the function, the class, or the name of a registered one.
+        run_or_experiment: the function, the class, the name of a registered one, or an `Experiment` with arguments of
+            its own.
         resources_per_trial: as in `with_resources`.
-        resume: True: go on with the experiment of this name. "AUTO": if there is one.
+        resume: True: continue the experiment of this name. "AUTO": if there is one.
         raise_on_failed_trial: whether a trial that has failed is an error at the end.
         local_dir: an older name of `storage_path`.
-        restore: not here: trials begin from what they get by `get_checkpoint()`.
+        restore: must be None: trials start from `get_checkpoint()`.
 
     Raises:
         TuneError: a trial has failed.
         TypeError, ValueError: as `Tuner`.
     """
+    if isinstance(run_or_experiment, Experiment):
+        own = run_or_experiment.arguments
+        return run(
+            run_or_experiment.run,
+            name=_free(run_or_experiment.name, own["storage_path"]),
+            metric=metric,
+            mode=mode,
+            search_alg=search_alg,
+            scheduler=scheduler,
+            verbose=verbose,
+            progress_reporter=progress_reporter,
+            fail_fast=fail_fast,
+            reuse_actors=reuse_actors,
+            raise_on_failed_trial=raise_on_failed_trial,
+            callbacks=callbacks,
+            max_concurrent_trials=max_concurrent_trials,
+            seed=seed,
+            **own,
+        )
     if restore is not None:
-        raise ValueError("run(restore=...) is not here: name the checkpoint in config, and open it in the function")
+        raise ValueError(
+            "run(restore=...) is not supported: pass the checkpoint in config, and open it in the function"
+        )
     trainable = prepared(run_or_experiment)
     if resources_per_trial is not None:
         trainable = with_resources(trainable, resources_per_trial)
@@ -198,14 +277,8 @@ def run(
     return ExperimentAnalysis(grid, metric, mode)
 
 
-OLD_KEYS = {
-    "run", "resources", "resources_per_trial", "trial_resources", "stop", "config", "num_samples", "local_dir",
-    "storage_path", "max_failures", "repeat", "checkpoint_config",
-}  # fmt: skip
-
-
 def run_experiments(
-    experiments: Mapping[str, Mapping[str, Any]],
+    experiments: Experiment | Sequence[Experiment] | Mapping[str, Mapping[str, Any]],
     *,
     scheduler: Any = None,
     verbose: int = 1,
@@ -213,46 +286,32 @@ def run_experiments(
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[Any] = (),
 ) -> list[Trial]:
-    """Run experiments, one after another, each described by a dictionary. The other arguments are as in `run`.
+    """Run experiments, one after another. The other arguments are as in `run`.
 
     Args:
-        experiments: for each name a dictionary with "run" and, as needed, "config", "stop", "resources" (or
-            "resources_per_trial"), "num_samples" (or "repeat"), "max_failures", "storage_path" (or "local_dir").
-            If the directory of the name has an experiment, a number is added to the name.
+        experiments: one or several of `Experiment`, or a dictionary of the arguments of each by name: `run`, and as
+            needed those of `Experiment`. If the directory of the name has an experiment, a number is added to the name.
 
     Returns:
         The trials of all of them.
 
     Raises:
-        TuneError: a trial has failed.
-        ValueError: a dictionary has no "run", or an unknown key.
+        TuneError: a trial has failed, or a dictionary has no `run` or an unknown key.
     """
     if not mpi_runtime.is_initialized():
         mpi_runtime.init()
+    if isinstance(experiments, Mapping):
+        experiments = [Experiment.from_json(name, spec) for name, spec in experiments.items()]
     trials: list[Trial] = []
-    for name, spec in experiments.items():
-        unknown = set(spec) - OLD_KEYS
-        if unknown or "run" not in spec:
-            raise ValueError(f"experiment {name!r}: it needs 'run', and may have {sorted(OLD_KEYS)}; not {unknown}")
-        given: list[Any] = [spec[key] for key in ("resources_per_trial", "resources", "trial_resources") if key in spec]
-        folder = spec.get("storage_path") or spec.get("local_dir")
-        found = run(
-            spec["run"],
-            name=_free(name, folder),
-            stop=spec.get("stop"),
-            config=spec.get("config"),
-            resources_per_trial=given[0] if given else None,
-            num_samples=spec.get("num_samples", spec.get("repeat", 1)),
-            storage_path=folder,
-            max_failures=spec.get("max_failures", 0),
-            checkpoint_config=spec.get("checkpoint_config"),
+    for experiment in [experiments] if isinstance(experiments, Experiment) else experiments:
+        trials += run(
+            experiment,
             scheduler=scheduler,
             verbose=verbose,
             progress_reporter=progress_reporter,
             raise_on_failed_trial=raise_on_failed_trial,
             callbacks=callbacks,
-        )
-        trials += found.trials
+        ).trials
     return trials
 
 

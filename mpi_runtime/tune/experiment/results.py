@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.tune.study.events import Reported
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, flat, named_in, sign_of
+from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, TuneError, flat, named_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
-
-class TuneError(Exception):
-    """A trial has failed. The text is what it has raised."""
+ERROR_FILE = "error.pkl"
+"""The last error of a trial, in its directory."""
 
 
 class History:
-    """All reports of an experiment, read from its journal when somebody asks."""
+    """All reports of an experiment, read from its journal on demand."""
 
     def __init__(self, directory: Path, metric: str | None) -> None:
         self._directory = directory
@@ -30,7 +30,7 @@ class History:
         self._reports: dict[str, list[dict[str, Any]]] | None = None
 
     def of(self, trial_id: str) -> list[dict[str, Any]]:
-        """The reports of a trial, in order. Those of a run that was lost are followed by those that came again."""
+        """The reports of a trial, in order. After those of a lost run the repeated ones follow."""
         if self._reports is None:
             self._reports = {}
             for line in study_log.read(self._directory):
@@ -43,24 +43,24 @@ class History:
 
 @dataclass
 class Result:
-    """What has come of one trial."""
+    """The result of one trial."""
 
     trial_id: str
     """Its number as text."""
     config: dict[str, Any]
-    """Its configuration; with population based training the last one."""
+    """Its configuration; after population based training the last one."""
     metrics: dict[str, Any]
     """Its last report."""
     best: dict[str, Any]
     """Its best report; empty if trials are not compared."""
     status: str
-    """TERMINATED, ERROR, or how far it was when the experiment was left."""
+    """TERMINATED, ERROR, or its state when the experiment was interrupted."""
     checkpoint: Checkpoint | None
     """Its last checkpoint."""
-    error: TuneError | None
-    """Why it has failed."""
+    error: Exception | None
+    """Its error, an instance of the class that was raised; None: it has not failed."""
     path: str
-    """The directory of its files, which need not exist."""
+    """The directory of its files. It exists only if there are any."""
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list, repr=False)
     """The checkpoints that were kept, each with its report."""
     _history: History | None = field(default=None, repr=False)
@@ -83,7 +83,7 @@ class Result:
 
 
 class ResultGrid(Sequence[Result]):
-    """The results of all trials, in the order in which they were made."""
+    """The results of all trials, in the order of their creation."""
 
     def __init__(self, study: Study, directory: Path, kept: KeptCheckpoints | None = None) -> None:
         self._study = study
@@ -109,22 +109,22 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def trials(self) -> list[Trial]:
-        """The trials themselves."""
+        """All trials."""
         return list(self._study.trials.values())
 
     @property
-    def errors(self) -> list[TuneError]:
-        """What the trials that have failed have raised."""
-        return [TuneError(str(trial.error)) for trial in self._study.trials.values() if trial.status == ERROR]
+    def errors(self) -> list[Exception]:
+        """The errors of the trials that have failed: instances of `RayTaskError` and of the class that was raised."""
+        return [self._error(trial) for trial in self._study.trials.values() if trial.status == ERROR]
 
     @property
     def num_errors(self) -> int:
-        """How many trials have failed."""
+        """The number of trials that have failed."""
         return sum(trial.status == ERROR for trial in self._study.trials.values())
 
     @property
     def num_terminated(self) -> int:
-        """How many trials have ended well."""
+        """The number of trials that have ended without an error."""
         return sum(trial.status == TERMINATED for trial in self._study.trials.values())
 
     def __len__(self) -> int:
@@ -150,11 +150,17 @@ class ResultGrid(Sequence[Result]):
             trial.best_result,
             trial.status,
             self._opened(trial.checkpoint),
-            TuneError(str(trial.error)) if trial.status == ERROR else None,
+            self._error(trial) if trial.status == ERROR else None,
             os.path.join(self._directory, trial.trial_id),
             [(found, one.metrics) for one in kept if (found := self._opened(one.saved)) is not None],
             self._history,
         )
+
+    def _error(self, trial: Trial) -> Exception:
+        try:
+            return from_bytes((self._directory / trial.trial_id / ERROR_FILE).read_bytes())
+        except Exception:  # it is not there, or damaged: the journal has the text
+            return TuneError(str(trial.error))
 
     def _opened(self, saved: Any) -> Checkpoint | None:
         if not isinstance(saved, Saved) or not saved.path or not (self._directory / saved.path).is_dir():
@@ -162,7 +168,7 @@ class ResultGrid(Sequence[Result]):
         return Checkpoint(os.path.join(self._directory, saved.path))
 
     def policy(self, trial_id: str) -> list[tuple[int, dict[str, Any]]]:
-        """The schedule of parameters that population based training has found for a trial, to be replayed.
+        """The schedule of parameters of a trial in population based training, to be replayed.
 
         Raises:
             ValueError: the scheduler was another one, or there is no such trial.
@@ -175,31 +181,36 @@ class ResultGrid(Sequence[Result]):
     def get_best_result(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Result:
-        """The best trial.
+        """The best trial. An only trial is the best.
 
         Args:
             metric: the reported value to compare; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
-            scope: "last" compares last reports, "all" the best report of each trial, "avg" means of all reports.
+            scope: "last" compares last reports, "all" the best report of each trial, "avg" means of all reports,
+                "last-5-avg" and "last-10-avg" those of the last five and ten.
             filter_nan_and_inf: whether values that are not finite do not count.
 
         Raises:
-            ValueError: no metric or mode is known, or no trial has reported it.
+            RuntimeError: no trial has reported the metric.
+            ValueError: no metric or mode is known.
         """
         metric, mode = metric or self.metric, mode or self.mode
+        if len(self) == 1:
+            only: Result = self[0]
+            return only
         if metric is None or mode is None:
-            raise ValueError("get_best_result() needs to know metric and mode: pass them, or set them in TuneConfig")
+            raise ValueError("get_best_result() needs metric and mode: pass them, or set them in TuneConfig")
         found = best_of(self, metric, mode, scope, filter_nan_and_inf)
         if found is None:
             keys = sorted({key for result in self for key in result.metrics})
-            raise ValueError(f"No trial has reported {metric!r} as a finite number. Reported were: {keys}")
+            raise RuntimeError(f"No trial has reported {metric!r} as a finite number. Reported were: {keys}")
         return found
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> Any:
         """A data frame with a row for each trial: its last report, or with a metric its best one, and its config.
 
         Raises:
-            ImportError: pandas is not there.
+            ImportError: pandas is not installed.
         """
         rows = []
         for result in self:
@@ -224,13 +235,13 @@ class ResultGrid(Sequence[Result]):
         return plots.parallel(self, metric, ax)
 
     def plot_importance(self, metric: str | None = None, ax: Any = None) -> Any:
-        """How much of the metric's differences each parameter explains by itself. Needs matplotlib."""
+        """The share of the metric's variance that each parameter explains. Needs matplotlib."""
         import mpi_runtime.tune.show.plots as plots
 
         return plots.importance(self, metric, ax)
 
     def write_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Write one page with table and curves, which needs no network; by default `report.html`. Returns its path."""
+        """Write one page with table and curves, by default `report.html`, and return its path. It needs no network."""
         import mpi_runtime.tune.show.page as html_report
 
         target = Path(path) if path is not None else self._directory / "report.html"
@@ -241,10 +252,14 @@ class ResultGrid(Sequence[Result]):
         return f"<ResultGrid of {len(self)} trials, {self.num_errors} failed, in {self.experiment_path}>"
 
 
+SCOPES = {"last": 1, "all": 0, "avg": 0, "last-5-avg": 5, "last-10-avg": 10}
+"""How many of the last reports of a trial are compared; 0: all."""
+
+
 def best_of(results: ResultGrid, metric: str, mode: str, scope: str, finite: bool = True) -> Result | None:
     """The best result; None if there is no number to compare."""
-    if scope not in ("last", "all", "avg"):
-        raise ValueError(f'scope={scope!r}: it must be "last", "all" or "avg"')
+    if scope not in SCOPES:
+        raise ValueError(f"scope must be one of {', '.join(SCOPES)}, not {scope!r}")
     sign, best, found = sign_of(mode), -math.inf, None
     for result in results:
         value = _value(result, metric, scope, sign)
@@ -262,10 +277,10 @@ def _value(result: Result, metric: str, scope: str, sign: float) -> float | None
         values = [_number(one.get(metric)) for one in result.history] or [_number(result.best[metric])]
     else:
         values = [_number(one.get(metric)) for one in result.history]
-    known = [value for value in values if value is not None and not math.isnan(value)]
+    known = [value for value in values if value is not None and not math.isnan(value)][-SCOPES[scope] :]
     if not known:
         return None
-    return math.fsum(known) / len(known) if scope == "avg" else max(known, key=lambda one: sign * one)
+    return math.fsum(known) / len(known) if scope != "all" else max(known, key=lambda one: sign * one)
 
 
 def _number(value: Any) -> float | None:

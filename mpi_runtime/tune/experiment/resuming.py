@@ -17,8 +17,8 @@ from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED
 
 
-def tell_line(study: Study, line: study_log.Line, number: int) -> None:
-    """Tell a study what it was told in an earlier run. `number`: of the line, from 0."""
+def replay_line(study: Study, line: study_log.Line, number: int) -> None:
+    """Send a study an event of an earlier run. `number`: that of the line, from 0."""
     if number == 0 and isinstance(line.event, Sized):
         study.limits = replace(study.limits, max_concurrent=line.event.slots)
         study.begin(line.now)
@@ -27,10 +27,10 @@ def tell_line(study: Study, line: study_log.Line, number: int) -> None:
 
 
 def check_config(study: Study, trial_id: str, config: Any) -> None:
-    """Check that a trial has the configuration that it had.
+    """Check that a trial has its configuration of the earlier run.
 
     Raises:
-        JournalError: it has another one.
+        JournalError: it differs.
     """
     trial = study.trials.get(trial_id)
     if trial is None or study_log.written(trial.config) != config:
@@ -42,7 +42,7 @@ def check_config(study: Study, trial_id: str, config: Any) -> None:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What differs between two spaces; empty if nothing does. References to objects and actors are all the same."""
+    """The difference between two spaces; empty if there is none. References to objects and actors are equal."""
     if old.keys() != new.keys():
         return f"it has {sorted(old)}, and this one {sorted(new)}"
     for name, value in old.items():
@@ -52,14 +52,14 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _without_ids(value: Any) -> str:
-    """A value as text, in which all references are the same."""
+    """A value as text, without the ids of references."""
     return re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value))
 
 
 def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
-    """What a study that was told its journal has to be told, before it goes on: what ran runs no more.
+    """Events for a study after its journal: no trial runs any more.
 
-    First where those that do not run go on, so that none of them starts before that is known; then who starts.
+    Trials that wait are moved first, so that none starts before that; then trials start.
     """
     waiting: list[Event] = []
     starting: list[Event] = []

@@ -26,10 +26,11 @@ import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.experiment.results import ResultGrid
-from mpi_runtime.tune.show.progress import shown_by
-from mpi_runtime.tune.study.callback import Callback, told
+from mpi_runtime.tune.show.loggers import LOGGERS
+from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
+from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Event, Reported
-from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
+from mpi_runtime.tune.study.settings import CheckpointConfig, RunConfig, TuneConfig, study_of
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -39,12 +40,12 @@ from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
 FILE = "tuner.pickle"
 DEFAULT_FOLDER = "~/tune_results"
 WARN_S = 120.0
-"""How long before the end of a Slurm job's time trials are asked to stop."""
+"""How long before the end of a Slurm job trials must stop at their next report."""
 
 
 @dataclass
 class Made:
-    """What an experiment is made of: the content of its file."""
+    """The definition of an experiment: the content of its file."""
 
     space: dict[str, Any]
     tune: TuneConfig
@@ -73,37 +74,43 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> None:
-        """Say what is run.
+        """Define an experiment.
 
         Args:
-            trainable: a function of a config, a subclass of `Trainable`, the name of a registered one, or what
-                `with_parameters` or `with_resources` has returned.
+            trainable: a function of a config, a subclass of `Trainable`, the name of a registered one, or the result of
+                `with_parameters` or `with_resources`.
             param_space: values and domains by name; nested dictionaries and lists may have domains too.
-            tune_config: what is searched for, and how.
-            run_config: what ends trials, where files are, what is shown.
+            tune_config: metric, searcher and scheduler.
+            run_config: stops, failures, files and output.
 
         Raises:
-            TypeError, ValueError: an argument has no meaning. The message says which and why.
+            TypeError, ValueError: an argument is invalid.
         """
         self._prepared = prepared(trainable)
         self._given, self._run = tune_config or TuneConfig(), run_config or RunConfig()
         self._tune = _fresh(self._given)
-        """The same before it is used: what is told anew begins with it."""
+        """An unused copy, for resumes."""
         if not isinstance(param_space, Mapping | None):
-            raise TypeError(f"param_space={param_space!r} must be a dictionary of values and domains by name")
+            raise TypeError(f"param_space must be a dictionary of values and domains by name, not {param_space!r}")
         self._space = dict(param_space or {})
+        _check_checkpoints(self._prepared, self._run.checkpoint_config)
         for callback in self._run.callbacks:
             if not isinstance(callback, Callback):
-                raise TypeError(f"callbacks has {callback!r}, which is not a Callback")
+                raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
         try:
             copy.deepcopy(self._space)
         except TypeError as error:
             why = _culprit(self._space) or error
             raise TypeError(f"The space cannot be copied, so trials cannot have it: {why}") from error
-        study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, 1)  # errors come before trials
+        study_of(
+            copy.deepcopy(self._space), _fresh(self._tune), self._run, 1
+        )  # checks the settings before the first trial
         self._directory: Path | None = None
         self._revives = self._restarts = False
         self._results: ResultGrid | None = None
+        self._kept: KeptCheckpoints | None = None
+        self._lines = 0
+        """The number of lines in the journal."""
 
     @classmethod
     def restore(
@@ -116,38 +123,40 @@ class Tuner:
         resume_errored: bool = False,
         restart_errored: bool = False,
     ) -> Tuner:
-        """An experiment that was interrupted: its `fit` goes on where it was.
+        """An interrupted experiment: `fit` continues it.
 
         Args:
             path: its directory.
-            trainable: the same function or class, perhaps with a mistake mended; None: as it was.
-            param_space: the same space, to be compared. Needed where it has references to objects or actors: they
-                ended with their job, and those that are given take their places.
-            resume_unfinished: must be True: trials that ran go on from their last checkpoints.
-            resume_errored: whether trials that have failed go on from their last checkpoints.
-            restart_errored: whether trials that have failed begin anew.
+            trainable: the same function or class, perhaps with a fix; None: the earlier one.
+            param_space: the same space. Needed if it has references to objects or actors: they ended with their job,
+                and the new ones replace them.
+            resume_unfinished: must be True: running trials continue from their last checkpoints.
+            resume_errored: whether failed trials continue from their last checkpoints.
+            restart_errored: whether failed trials start from scratch.
 
         Raises:
             JournalError: the directory has no experiment.
-            ValueError: the trainable or the space is another one. The message says what differs.
+            ValueError: the trainable or the space differs.
         """
         directory = Path(path).expanduser().resolve()
         file = directory / FILE
         if not file.is_file():
-            raise JournalError(f"{directory} has no experiment that could be restored: there is no {FILE} in it")
+            raise JournalError(f"{directory} has no experiment to restore: there is no {FILE} in it")
         made: Made = pickle.loads(file.read_bytes())
         if not resume_unfinished:
             raise ValueError("resume_unfinished=False would drop trials. To start from scratch, make a new Tuner.")
         again = made.trainable if trainable is None else prepared(trainable)
         if again.target is None:
-            raise ValueError(f"{made.name} was made by with_parameters, whose values are gone: pass it again")
+            raise ValueError(
+                f"{made.name} was made by with_parameters, and its values ended with the job: pass it again"
+            )
         if again.name != made.name:
             raise ValueError(
-                f"The experiment {directory} was made for {made.name!r}, and this is {again.name!r}. Pass the same "
+                f"The experiment {directory} was made for {made.name!r}, not for {again.name!r}. Pass the same "
                 "function or class."
             )
         if param_space is not None and (differs := resuming.difference(made.space, dict(param_space))):
-            raise ValueError(f"The experiment {directory} has another space: {differs}. Leave param_space out.")
+            raise ValueError(f"The experiment {directory} has another space: {differs}. Omit param_space.")
         space = made.space if param_space is None else param_space
         tuner = cls(again, param_space=space, tune_config=made.tune, run_config=made.run)
         tuner._directory = directory
@@ -160,10 +169,10 @@ class Tuner:
         return Path(path).expanduser().joinpath(FILE).is_file()
 
     def get_results(self) -> ResultGrid:
-        """What `fit` has returned, or what there is of an experiment that was restored.
+        """The results of `fit`, or of a restored experiment so far.
 
         Raises:
-            RuntimeError: there is nothing yet.
+            RuntimeError: there are none yet.
         """
         if self._results is None and self._directory is None:
             raise RuntimeError("there are no results yet: call fit()")
@@ -173,20 +182,20 @@ class Tuner:
         return self._results
 
     def fit(self) -> ResultGrid:
-        """Run all trials, and return what has come of them. A job is started if there is none.
+        """Run all trials, and return their results. Starts a job if there is none.
 
         Raises:
-            InfeasibleResourceError: no node has room for a trial.
+            InfeasibleResourceError: no node is large enough for a trial.
             JournalError: another program runs this experiment.
             TuneError: a trial has failed, and FailureConfig has fail_fast="raise".
-            ValueError: a report lacks what is compared, or cannot be compared.
+            ValueError: a report lacks the metric, or it is not a number.
         """
         if not mpi_runtime.is_initialized():
             mpi_runtime.init()
         run = self._run
         if self._directory is None and run.on_walltime == "requeue":
             found = self._folder() / str(run.name)
-            self._directory = found if self.can_restore(found) else None  # this job was put into the queue again
+            self._directory = found if self.can_restore(found) else None  # this job was requeued
         is_new = self._directory is None
         if self._directory is None:
             self._directory = self._made_directory()
@@ -206,33 +215,44 @@ class Tuner:
             raise self._results.errors[0]
         return self._results
 
-    _lines = 0
-    """How many lines the journal has."""
+    @property
+    def _home(self) -> Path:
+        """The directory of the experiment, once it is known."""
+        assert self._directory is not None
+        return self._directory
 
     def _drive(self, study: Study, log: study_log.StudyLog, passed: float, slots: int) -> None:
-        assert self._directory is not None
         run = self._run
-        callbacks = [*run.callbacks, *shown_by(run.progress_reporter, run.verbose)]
+        callbacks = [*run.callbacks, *(LOGGERS[name]() for name in run.files)]
+        callbacks += shown_by(run.progress_reporter, run.verbose)
+        if isinstance(run.stop, Mapping):
+            callbacks.append(StopKeyWarning(run.stop))
         plan = self._plan(study, callbacks)
         driver = study_driver.Driver(study, plan, log, passed)
         for callback in callbacks:
             callback.setup(
-                stop=run.stop, num_samples=self._tune.num_samples, path=os.fspath(self._directory), driver=driver
+                stop=run.stop,
+                num_samples=self._tune.num_samples,
+                total_num_samples=study.most,
+                path=os.fspath(self._home),
+                driver=driver,
             )
+        first: list[Event] = []
         if self._lines:
-            self._retold(callbacks)
-        first = self._first(study, slots)
+            self._replay_for(callbacks)
+            most = self._tune.max_concurrent_trials
+            slots = min(slots, most) if most else slots
+            first = resuming.resumed(study, self._home, slots, self._revives, self._restarts)
         try:
             with _at_walltime(driver, run.on_walltime):
                 driver.run(first)
         finally:
             for callback in callbacks:
-                callback.on_experiment_end(list(study.trials.values()))
+                callback.on_experiment_end(trials=list(study.trials.values()))
 
     def _plan(self, study: Study, callbacks: Sequence[Callback]) -> study_driver.Plan:
-        assert self._directory is not None
         config, checkpoints = self._tune, self._run.checkpoint_config
-        self._kept = self._kept or KeptCheckpoints(checkpoints, self._directory)
+        self._kept = self._kept or KeptCheckpoints(checkpoints, self._home)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
         settings = RunSettings(
             config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, self._saves_at_end()
@@ -240,7 +260,7 @@ class Tuner:
         return study_driver.Plan(
             self._prepared,
             settings,
-            self._directory,
+            self._home,
             self._kept,
             callbacks,
             always_asks=not study.is_passive,
@@ -255,29 +275,25 @@ class Tuner:
             return self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
         return wanted
 
-    _kept: KeptCheckpoints | None = None
-
-    def _retold(self, callbacks: Sequence[Callback]) -> None:
-        """Tell loggers what has happened in earlier runs: their files then have all of it, once."""
-        assert self._directory is not None
+    def _replay_for(self, callbacks: Sequence[Callback]) -> None:
+        """Send loggers the events of earlier runs, so that their files have all of them once."""
         again = [callback for callback in callbacks if callback.replays]
         if not again:
             return
         study = self._study(1)
-        for number, line in enumerate(study_log.read(self._directory)):
-            resuming.tell_line(study, line, number)
+        for number, line in enumerate(study_log.read(self._home)):
+            resuming.replay_line(study, line, number)
             changed, study.changed = study.changed, {}
-            told(again, number, study, line.event, changed.values())
+            notify(again, number, study, line.event, changed.values())
 
     def _replayed(self, slots: int) -> tuple[Study, float]:
-        """The study as it was, and how long it had run."""
-        assert self._directory is not None
+        """The study after its journal, and how long it had run."""
         study = self._study(slots)
-        self._kept = KeptCheckpoints(self._run.checkpoint_config, self._directory)
+        self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home)
         now, known = 0.0, 0
-        for number, line in enumerate(study_log.read(self._directory)):
+        for number, line in enumerate(study_log.read(self._home)):
             now = line.now
-            resuming.tell_line(study, line, number)
+            resuming.replay_line(study, line, number)
             self._lines = number + 1
             for trial_id, config in line.configs.items():
                 resuming.check_config(study, trial_id, config)
@@ -286,22 +302,13 @@ class Tuner:
                 self._kept.add(study.trials[line.event.trial_id], line.event.checkpoint)
         study.changed = {}
         for trial in study.trials.values():
-            trial.local_path = os.fspath(self._directory / trial.trial_id)
+            trial.local_path = os.fspath(self._home / trial.trial_id)
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
         study = study_of(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots)
         study.directory = os.fspath(self._directory or "")
         return study
-
-    def _first(self, study: Study, slots: int) -> list[Event]:
-        """What a study is told before it goes on; nothing if it begins."""
-        assert self._directory is not None
-        if not self._lines:
-            return []
-        most = self._tune.max_concurrent_trials
-        slots = min(slots, most) if most else slots
-        return resuming.resumed(study, self._directory, slots, self._revives, self._restarts)
 
     def _slots(self) -> int:
         wanted = self._prepared.resources
@@ -318,7 +325,7 @@ class Tuner:
                 directory = directory.with_name(f"{name}_{os.getpid()}")
             else:
                 raise FileExistsError(
-                    f"There is an experiment in {directory} already. To go on with it: Tuner.restore(directory, "
+                    f"There is an experiment in {directory} already. To continue it: Tuner.restore(directory, "
                     "trainable).fit(). For a new one choose another name, or remove the directory."
                 )
         try:
@@ -335,33 +342,26 @@ class Tuner:
         return Path(self._run.storage_path or DEFAULT_FOLDER).expanduser().resolve()
 
     def _write(self) -> None:
-        assert self._directory is not None
         run = replace(self._run, progress_reporter=None)
         made = Made(self._space, self._tune, run, self._prepared, self._prepared.name)
-        spare = self._directory / f"{FILE}.part"
+        # The values of `with_parameters` are references, which end with the job.
+        kept = Prepared(None, name=made.name) if made.trainable.parameters else made.trainable
+        spare = self._home / f"{FILE}.part"
         try:
-            spare.write_bytes(cloudpickle.dumps(replace_unpicklable(made)))
+            spare.write_bytes(cloudpickle.dumps(replace(made, trainable=kept)))
         except (TypeError, pickle.PicklingError) as error:
             parts = {"trainable": made.trainable, "tune_config": made.tune, "run_config": made.run}
             raise TypeError(
                 f"The experiment cannot be serialised: {_culprit({**made.space, **parts}) or error}"
             ) from error
-        os.replace(spare, self._directory / FILE)
+        os.replace(spare, self._home / FILE)
 
     def _grid(self, study: Study) -> ResultGrid:
-        assert self._directory is not None
-        return ResultGrid(study, self._directory, self._kept)
-
-
-def replace_unpicklable(made: Made) -> Made:
-    """What is written: values of `with_parameters` are references, which end with the job."""
-    if made.trainable.parameters:
-        return replace(made, trainable=Prepared(None, {}, None, made.name))
-    return made
+        return ResultGrid(study, self._home, self._kept)
 
 
 def _culprit(parts: Mapping[str, Any]) -> str:
-    """The first of these that cannot be serialised, and why."""
+    """The first of these that cannot be serialised, with the error."""
     for name, value in parts.items():
         try:
             cloudpickle.dumps(value)
@@ -370,27 +370,37 @@ def _culprit(parts: Mapping[str, Any]) -> str:
     return ""
 
 
+def _check_checkpoints(trainable: Prepared, config: CheckpointConfig) -> None:
+    """Refuse settings for classes with a function."""
+    for name in ("checkpoint_frequency", "checkpoint_at_end"):
+        if getattr(config, name) and trainable.target is not None and not trainable.is_class:
+            raise ValueError(
+                f"{name} is for subclasses of Trainable. A function reports its checkpoints: "
+                "tune.report(metrics, checkpoint=...)"
+            )
+
+
 def _fresh(tune: TuneConfig) -> TuneConfig:
-    """The same, with a copy of the searcher and of the scheduler."""
+    """The settings with copies of the searcher and the scheduler."""
     return replace(tune, search_alg=copy.deepcopy(tune.search_alg), scheduler=copy.deepcopy(tune.scheduler))
 
 
 @contextlib.contextmanager
 def _at_walltime(driver: study_driver.Driver, what: str | None) -> Iterator[None]:
-    """Have trials stop at their next report before the job's time ends, and perhaps the job queued again."""
+    """Before the job's time ends, stop trials at their next report, and perhaps requeue the job."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     if what is None and not slurm.allocation().system:
-        yield  # nobody ends this job before its time
+        yield  # this job has no time limit
         return
-    has_come = threading.Event()
+    is_near = threading.Event()
 
     def leave() -> None:
-        has_come.set()
+        is_near.set()
         driver.leave()
 
     slurm.before_walltime(WARN_S, leave)
     yield
-    if has_come.is_set() and what == "requeue":
+    if is_near.is_set() and what == "requeue":
         slurm.requeue()

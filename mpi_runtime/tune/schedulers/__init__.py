@@ -5,7 +5,7 @@ A new one subclasses `TrialScheduler` of `base.py`.
 - `base.py`: the interface of schedulers, and first in, first out
 - `asha.py`: asynchronous successive halving
 - `hyperband.py`: HyperBand: brackets of successive halving
-- `bohb.py`: HyperBand as the searcher `TuneBOHB` needs it
+- `bohb.py`: HyperBand for the searcher `TuneBOHB`
 - `median_stopping.py`: stops trials that are worse than the median
 - `pbt.py`: population based training
 - `pb2.py`: population based bandits: new parameters come from a model
@@ -27,14 +27,8 @@ if TYPE_CHECKING:
     from mpi_runtime.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 
 _HOMES = {
-    "asha": (
-        "ASHAScheduler",
-        "AsyncHyperBandScheduler",
-    ),
-    "base": (
-        "FIFOScheduler",
-        "TrialScheduler",
-    ),
+    "asha": ("ASHAScheduler", "AsyncHyperBandScheduler"),
+    "base": ("FIFOScheduler", "TrialScheduler"),
     "bohb": ("HyperBandForBOHB",),
     "hyperband": ("HyperBandScheduler",),
     "median_stopping": ("MedianStoppingRule",),

@@ -21,8 +21,7 @@ BRACKETS = 1
 class _Cut:
     """Numbers in ascending order, cut in two: the first few, and the rest. Only the numbers at the cut are known.
 
-    A sorted list would move half of itself for each new number. Two heaps cost the same with any number of trials, but
-    for a logarithm.
+    A sorted list would move half of itself for each new number; two heaps cost a logarithm.
     """
 
     def __init__(self) -> None:
@@ -35,7 +34,7 @@ class _Cut:
 
     @property
     def last(self) -> tuple[float, int]:
-        """The last one of the first. Of equal numbers those that came earlier are before the others."""
+        """The last one of the first part. Of equal numbers the earlier one is first."""
         number, place = self._first[0]
         return -number, -place
 
@@ -45,7 +44,7 @@ class _Cut:
         return self._rest[0][0]
 
     def add(self, number: float, count: int) -> tuple[float, int]:
-        """Add a number, and have so many in the first part from now on. Returns it with its place in time."""
+        """Add a number, resize the first part to `count`, and return the number with its place in time."""
         entry = number, len(self)
         if self._first and entry < self.last:
             heapq.heappush(self._first, (-number, -entry[1]))
@@ -61,16 +60,16 @@ class _Cut:
 
 
 class _Rung:
-    """What trials had when they came to a milestone."""
+    """The scores of trials at a milestone."""
 
     def __init__(self, milestone: float, factor: float) -> None:
         self.milestone = milestone
         self._factor = factor
         self.seen: set[str] = set()
         self._cut = _Cut()
-        """Of scores: at the quantile. Of those that pause, negated: behind the best."""
+        """Scores, cut at the quantile. With promotion negated scores, cut behind the best."""
         self.held: list[tuple[float, int, str]] = []
-        """A heap of those that were not promoted, best first; of equal ones the first."""
+        """A heap of trials that wait for promotion, best first; of equal ones the earlier."""
 
     def record(self, trial_id: str, score: float) -> None:
         """Note a score to compare later ones with."""
@@ -84,7 +83,7 @@ class _Rung:
         heapq.heappush(self.held, (*entry, trial_id))
 
     def is_worse(self, score: float) -> bool:
-        """Whether this score is below those of the best of the others: below their quantile, with straight lines."""
+        """Whether this score is below the quantile of the others, interpolated linearly."""
         if not len(self._cut):
             return False
         place = (1 - 1 / self._factor) * (len(self._cut) - 1)
@@ -95,7 +94,7 @@ class _Rung:
         return score < cutoff or score == -math.inf
 
     def promotable(self) -> str | None:
-        """The best that was not promoted, if it belongs to the best 1/factor."""
+        """The best trial that waits, if it belongs to the best 1/factor."""
         if not self.held or len(self._cut) < self._factor:
             return None
         return self.held[0][2] if self.held[0][:2] <= self._cut.last else None
@@ -104,10 +103,10 @@ class _Rung:
 class AsyncHyperBandScheduler(TrialScheduler):
     """Gives each trial little time at first, and more to the best 1/`reduction_factor`, without waiting for the rest.
 
-    With `type="stopping"` a trial that comes to a rung stops if it is worse than the best of those that came before
-    it. With `type="promotion"`, the form of the paper, it pauses there, and continues when it belongs to the best.
-    That needs a checkpoint with the reports that come to a rung, and trials end at the highest rung. Rungs are at
-    `grace_period` times the powers of `reduction_factor`. A value that is not a number is worse than any number.
+    With `type="stopping"` a trial that reaches a rung stops if it is worse than the best of the earlier ones. With
+    `type="promotion"`, the form of the paper, it pauses there, and continues when it belongs to the best. That needs a
+    checkpoint with each report that reaches a rung, and trials end at the highest rung. Rungs are at `grace_period`
+    times the powers of `reduction_factor`. A value that is not a number is worse than any number.
     """
 
     def __init__(
@@ -125,12 +124,12 @@ class AsyncHyperBandScheduler(TrialScheduler):
         """Compare trials by `metric` at rungs of `time_attr`.
 
         Args:
-            time_attr: the reported value that tells how far a trial is; it must not go back.
+            time_attr: the reported value that measures the progress of a trial; it must not decrease.
             metric: the reported value to compare; None: that of `TuneConfig`.
             mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
             max_t: the time at which a trial ends.
             grace_period: the time of the lowest rung.
-            reduction_factor: one in so many goes on from each rung.
+            reduction_factor: one in `reduction_factor` trials continues at each rung.
             brackets: how many groups of trials there are. The lowest rungs are missing in the later ones.
             stop_last_trials: whether trials end at `max_t`. Trials that pause always do.
             type: "stopping" or "promotion".
@@ -160,11 +159,11 @@ class AsyncHyperBandScheduler(TrialScheduler):
 
     @property
     def needs_checkpoints(self) -> bool:
-        """Trials of the form that promotes pause."""
+        """With promotion trials pause."""
         return self._promotes
 
     def begin(self, seed: int) -> None:
-        """Forget everything: an experiment begins."""
+        """Reset for a new experiment."""
         self._seed = seed
         self._brackets = [
             [_Rung(at, self._factor) for at in self._milestones[skipped:]] for skipped in range(self._number)
@@ -173,30 +172,30 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._next_rung: dict[str, int] = {}
 
     def on_trial_add(self, trial: Trial) -> None:
-        """Choose its bracket: more likely one with more rungs."""
+        """Choose its bracket; one with more rungs is more likely."""
         chosen = 0
         if self._number > 1:
             weights = [math.exp(len(bracket)) for bracket in self._brackets]
             chances = [weight / sum(weights) for weight in weights]
             chosen = int(rng_of(self._seed, trial.index, BRACKETS).choice(self._number, p=chances))
         self._bracket_of[trial.trial_id] = self._brackets[chosen]
-        # One that runs again after it had failed may be in rungs already.
+        # After a failure it may be in rungs already.
         bracket = self._brackets[chosen]
         free = (number for number, rung in enumerate(bracket) if trial.trial_id not in rung.seen)
         self._next_rung[trial.trial_id] = next(free, len(bracket) - 1)
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Decide about a trial that has come to a rung."""
+        """Decide about a trial at a rung."""
         judge = self._promoted if self._promotes else self._stopped
         return {trial.trial_id: judge(trial.trial_id, time, score)}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
-        """Forget which bracket it was in. What it had at rungs counts further."""
+        """Forget its bracket. Its scores at rungs still count."""
         del self._bracket_of[trial.trial_id], self._next_rung[trial.trial_id]
         return {}
 
     def choose_paused(self) -> str | None:
-        """The paper's `get_job`: the best that is held in the highest rung that has one to promote."""
+        """Promote the best trial of the highest rung that has one to promote: the paper's `get_job`."""
         for bracket in self._brackets:
             for number in reversed(range(len(bracket) - 1)):
                 trial_id = bracket[number].promotable()
@@ -207,7 +206,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         return None
 
     def _stopped(self, trial_id: str, time: float, score: float) -> str:
-        """Judge by the highest rung that it has come to; rungs that it has jumped over do not count."""
+        """Judge by the highest rung that it has reached; skipped rungs do not count."""
         reached = [rung for rung in self._bracket_of[trial_id] if rung.milestone <= time]
         is_worse = False
         if reached and trial_id not in reached[-1].seen:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.tune.trial import Trial, sign_of
+from mpi_runtime.tune.trial import Trial, check_goal
 
 CONTINUE = "CONTINUE"
 STOP = "STOP"
@@ -17,7 +17,7 @@ YIELD = "YIELD"
 
 @dataclass(frozen=True)
 class Exploit:
-    """Go on from the last checkpoint of another trial, with a new configuration."""
+    """Continue from the last checkpoint of another trial, with a new configuration."""
 
     source: Trial
     config: dict[str, Any]
@@ -25,17 +25,17 @@ class Exploit:
 
 Verdict = str | Exploit
 Verdicts = dict[str, Verdict]
-"""For each trial id: about the trial that reported, and about trials that are paused."""
+"""By trial id: the decision about the trial that reported, and about paused trials."""
 
 
 class TrialScheduler:
-    """Decides which trials continue. Subclasses hold one algorithm each, and are told scores: higher is better."""
+    """Decides which trials continue. Each subclass is one algorithm, and receives scores: higher is better."""
 
     needs_metric = True
 
     @property
     def needs_checkpoints(self) -> bool:
-        """Whether it pauses trials, or has them go on from checkpoints of others."""
+        """Whether it pauses trials, or lets them continue from checkpoints of others."""
         return False
 
     @property
@@ -47,54 +47,54 @@ class TrialScheduler:
         """Compare trials by `metric`, at equal values of `time_attr`.
 
         Raises:
+            TypeError: `metric` is not a name.
             ValueError: `mode` is neither "min" nor "max".
         """
-        if mode is not None:
-            sign_of(mode)
+        check_goal(metric, mode)
         self.time_attr = time_attr
         self.metric = metric
         self.mode = mode
 
     def begin(self, seed: int) -> None:
-        """Forget everything: an experiment begins."""
+        """Reset for a new experiment."""
 
     def on_trial_add(self, trial: Trial) -> None:
-        """A trial was made. It has not run yet."""
+        """A trial was created. It has not run yet."""
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """A trial has reported. A value that is not a number has the score minus infinity."""
         return {}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
-        """A trial will not run again, whatever the reason."""
+        """A trial has ended, for any reason."""
         return {}
 
     def on_idle(self) -> Verdicts:
-        """Nothing runs and nothing new can start: what becomes of paused trials? Those not mentioned end."""
+        """Nothing runs and nothing new can start: decide about paused trials. Those without a decision end."""
         return {}
 
     def choose_paused(self) -> str | None:
-        """The paused trial that should run before a new one; it is then counted as begun."""
+        """The paused trial to run before a new one; None if there is none. It counts as started."""
         return None
 
 
 class FIFOScheduler(TrialScheduler):
-    """Runs trials in the order in which they were made, and stops none."""
+    """Runs trials in the order of their creation, and stops none."""
 
     needs_metric = False
 
     @property
     def is_passive(self) -> bool:
-        """It lets every trial go on."""
+        """Every trial continues."""
         return True
 
     def __init__(self) -> None:
-        """There is nothing to choose."""
+        """It has no arguments."""
         super().__init__("training_iteration", None, None)
 
 
 def rungs(lowest: float, highest: float, factor: float) -> list[float]:
-    """`lowest`, times the factor, and so on up to `highest`. By products: logarithms lose the top one."""
+    """`lowest` times the powers of the factor, up to `highest`. Multiplied: logarithms can lose the top one."""
     found = [lowest]
     while found[-1] * factor <= highest * (1 + 1e-12):
         found.append(found[-1] * factor)
@@ -102,7 +102,7 @@ def rungs(lowest: float, highest: float, factor: float) -> list[float]:
 
 
 def quantile(ascending: list[float], fraction: float) -> float:
-    """The value below which this fraction of the values lies, with straight lines between them."""
+    """The quantile, interpolated linearly."""
     place = fraction * (len(ascending) - 1)
     below = math.floor(place)
     low, high = ascending[below], ascending[math.ceil(place)]

@@ -6,7 +6,4 @@ from mpi_runtime.tune.schedulers.hyperband import HyperBandScheduler
 
 
 class HyperBandForBOHB(HyperBandScheduler):
-    """HyperBand for `TuneBOHB`: the largest bracket is filled first, and trials pause while it fills.
-
-    Here every HyperBand does so, hence this is the same under the name that programs use.
-    """
+    """HyperBand for `TuneBOHB`: trials pause while the largest bracket fills. Every HyperBand does so here."""

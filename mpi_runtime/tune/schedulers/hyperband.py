@@ -14,7 +14,7 @@ from mpi_runtime.tune.trial import Trial
 
 
 def table(max_t: float, factor: float) -> list[tuple[int, list[float]]]:
-    """For each bracket: with how many trials it begins, and at which times they are compared; the last is `max_t`."""
+    """For each bracket the number of its trials, and the times at which they are compared; the last is `max_t`."""
     top = len(rungs(1, max_t, factor)) - 1
     return [
         (
@@ -30,9 +30,8 @@ class _Bracket:
     size: int
     milestones: list[float]
     members: list[str] = field(default_factory=list)
-    """Those that are still in it."""
     scores: dict[str, float] = field(default_factory=dict)
-    """What members had at the milestone, for those that have come to it."""
+    """The scores of the members that have reached the milestone."""
     rung: int = 0
     joined: int = 0
 
@@ -41,10 +40,10 @@ class _Bracket:
         return self.joined == self.size
 
     def decide(self, factor: float) -> Verdicts:
-        """Halve, if all members have come to the milestone."""
+        """Halve, if all members have reached the milestone."""
         if not self.members or not self.is_full or len(self.scores) < len(self.members):
             return {}
-        # As many as the paper keeps at this rung, whatever trials have ended otherwise.
+        # As many as the paper keeps at this rung, even if other trials have ended meanwhile.
         kept = max(1, int(self.size / factor ** (self.rung + 1) + 1e-9))
         # The order is stable: of equal scores the first is better.
         ranking = sorted(self.members, key=lambda trial_id: -self.scores[trial_id])
@@ -56,11 +55,11 @@ class _Bracket:
 
 
 class HyperBandScheduler(TrialScheduler):
-    """Compares the trials of a bracket when all of them have come to its milestone, and continues the best of them.
+    """Compares the trials of a bracket when all of them have reached its milestone, and continues the best of them.
 
-    Trials that have come to a milestone pause, so reports need checkpoints. There may be fewer slots than a bracket
-    has trials. With `max_t=81` and `reduction_factor=3`, brackets have 81, 34, 15, 8 and 5 trials, which are first
-    compared at 1, 3, 9, 27 and 81. When all brackets are full, the first begins anew.
+    Trials pause at a milestone. They continue from their checkpoints, or without one from scratch. There may be fewer
+    slots than a bracket has trials. With `max_t=81` and `reduction_factor=3`, brackets have 81, 34, 15, 8 and 5 trials,
+    which are first compared at 1, 3, 9, 27 and 81. When all brackets are full, the first one starts again.
     """
 
     def __init__(
@@ -70,15 +69,17 @@ class HyperBandScheduler(TrialScheduler):
         mode: str | None = None,
         max_t: float = 81,
         reduction_factor: float = 3,
+        stop_last_trials: bool = True,
     ) -> None:
         """Compare trials by `metric` at milestones of `time_attr`.
 
         Args:
-            time_attr: the reported value that tells how far a trial is; it must not go back.
+            time_attr: the reported value that measures the progress of a trial; it must not decrease.
             metric: the reported value to compare; None: that of `TuneConfig`.
             mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
             max_t: the time at which a trial ends; at least 1.
-            reduction_factor: one in so many goes on from each milestone.
+            reduction_factor: one in `reduction_factor` trials continues at each milestone.
+            stop_last_trials: whether trials end at `max_t`.
 
         Raises:
             ValueError: an argument has no meaning.
@@ -88,7 +89,7 @@ class HyperBandScheduler(TrialScheduler):
             raise ValueError(f"max_t={max_t} leaves no time: it must be at least 1")
         if not reduction_factor > 1:
             raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
-        self._factor = reduction_factor
+        self._factor, self._stops_last = reduction_factor, stop_last_trials
         self._table = table(max_t, reduction_factor)
         self.begin(0)
 
@@ -98,7 +99,7 @@ class HyperBandScheduler(TrialScheduler):
         return True
 
     def begin(self, seed: int) -> None:
-        """Forget everything: an experiment begins."""
+        """Reset for a new experiment."""
         self._brackets: list[_Bracket] = []
         self._bracket_of: dict[str, _Bracket] = {}
         self._resumable: list[str] = []
@@ -114,35 +115,35 @@ class HyperBandScheduler(TrialScheduler):
         self._bracket_of[trial.trial_id] = bracket
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Note its score at the milestone; the last one to come there has the bracket halved."""
+        """Note its score at the milestone; the last member to reach it triggers the halving."""
         bracket = self._bracket_of[trial.trial_id]
         if time < bracket.milestones[bracket.rung]:
             return {}
         if bracket.rung == len(bracket.milestones) - 1:
-            return {trial.trial_id: STOP}
+            return {trial.trial_id: STOP if self._stops_last else CONTINUE}
         bracket.scores[trial.trial_id] = score
-        return {trial.trial_id: PAUSE, **self._told(bracket.decide(self._factor), trial.trial_id)}
+        return {trial.trial_id: PAUSE, **self._queued(bracket.decide(self._factor), trial.trial_id)}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
-        """Wait for it no longer."""
+        """Remove it from its bracket."""
         bracket = self._bracket_of.pop(trial.trial_id)
         if trial.trial_id not in bracket.members:
             return {}  # the halving has ended it
         bracket.members.remove(trial.trial_id)
         bracket.scores.pop(trial.trial_id, None)
-        return self._told(bracket.decide(self._factor))
+        return self._queued(bracket.decide(self._factor))
 
     def on_idle(self) -> Verdicts:
-        """Nobody will join the last bracket now: halve what it has."""
+        """No trial will join the last bracket: halve what it has."""
         bracket = self._brackets[-1]
         bracket.size = bracket.joined
-        return self._told(bracket.decide(self._factor))
+        return self._queued(bracket.decide(self._factor))
 
     def choose_paused(self) -> str | None:
-        """The best of those that may go on; their brackets are waited for the longest."""
+        """The trial that was promoted first."""
         return self._resumable.pop(0) if self._resumable else None
 
-    def _told(self, verdicts: Verdicts, running: str | None = None) -> Verdicts:
-        """The same verdicts, for paused trials; the one that is running just goes on."""
+    def _queued(self, verdicts: Verdicts, running: str | None = None) -> Verdicts:
+        """Queue the paused trials that continue; return the other verdicts."""
         self._resumable += [one for one, verdict in verdicts.items() if verdict == CONTINUE and one != running]
         return {one: verdict for one, verdict in verdicts.items() if verdict == STOP or one == running}

@@ -18,7 +18,7 @@ from mpi_runtime.tune.trial import Trial
 class _History:
     times: list[float] = field(default_factory=list)
     sums: list[float] = field(default_factory=list)
-    """Of all scores up to each of these times, from the grace period on."""
+    """Of the scores from the grace period to each of these times."""
     best: float = float("-inf")
 
     def mean(self, time: float) -> float | None:
@@ -42,12 +42,12 @@ class MedianStoppingRule(TrialScheduler):
         """Compare trials by `metric` at each report.
 
         Args:
-            time_attr: the reported value that tells how far a trial is; it must not go back.
+            time_attr: the reported value that measures the progress of a trial; it must not decrease.
             metric: the reported value to compare; None: that of `TuneConfig`.
             mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
-            grace_period: trials that are younger are not stopped, and what they report is not counted.
-            min_samples_required: so many other trials must have come as far.
-            hard_stop: False pauses trials instead; they go on when nothing else runs. Reports then need checkpoints.
+            grace_period: younger trials are not stopped, and their reports do not count.
+            min_samples_required: the number of other trials that must have come as far.
+            hard_stop: False pauses trials, until nothing else runs. Reports then need checkpoints.
 
         Raises:
             ValueError: an argument has no meaning.
@@ -66,17 +66,17 @@ class MedianStoppingRule(TrialScheduler):
         return not self._hard
 
     def begin(self, seed: int) -> None:
-        """Forget everything: an experiment begins."""
+        """Reset for a new experiment."""
         self._histories: dict[str, _History] = {}
         self._last: list[float] = []
-        """How far each trial has come, in ascending order."""
+        """The last time of each trial, ascending."""
         self._means: dict[float, list[float]] = {}
-        """For each whole number as a time the means up to it of trials that have reported then, in ascending order."""
+        """For each integer time the means up to it of the trials that reported then, ascending."""
         self._paused: list[str] = []
         self._spared: set[str] = set()
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Compare it with those that have come as far."""
+        """Compare it with the trials that have come as far."""
         own = self._histories.setdefault(trial.trial_id, _History())
         own.best = max(own.best, score)
         if time < self._grace:
@@ -94,7 +94,7 @@ class MedianStoppingRule(TrialScheduler):
         return {trial.trial_id: PAUSE}
 
     def _note(self, own: _History, time: float, score: float) -> None:
-        """Add a report that is the furthest of its trial."""
+        """Add the latest report of a trial."""
         total = score + (own.sums[-1] if own.sums else 0.0)
         own.sums.append(-math.inf if math.isnan(total) else total)  # of infinities of both signs
         if own.times:
@@ -105,11 +105,11 @@ class MedianStoppingRule(TrialScheduler):
             bisect.insort(self._means.setdefault(time, []), own.sums[-1] / len(own.sums))
 
     def _others(self, trial_id: str, own: _History, time: float) -> list[float]:
-        """The means, up to this time, of the other trials that have come as far, in ascending order."""
+        """The means up to this time of the other trials that have come as far, ascending."""
         is_new = not own.times or time > own.times[-1]
         known = self._means.get(time, [])
         if is_new and len(known) == len(self._last) - bisect.bisect_left(self._last, time):
-            return known  # each of them has reported at this very time: there is nothing to look up
+            return known  # all of them reported at exactly this time
         others = [
             mean
             for other_id, history in self._histories.items()
@@ -120,9 +120,5 @@ class MedianStoppingRule(TrialScheduler):
         return sorted(others)
 
     def on_idle(self) -> Verdicts:
-        """Those that were paused go on, and are not judged again."""
+        """Paused trials continue, and are not judged again."""
         return dict.fromkeys(self._paused, CONTINUE)
-
-    def choose_paused(self) -> str | None:
-        """Nobody before all others have ended: `on_idle` says who goes on."""
-        return None

@@ -21,14 +21,14 @@ from mpi_runtime.tune.trial import Trial
 
 CANDIDATES = 1000
 POINTS_MAX = 500
-"""So many of the last gains are in the model."""
+"""The model has the last POINTS_MAX gains."""
 FORGETTING = 0.1
 LENGTH = 0.3
 NOISE = 0.05
 
 
 class PB2(PopulationBasedTraining):
-    """Lets the worst trials go on from checkpoints of the best, with the parameters that a model finds promising."""
+    """Lets the worst trials continue from checkpoints of the best, with parameters that a model finds promising."""
 
     def __init__(
         self,
@@ -39,11 +39,12 @@ class PB2(PopulationBasedTraining):
         hyperparam_bounds: Mapping[str, Sequence[float]] | None = None,
         quantile_fraction: float = 0.25,
         custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        log_config: bool = True,
     ) -> None:
         """Compare trials as `PopulationBasedTraining` does.
 
         Args:
-            time_attr: the reported value that tells how far a trial is; it must not go back.
+            time_attr: the reported value that measures the progress of a trial; it must not decrease.
             metric: the reported value to compare; None: that of `TuneConfig`.
             mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
             perturbation_interval: between two comparisons of a trial.
@@ -51,6 +52,7 @@ class PB2(PopulationBasedTraining):
                 space does not have gets its first value between them.
             quantile_fraction: the part of the trials that is replaced, and the part that is copied; at most 0.5.
             custom_explore_fn: takes the new configuration and returns the one to use.
+            log_config: has no effect: the journal has every configuration.
 
         Raises:
             ValueError: an argument has no meaning.
@@ -68,15 +70,15 @@ class PB2(PopulationBasedTraining):
         )  # fmt: skip
 
     def begin(self, seed: int) -> None:
-        """Forget everything: an experiment begins."""
+        """Reset for a new experiment."""
         super().begin(seed)
         self._last: dict[str, tuple[float, float]] = {}
         self._gains: list[tuple[float, list[float], float]] = []
-        """Time, parameters between 0 and 1, and what the score gained by unit of time."""
+        """Time, parameters between 0 and 1, gain of the score per unit of time."""
         self._now = 0.0
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Learn what the last interval has brought, then compare."""
+        """Learn the gain of the last interval, then compare."""
         before = self._last.get(trial.trial_id)
         self._now = max(self._now, time)
         if before is not None and time > before[0] and math.isfinite(score) and math.isfinite(before[1]):
@@ -84,7 +86,7 @@ class PB2(PopulationBasedTraining):
         self._last[trial.trial_id] = time, score
         verdicts = super().on_trial_result(trial, time, score)
         if not isinstance(verdicts.get(trial.trial_id, ""), str):
-            del self._last[trial.trial_id]  # it goes on elsewhere
+            del self._last[trial.trial_id]  # it continues from another checkpoint
         return verdicts
 
     def _unit(self, config: Mapping[str, Any]) -> list[float]:

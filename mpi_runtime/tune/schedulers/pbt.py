@@ -17,13 +17,13 @@ from mpi_runtime.tune.space.variants import rng_of
 from mpi_runtime.tune.trial import Trial
 
 INITIAL, PERTURBATION = 2, 3
-"""Mark the numbers that are drawn for the first values, and for those after a perturbation."""
+"""Streams of random numbers: for first values, and for perturbations."""
 
 
 class PopulationBasedTraining(TrialScheduler):
-    """Lets the worst trials go on from checkpoints of the best, with parameters near theirs.
+    """Lets the worst trials continue from checkpoints of the best, with parameters near theirs.
 
-    Each trial is compared after every `perturbation_interval`. It reports a checkpoint by then.
+    Each trial is compared after every `perturbation_interval`, and must have reported a checkpoint by then.
     """
 
     def __init__(
@@ -38,11 +38,12 @@ class PopulationBasedTraining(TrialScheduler):
         resample_probability: float = 0.25,
         perturbation_factors: tuple[float, float] = (1.2, 0.8),
         custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        log_config: bool = True,
     ) -> None:
         """Compare trials by `metric` after each interval of `time_attr`.
 
         Args:
-            time_attr: the reported value that tells how far a trial is; it must not go back.
+            time_attr: the reported value that measures the progress of a trial; it must not decrease.
             metric: the reported value to compare; None: that of `TuneConfig`.
             mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
             perturbation_interval: between two comparisons of a trial.
@@ -54,6 +55,7 @@ class PopulationBasedTraining(TrialScheduler):
                 of a list the value before or after is taken.
             perturbation_factors: larger, smaller.
             custom_explore_fn: takes the new configuration and returns the one to use.
+            log_config: has no effect: the journal has every configuration.
 
         Raises:
             ValueError: an argument has no meaning, or nothing can change.
@@ -76,37 +78,36 @@ class PopulationBasedTraining(TrialScheduler):
 
     @property
     def needs_checkpoints(self) -> bool:
-        """Trials go on from those of others."""
+        """Trials continue from those of others."""
         return True
 
     def begin(self, seed: int) -> None:
-        """Forget everything: an experiment begins."""
+        """Reset for a new experiment."""
         self._seed = seed
         self._trials: dict[str, Trial] = {}
         self._scores: dict[str, float] = {}
         self._compared_at: dict[str, float] = {}
         self._count: dict[str, int] = {}
         self.policies: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-        """For each trial the configurations that its last checkpoint has come from, each with the report after which
-        it began."""
+        """For each trial the configurations behind its last checkpoint, each with its first report."""
 
     def on_trial_add(self, trial: Trial) -> None:
         """Give it a first value of each parameter that the space does not have."""
         self._trials[trial.trial_id] = trial
         self._compared_at[trial.trial_id] = 0.0
-        self._count.setdefault(trial.trial_id, 0)  # it may be one that runs again after it had failed
+        self._count.setdefault(trial.trial_id, 0)  # it may run again after a failure
         _fill(trial.config, self._mutations, rng_of(self._seed, trial.index, INITIAL))
         self.policies.setdefault(trial.trial_id, [(0, copy.deepcopy(trial.config))])
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Compare it, if an interval is over."""
+        """Compare it at the end of an interval."""
         me = trial.trial_id
-        # After a failure a trial may be before its last comparison: it is not compared again until then.
+        # After a failure a trial may be before its last comparison: no second one until then.
         if time < self._burn_in or time - self._compared_at[me] < self._interval:
             return {}
         if trial.checkpoint is None:
             raise ValueError(
-                f"Trial {me} has reported no checkpoint up to {self.time_attr}={time}, so no other trial can go on "
+                f"Trial {me} has reported no checkpoint up to {self.time_attr}={time}, so no other trial can continue "
                 "from it. Population based training needs report(metrics, checkpoint=...) in each interval."
             )
         self._compared_at[me] = time
@@ -118,7 +119,7 @@ class PopulationBasedTraining(TrialScheduler):
         rng = rng_of(self._seed, trial.index, PERTURBATION, self._count[me])
         source = self._trials[best[int(rng.integers(len(best)))]]
         self._scores[me] = self._scores[source.trial_id]
-        # Its next interval begins where it goes on; but not before this one's end, or two could set back each other.
+        # Its next interval begins at that checkpoint, but not before now, or two trials could set each other back.
         self._compared_at[me] = max(time, self._compared_at[source.trial_id])
         config = self._explored(source.config, rng)
         at = source.checkpoint_iteration
@@ -127,12 +128,12 @@ class PopulationBasedTraining(TrialScheduler):
         return {me: Exploit(source, config)}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
-        """It is in the population no more: who copied its end would end there too."""
+        """Remove it from the population: a copy of its end would end at once."""
         self._scores.pop(trial.trial_id, None)
         return {}
 
     def _quantiles(self) -> tuple[list[str], list[str]]:
-        """The worst and the best of those that were compared; of equal scores the later trial is the better one."""
+        """The worst and the best of the compared trials; of equal scores the later trial is better."""
         ranking = sorted(self._scores, key=lambda trial_id: (self._scores[trial_id], trial_id))
         count = int(-(-len(ranking) * self._fraction // 1))  # rounded up
         count = min(count, len(ranking) // 2)
@@ -144,7 +145,7 @@ class PopulationBasedTraining(TrialScheduler):
         return self._agreed(changed)
 
     def _agreed(self, changed: dict[str, Any]) -> dict[str, Any]:
-        """What the user's function makes of a new configuration."""
+        """Apply the user's function to a new configuration."""
         if self._explore_fn is None:
             return changed
         found = self._explore_fn(changed)
@@ -174,7 +175,7 @@ class PopulationBasedTraining(TrialScheduler):
 
 
 def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with a domain or a list for each parameter."""
+    """The mutations, with a domain or a list for each parameter."""
     found: dict[str, Any] = {}
     for key, mutation in mutations.items():
         if isinstance(mutation, Mapping):
@@ -193,7 +194,7 @@ def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
 def _sampled(mutation: list[Any] | Domain, rng: Rng) -> Any:
     if isinstance(mutation, list):
         return mutation[int(rng.integers(len(mutation)))]
-    return mutation.sample(rng, {})
+    return mutation.draw(rng, {})
 
 
 def _fill(config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:

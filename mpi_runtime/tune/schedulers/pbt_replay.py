@@ -32,11 +32,11 @@ class PopulationBasedTrainingReplay(TrialScheduler):
 
     @property
     def needs_checkpoints(self) -> bool:
-        """The trial goes on from its own checkpoint when its parameters change."""
+        """The trial continues from its own checkpoint when its parameters change."""
         return True
 
     def begin(self, seed: int) -> None:
-        """Forget everything: an experiment begins."""
+        """Reset for a new experiment."""
         self._next: dict[str, int] = {}
 
     def on_trial_add(self, trial: Trial) -> None:
@@ -45,14 +45,14 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         self._next[trial.trial_id] = 1
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Change its parameters, if it is time to."""
+        """Change its parameters at the reports of the schedule."""
         place = self._next[trial.trial_id]
         if place == len(self._policy) or time < self._policy[place][0]:
             return {}
         if trial.checkpoint is None or trial.checkpoint_iteration != trial.iteration:
             raise ValueError(
-                f"The parameters of trial {trial.trial_id} change at report {time:g}, but that has no checkpoint to go "
-                "on from. Use report(metrics, checkpoint=...) as in the experiment that is replayed."
+                f"The parameters of trial {trial.trial_id} change at report {time:g}, but that has no checkpoint to "
+                "continue from. Use report(metrics, checkpoint=...) as in the experiment that is replayed."
             )
         self._next[trial.trial_id] = place + 1
         return {trial.trial_id: Exploit(trial, copy.deepcopy(self._policy[place][1]))}

@@ -1,6 +1,6 @@
 """Searchers, by the names that Ray Tune gives them. Each suggests configurations.
 
-A new one subclasses `Searcher` of `base.py`. Those around other libraries import the library when one is made.
+A new one subclasses `Searcher` of `base.py`. Those around other libraries import the library on creation.
 
 - `base.py`: the interface of searchers, and the one for grids and random numbers
 - `limiters.py`: searchers around another one: fewer trials at a time, or repeated ones
@@ -26,17 +26,11 @@ if TYPE_CHECKING:
     from mpi_runtime.tune.search.optuna import OptunaSearch
 
 _HOMES = {
-    "base": (
-        "BasicVariantGenerator",
-        "Searcher",
-    ),
+    "base": ("BasicVariantGenerator", "Searcher"),
     "bayesopt": ("BayesOptSearch",),
     "bohb": ("TuneBOHB",),
     "hyperopt": ("HyperOptSearch",),
-    "limiters": (
-        "ConcurrencyLimiter",
-        "Repeater",
-    ),
+    "limiters": ("ConcurrencyLimiter", "Repeater"),
     "nevergrad": ("NevergradSearch",),
     "optuna": ("OptunaSearch",),
 }

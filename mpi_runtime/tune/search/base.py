@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
+from mpi_runtime.tune.trial import check_goal
 
 DRAWS = 0
-"""Marks the numbers that are drawn for values of parameters."""
+"""The stream of random numbers for values of parameters."""
 
 
 class Searcher:
@@ -18,21 +19,27 @@ class Searcher:
     """
 
     FINISHED = "FINISHED"
-    """What `suggest` returns when there will be no more."""
+    """Returned by `suggest` when there are no more configurations."""
 
     takes_grids = False
-    """Whether the space may have grids."""
+    """Whether it accepts spaces with grids."""
 
     def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
-        """Search for the best `metric`; None: that of `TuneConfig`."""
+        """Optimise `metric`; None: that of `TuneConfig`.
+
+        Raises:
+            TypeError: `metric` is not a name.
+            ValueError: `mode` is neither "min" nor "max".
+        """
+        check_goal(metric, mode)
         self.metric = metric
         self.mode = mode
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        """Take what the experiment searches for, and in which space.
+        """Begin an experiment with this metric and space.
 
         Args:
-            metric: the reported value to be best; None if there is none.
+            metric: the reported value to optimise; None: trials are not compared.
             mode: "min" or "max".
             config: the space.
             spec: `seed` and `num_samples` of the experiment.
@@ -44,7 +51,7 @@ class Searcher:
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """A configuration for a new trial, None if there is none now, or `FINISHED`.
+        """A configuration for a new trial, None to be asked again later, or `FINISHED`.
 
         Values that the configuration leaves open are drawn from the space.
         """
@@ -57,14 +64,14 @@ class Searcher:
         """A trial has ended. `result` is its last report; None if it failed or never reported."""
 
     def trials(self, num_samples: int) -> int | None:
-        """How many trials `num_samples` means; None: without an end."""
+        """The number of trials for `num_samples`; None: unlimited."""
         return None if num_samples == -1 else num_samples
 
 
 class BasicVariantGenerator(Searcher):
     """All combinations of grids, with values drawn at random for the rest.
 
-    What is drawn for trial n depends on the seed and n alone.
+    The random values of trial n depend on the seed and n alone.
     """
 
     takes_grids = True
@@ -75,10 +82,10 @@ class BasicVariantGenerator(Searcher):
         constant_grid_search: bool = False,
         random_state: int | None = None,
     ) -> None:
-        """Choose how values are drawn.
+        """Draw values at random.
 
         Args:
-            points_to_evaluate: values of the first trials. They count as samples. The rest of these trials is drawn.
+            points_to_evaluate: values of the first trials, which count as samples. Other values are drawn.
             constant_grid_search: whether all combinations of a sample have the same random values.
             random_state: a seed; None: that of the experiment.
         """
@@ -99,7 +106,7 @@ class BasicVariantGenerator(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
-        """The configuration of the next trial. There is always one."""
+        """The configuration of the next trial."""
         number = self._next
         self._next += 1
         if number < len(self._points):
@@ -110,7 +117,7 @@ class BasicVariantGenerator(Searcher):
         return resolve(self._space, self._grid[place], rng_of(self._used_seed, stream, DRAWS))
 
     def trials(self, num_samples: int) -> int | None:
-        """As many as the points to evaluate have, and each combination of the grids for each further sample."""
+        """The trials of the points to evaluate, then a trial for each combination of the grids and further sample."""
         if num_samples == -1:
             return None
         return len(self._points) + max(0, num_samples - len(self._first)) * len(self._grid)

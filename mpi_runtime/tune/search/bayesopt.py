@@ -29,15 +29,15 @@ class BayesOptSearch(LearningSearcher):
 
         Args:
             space: domains by name; None: that of the experiment.
-            metric: the reported value to be best; None: that of `TuneConfig`.
+            metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
             random_state: another name of `seed`.
-            random_search_steps: so many trials are drawn at random before the model is asked.
-            seed: of what is drawn; None: that of the experiment.
+            random_search_steps: the number of random trials before the model is asked.
+            seed: of random numbers; None: that of the experiment.
 
         Raises:
-            ImportError: bayesian-optimization is not there.
+            ImportError: bayesian-optimization is not installed.
         """
         try:
             import bayes_opt  # noqa: F401
@@ -49,7 +49,7 @@ class BayesOptSearch(LearningSearcher):
         self._steps = random_search_steps
 
     def begin(self, seed: int) -> None:
-        """Begin with nothing known.
+        """Create an empty model.
 
         Raises:
             ValueError: the space has choices.
@@ -84,6 +84,6 @@ class BayesOptSearch(LearningSearcher):
         return self._model.suggest(bayes_opt.UtilityFunction(kind="ucb", kappa=2.576))  # before version 2
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended. What has no number is not told: a Gaussian process has no use for infinity."""
+        """A trial has ended. Only finite losses go into the model: a Gaussian process cannot use infinity."""
         if loss is not None and math.isfinite(loss):
             self._model.register(params=self._asked[trial_id], target=-loss)

@@ -19,14 +19,14 @@ from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
 
 MODEL = 4
-"""Marks the numbers that are drawn for suggestions."""
+"""The stream of random numbers for suggestions."""
 GOOD_SHARE = 0.15
 RANDOM_SHARE = 1 / 3
 SAMPLES = 64
 WIDER = 3.0
 NARROWEST = 1e-3
 LEAST_LOG_DENSITY = math.log(1e-32)
-"""Where there is nothing near, good and bad, no ratio means anything."""
+"""A floor: far from all points the ratio of densities means nothing."""
 
 
 class TuneBOHB(LearningSearcher):
@@ -48,11 +48,11 @@ class TuneBOHB(LearningSearcher):
             space: domains by name; None: that of the experiment.
             bohb_config: `min_points_in_model`, `top_n_percent`, `num_samples`, `random_fraction`, `bandwidth_factor`
                 and `min_bandwidth`, as in hpbandster.
-            metric: the reported value to be best; None: that of `TuneConfig`.
+            metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
-            seed: of what is drawn; None: that of the experiment.
-            time_attr: the reported value that tells how far a trial is.
+            seed: of random numbers; None: that of the experiment.
+            time_attr: the reported value that measures the progress of a trial.
         """
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         own = dict(bohb_config or {})
@@ -67,12 +67,12 @@ class TuneBOHB(LearningSearcher):
         self._time_attr = time_attr
 
     def begin(self, seed: int) -> None:
-        """Forget everything."""
+        """Create an empty model."""
         self._seed = seed
         self._cube = UnitCube(self.domains)
         self._points: dict[str, np.ndarray] = {}
         self._losses: dict[float, dict[str, float]] = {}
-        """For each time the losses of trials then."""
+        """By time: the losses of trials."""
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Learn from a report, at its time."""
@@ -120,7 +120,7 @@ class TuneBOHB(LearningSearcher):
         return None
 
     def _drawn(self, good: np.ndarray, bad: np.ndarray, rng: Rng) -> np.ndarray:
-        """The best of some points near good ones: by the ratio of the densities there."""
+        """The best of some points near good ones, by the ratio of densities."""
         wide_good, wide_bad = self._bandwidths(good), self._bandwidths(bad)
         candidates = np.array(
             [self._near(good[int(rng.integers(len(good)))], wide_good, rng) for _ in range(self._samples)]

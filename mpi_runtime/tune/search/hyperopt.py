@@ -29,16 +29,16 @@ class HyperOptSearch(LearningSearcher):
 
         Args:
             space: domains by name; None: that of the experiment.
-            metric: the reported value to be best; None: that of `TuneConfig`.
+            metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
-            n_initial_points: so many trials are drawn at random before the model is asked.
+            n_initial_points: the number of random trials before the model is asked.
             random_state_seed: another name of `seed`.
-            gamma: the share of results that counts as good.
-            seed: of what is drawn; None: that of the experiment.
+            gamma: the share of results that count as good.
+            seed: of random numbers; None: that of the experiment.
 
         Raises:
-            ImportError: hyperopt is not there.
+            ImportError: hyperopt is not installed.
         """
         try:
             import hyperopt  # noqa: F401
@@ -48,7 +48,7 @@ class HyperOptSearch(LearningSearcher):
         self._initial, self._gamma = n_initial_points, gamma
 
     def begin(self, seed: int) -> None:
-        """Begin with nothing known."""
+        """Create an empty model."""
         from hyperopt import Domain, Trials, hp
 
         self._cube = UnitCube(self.domains)
@@ -72,8 +72,7 @@ class HyperOptSearch(LearningSearcher):
         found = document["misc"]["vals"]
         if first:
             given = self._cube.point({**self._cube.values(self._point(found)), **first})
-            for name, count, x in zip(self.domains, self._cube.counts, given, strict=True):
-                found[name] = [int(x * count) if count else float(x)]
+            found.update({name: [number] for name, number in self._cube.numbers(given).items()})
         document["state"] = JOB_STATE_RUNNING
         self._known.insert_trial_docs([document])
         self._known.refresh()
@@ -81,8 +80,7 @@ class HyperOptSearch(LearningSearcher):
         return {**self._cube.values(self._point(found)), **(first or {})}
 
     def _point(self, found: Mapping[str, Any]) -> np.ndarray:
-        counts = zip(self.domains, self._cube.counts, strict=True)
-        return np.array([(found[name][0] + 0.5) / count if count else found[name][0] for name, count in counts])
+        return self._cube.from_numbers({name: one[0] for name, one in found.items()})
 
     def tell(self, trial_id: str, loss: float | None) -> None:
         """A trial has ended."""

@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.tune.search.base import Searcher
 from mpi_runtime.tune.space.flat import domains, named, nested
-from mpi_runtime.tune.trial import value_in
+from mpi_runtime.tune.trial import has_value, value_in
 
 
 class LearningSearcher(Searcher):
-    """Asks a model for values, and tells it losses: lower is better. Subclasses hold the model."""
+    """Asks a model for values, and reports losses to it: lower is better. Subclasses hold the model."""
+
+    takes_functions = False
+    """Whether the space may be a function."""
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, Any] | Callable[[Any], Any] | None = None,
         metric: str | None = None,
         mode: str | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(metric, mode)
-        self.space = space
+        if not isinstance(space, Mapping | None) and not (self.takes_functions and callable(space)):
+            raise TypeError(f"space must be a dictionary of domains by name, not {space!r}")
+        self._space = space
         self.seed = seed
         self.points = [dict(point) for point in points_to_evaluate or ()]
         self.domains: dict[str, Any] = {}
         self._first: deque[dict[str, Any]] = deque()
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        """Begin to search a space.
+        """Begin an experiment with this metric and space.
 
         Raises:
             ValueError: there is no metric, or nothing to search.
@@ -41,8 +46,8 @@ class LearningSearcher(Searcher):
             raise ValueError(
                 f"{type(self).__name__} learns from results: set metric and mode, in TuneConfig for example"
             )
-        self.domains = domains(self.space if self.space is not None else config)
-        if not self.domains:
+        self.domains = {} if callable(self._space) else domains(config if self._space is None else self._space)
+        if not self.domains and not callable(self._space):
             raise ValueError(f"{type(self).__name__} has nothing to search: the space has no domain such as uniform()")
         self._first = deque(self.points)
         self.begin(spec.get("seed", 0) if self.seed is None else self.seed)
@@ -50,31 +55,44 @@ class LearningSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The configuration of a new trial."""
-        first = named(self._first.popleft(), self.domains) if self._first else None
+        first = self._first.popleft() if self._first else None
+        if first is not None and self.domains:
+            first = named(first, self.domains)
         return nested(self.ask(trial_id, first))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tell the model what has come of a trial."""
+        """Report the loss of a trial to the model."""
         self.tell(trial_id, self.loss_of(result))
 
     def loss_of(self, result: Mapping[str, Any] | None) -> float | None:
-        """The loss in a report; None: it has none."""
+        """The loss in a report; None: there is no number.
+
+        Raises:
+            ValueError: the report lacks the metric.
+        """
+        if result is None:
+            return None
+        if not has_value(result, str(self.metric)):
+            raise ValueError(
+                f"The metric {self.metric!r} of {type(self).__name__} is not in a report, which has {sorted(result)}. "
+                "Correct the name, or report it."
+            )
         try:
-            value = float(value_in(result or {}, str(self.metric)))
-        except (KeyError, TypeError, ValueError):
+            value = float(value_in(result, str(self.metric)))
+        except (TypeError, ValueError):
             return None
         if math.isnan(value):
             return None
         return value if self.mode == "min" else -value
 
     def begin(self, seed: int) -> None:
-        """Forget everything, and search `self.domains`."""
+        """Create an empty model of `self.domains`."""
         raise NotImplementedError
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Values for a new trial, by name. `first`: those that it has to have."""
+        """Values for a new trial, by name; `first` has those that are fixed."""
         raise NotImplementedError
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended; None: with no number."""
+        """A trial has ended; None: without a number."""
         raise NotImplementedError

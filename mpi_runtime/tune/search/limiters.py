@@ -8,7 +8,7 @@ from typing import Any
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
 
 TRIAL_INDEX = "__trial_index__"
-"""The key under which `Repeater` tells a trial which of the repetitions it is."""
+"""The key for the number of a repetition in the configuration."""
 
 
 class _Around(Searcher):
@@ -25,22 +25,22 @@ class _Around(Searcher):
         return self.searcher.set_search_properties(metric, mode, config, **spec)
 
     def forget(self) -> None:
-        """An experiment begins: what was left of another one counts no more."""
+        """Reset for a new experiment."""
 
     def trials(self, num_samples: int) -> int | None:
         return self.searcher.trials(num_samples)
 
 
 class ConcurrencyLimiter(_Around):
-    """Asks a searcher for no more configurations than so many at a time, so that it learns from the first ones."""
+    """Limits how many suggestions of a searcher are unfinished, so that it learns from earlier ones."""
 
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
         """Limit a searcher.
 
         Args:
-            searcher: the one to ask.
+            searcher: the searcher to ask.
             max_concurrent: the most trials that have a configuration and have not ended.
-            batch: whether it is told of ends, and asked again, only when all of them have ended.
+            batch: whether the searcher receives results, and is asked again, only when all of them have ended.
 
         Raises:
             ValueError: `max_concurrent` is below 1.
@@ -53,12 +53,12 @@ class ConcurrencyLimiter(_Around):
         self.forget()
 
     def forget(self) -> None:
-        """Count from none."""
+        """Reset for a new experiment."""
         self._live: set[str] = set()
         self._ended: list[tuple[str, dict[str, Any] | None, bool]] = []
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """A configuration, or None while enough trials have one."""
+        """A configuration, or None at the limit."""
         if len(self._live) + len(self._ended) >= self.max_concurrent:
             return None
         config = self.searcher.suggest(trial_id)
@@ -71,18 +71,18 @@ class ConcurrencyLimiter(_Around):
         self.searcher.on_trial_result(trial_id, result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Pass it on, of a batch when all have ended."""
+        """Pass it on; with `batch` when all have ended."""
         self._live.discard(trial_id)
         self._ended.append((trial_id, result, error))
         if self._is_batch and self._live:
             return
         ended, self._ended = self._ended, []
-        for one in ended:
-            self.searcher.on_trial_complete(*one)
+        for trial, last, failed in ended:
+            self.searcher.on_trial_complete(trial, result=last, error=failed)
 
 
 class Repeater(_Around):
-    """Runs each configuration several times, and tells the searcher the mean of what the last reports had.
+    """Runs each configuration several times, and reports the mean of the last values to the searcher.
 
     `num_samples` counts repetitions too, as in Ray Tune.
     """
@@ -91,9 +91,9 @@ class Repeater(_Around):
         """Repeat what a searcher suggests.
 
         Args:
-            searcher: the one to ask.
+            searcher: the searcher to ask.
             repeat: how many trials have the same configuration.
-            set_index: whether a trial finds its number, from 0, under the key `"__trial_index__"`.
+            set_index: whether the configuration has the number of the repetition as `"__trial_index__"`.
 
         Raises:
             ValueError: `repeat` is below 1, or the searcher makes grids, where `num_samples` repeats.
@@ -108,9 +108,9 @@ class Repeater(_Around):
         self.forget()
 
     def forget(self) -> None:
-        """Begin with no repetitions."""
+        """Reset for a new experiment."""
         self._leader: dict[str, str] = {}
-        """For each trial the first one of its configuration."""
+        """For each trial the first trial of its configuration."""
         self._groups: dict[str, tuple[dict[str, Any], list[str], list[dict[str, Any] | None]]] = {}
         self._open: str | None = None
 
@@ -132,10 +132,7 @@ class Repeater(_Around):
         return {**config, TRIAL_INDEX: number} if self._sets_index else dict(config)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tell the searcher when the last of a configuration has ended.
-
-        Those that failed, and what is not a number, are left out of the mean.
-        """
+        """Report to the searcher when the last repetition has ended. The mean leaves out failures and NaN."""
         leader = self._leader.pop(trial_id)
         _, _, results = self._groups[leader]
         results.append(None if error else result)
@@ -144,8 +141,8 @@ class Repeater(_Around):
         del self._groups[leader]
         good = [one for one in results if one is not None]
         if not good or self.metric is None:
-            self.searcher.on_trial_complete(leader, good[-1] if good else None, not good)
+            self.searcher.on_trial_complete(leader, result=good[-1] if good else None, error=not good)
             return
         values = [one[self.metric] for one in good if self.metric in one and not math.isnan(one[self.metric])]
         mean = math.fsum(values) / len(values) if values else math.nan
-        self.searcher.on_trial_complete(leader, {**good[-1], self.metric: mean}, False)
+        self.searcher.on_trial_complete(leader, result={**good[-1], self.metric: mean}, error=False)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
 
@@ -29,13 +31,13 @@ class NevergradSearch(LearningSearcher):
             optimizer: a class of `nevergrad.optimizers`, or the name of one.
             optimizer_kwargs: its arguments, such as `budget`.
             space: domains by name; None: that of the experiment.
-            metric: the reported value to be best; None: that of `TuneConfig`.
+            metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
-            seed: of what is drawn; None: that of the experiment.
+            seed: of random numbers; None: that of the experiment.
 
         Raises:
-            ImportError: nevergrad is not there.
+            ImportError: nevergrad is not installed.
         """
         try:
             import nevergrad  # noqa: F401
@@ -45,9 +47,8 @@ class NevergradSearch(LearningSearcher):
         self._optimizer, self._arguments = optimizer, dict(optimizer_kwargs or {})
 
     def begin(self, seed: int) -> None:
-        """Make an optimizer."""
+        """Create an optimizer."""
         import nevergrad
-        from numpy.random import RandomState
 
         self._cube = UnitCube(self.domains)
         space: dict[str, Any] = {}
@@ -55,7 +56,7 @@ class NevergradSearch(LearningSearcher):
             number = nevergrad.p.Scalar(lower=0.0, upper=1.0)
             space[name] = nevergrad.p.Choice(list(range(count))) if count else number
         parametrization = nevergrad.p.Dict(**space)
-        parametrization.random_state = RandomState(seed)
+        parametrization.random_state = np.random.RandomState(seed)
         kind = nevergrad.optimizers.registry[self._optimizer] if isinstance(self._optimizer, str) else self._optimizer
         self._model = kind(parametrization=parametrization, **{"budget": 1000, **self._arguments})
         self._asked: dict[str, Any] = {}
@@ -64,29 +65,15 @@ class NevergradSearch(LearningSearcher):
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
         """Values for a new trial."""
         if first:
-            middle = {**self._cube.values(self._cube.random(_half())), **first}
-            point = dict(zip(self.domains, self._cube.point(middle), strict=True))
-            counts = dict(zip(self.domains, self._cube.counts, strict=True))
-            self._model.suggest({name: int(x * counts[name]) if counts[name] else x for name, x in point.items()})
+            rest = self._cube.values(self._cube.random(np.random.default_rng(0)))
+            self._model.suggest(self._cube.numbers(self._cube.point({**rest, **first})))
         self._asked[trial_id] = found = self._model.ask()
-        import numpy
-
-        place = [
-            (found.value[name] + 0.5) / count if count else float(found.value[name])
-            for name, count in zip(self.domains, self._cube.counts, strict=True)
-        ]
-        return {**self._cube.values(numpy.array(place)), **(first or {})}
+        return {**self._cube.values(self._cube.from_numbers(found.value)), **(first or {})}
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended. One without a number, before any has one, is not told."""
+        """A trial has ended. Without a number it gets the worst loss so far, since nevergrad takes no infinity."""
         found = self._asked.pop(trial_id)
         if loss is not None:
             self._worst = max(self._worst, loss)
-        if math.isfinite(self._worst):  # one that has failed is as bad as the worst: nevergrad takes no infinity
+        if math.isfinite(self._worst):
             self._model.tell(found, self._worst if loss is None else loss)
-
-
-def _half() -> Any:
-    import numpy
-
-    return numpy.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.tune.search.learning import LearningSearcher
@@ -10,11 +10,13 @@ from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
 
 
 class OptunaSearch(LearningSearcher):
-    """Asks an Optuna sampler, by default TPE, for configurations, and tells it the last value of each trial."""
+    """Asks an Optuna sampler, by default TPE, for configurations, and reports the last value of each trial to it."""
+
+    takes_functions = True
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, Any] | Callable[[Any], Mapping[str, Any] | None] | None = None,
         metric: str | None = None,
         mode: str | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
@@ -24,15 +26,16 @@ class OptunaSearch(LearningSearcher):
         """Search a space.
 
         Args:
-            space: domains by name; None: that of the experiment.
-            metric: the reported value to be best; None: that of `TuneConfig`.
+            space: domains by name; None: that of the experiment. Or a function of an Optuna trial that calls its
+                `suggest_float` and so on, and may return further values.
+            metric: the reported value to optimise; None: that of `TuneConfig`.
             mode: "min" or "max"; None: that of `TuneConfig`.
             points_to_evaluate: values of the first trials.
             sampler: an Optuna sampler; None: TPE with the seed. One that has no seed cannot be resumed.
             seed: of the sampler; None: that of the experiment.
 
         Raises:
-            ImportError: optuna is not there.
+            ImportError: optuna is not installed.
         """
         try:
             import optuna  # noqa: F401
@@ -42,7 +45,7 @@ class OptunaSearch(LearningSearcher):
         self.sampler = sampler
 
     def begin(self, seed: int) -> None:
-        """Make a study."""
+        """Create a study."""
         import optuna
 
         verbosity = optuna.logging.get_verbosity()
@@ -56,9 +59,10 @@ class OptunaSearch(LearningSearcher):
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
         """Values for a new trial."""
         if first:
-            self._study.enqueue_trial({name: self._told(name, value) for name, value in first.items()})
+            self._study.enqueue_trial({name: self._number(name, value) for name, value in first.items()})
         self._trials[trial_id] = trial = self._study.ask(self._distributions)
-        return {name: self._heard(name, value) for name, value in trial.params.items()}
+        constants = (self._space(trial) or {}) if callable(self._space) else {}
+        return {**{name: self._value(name, value) for name, value in trial.params.items()}, **constants}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Report a value, for samplers that use it."""
@@ -76,17 +80,17 @@ class OptunaSearch(LearningSearcher):
         else:
             self._study.tell(trial, loss)
 
-    def _heard(self, name: str, value: Any) -> Any:
-        domain = self.domains[name]
+    def _value(self, name: str, value: Any) -> Any:
+        domain = self.domains.get(name)
         return domain.categories[value] if isinstance(domain, Categorical) else value
 
-    def _told(self, name: str, value: Any) -> Any:
-        domain = self.domains[name]
+    def _number(self, name: str, value: Any) -> Any:
+        domain = self.domains.get(name)
         return list(domain.categories).index(value) if isinstance(domain, Categorical) else value
 
 
 def _distribution(domain: Any) -> Any:
-    """What Optuna calls a domain. A choice is by number: its values may be anything."""
+    """A domain as Optuna's distribution. Choices are by number: their values may be anything."""
     from optuna import distributions
 
     if isinstance(domain, Categorical):
@@ -94,7 +98,7 @@ def _distribution(domain: Any) -> Any:
     if isinstance(domain, Integer):
         if domain.log and domain.q != 1:
             raise ValueError("Optuna has no integers in steps with logarithms: use lograndint or qrandint")
-        return distributions.IntDistribution(domain.lower, domain.upper, log=domain.log, step=domain.q)
+        return distributions.IntDistribution(domain.first, domain.last, log=domain.log, step=domain.q)
     if isinstance(domain, Normal):
         raise ValueError("Optuna has no normal distributions: use uniform, or sample_from for values it need not know")
     assert isinstance(domain, Float)

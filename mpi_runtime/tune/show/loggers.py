@@ -1,7 +1,7 @@
 """Files of each trial, by the names that Ray Tune gives them: JSON lines, CSV, TensorBoard.
 
-They are optional: the journal has every report. Lines are collected and written once a second. When an experiment is
-resumed, the files are rewritten from the journal, so they have every report once.
+They are optional: the journal has every report. Lines are written once a second. When an experiment is resumed, the
+files are rewritten from the journal, so they have every report once.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ FLUSH_S = 1.0
 
 
 class LoggerCallback(Callback):
-    """Is told of trials by `log_trial_start`, `log_trial_result` and `log_trial_end`. Subclass it for a logger."""
+    """Receives trials by `log_trial_start`, `log_trial_result` and `log_trial_end`. Subclass it for a logger."""
 
     replays = True
 
-    def __init__(self) -> None:
-        self._begun: set[str] = set()
+    _begun: set[str]
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
         """An experiment begins."""
-        self._begun.clear()
+        self._begun = set()
 
     def log_trial_start(self, trial: Trial) -> None:
-        """A trial begins, for the first time."""
+        """A trial starts for the first time."""
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """A trial has reported."""
@@ -43,50 +44,49 @@ class LoggerCallback(Callback):
         """A trial has ended."""
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Tell of the first start."""
-        if trial.trial_id not in self._begun:
-            self._begun.add(trial.trial_id)
+        """Pass on the first start. The directory of the trial exists from then on."""
+        begun = self.__dict__.setdefault("_begun", set())  # a subclass may override `setup`
+        if trial.trial_id not in begun:
+            begun.add(trial.trial_id)
+            os.makedirs(trial.local_path, exist_ok=True)
             self.log_trial_start(trial)
 
     def on_trial_result(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Tell of the report."""
+        """Pass it on."""
         self.log_trial_result(iteration, trial, result)
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Tell of the end."""
+        """Pass it on."""
         self.log_trial_end(trial)
 
     def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Tell of the end."""
+        """Pass it on."""
         self.log_trial_end(trial, failed=True)
 
 
 class _Lines(LoggerCallback):
-    """Text that is collected for each trial, and appended to its file now and then."""
+    """Collects lines for each trial, and appends them to its file once a second."""
 
     file_name = ""
 
     def __init__(self) -> None:
-        super().__init__()
         self._waiting: dict[str, list[str]] = {}
         self._paths: dict[str, Path] = {}
         self._flushed_s = 0.0
 
     def log_trial_start(self, trial: Trial) -> None:
         """Begin its file."""
-        folder = Path(trial.local_path)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._paths[trial.trial_id] = path = folder / self.file_name
+        self._paths[trial.trial_id] = path = Path(trial.local_path, self.file_name)
         path.write_text("")
 
     def add(self, trial: Trial, line: str) -> None:
-        """Have a line written."""
+        """Add a line to a file."""
         self._waiting.setdefault(trial.trial_id, []).append(line)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Write what waits, if it is time to."""
+        """Write waiting lines, once a second."""
         if time.monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 
@@ -95,7 +95,7 @@ class _Lines(LoggerCallback):
         self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write waiting lines."""
         self._flushed_s = time.monotonic()
         waiting, self._waiting = self._waiting, {}
         for trial_id, lines in waiting.items():
@@ -119,7 +119,7 @@ class JsonLoggerCallback(_Lines):
 
 
 class CSVLoggerCallback(_Lines):
-    """`progress.csv`: a report in each line. A report with new names has the file written anew."""
+    """`progress.csv`: a report in each line. A report with new names rewrites the file."""
 
     file_name = "progress.csv"
 
@@ -158,7 +158,6 @@ class TBXLoggerCallback(LoggerCallback):
     """Files for TensorBoard, by tensorboardX: `tensorboard --logdir DIRECTORY` shows a curve for each trial."""
 
     def __init__(self) -> None:
-        super().__init__()
         try:
             import tensorboardX
         except ImportError as error:
@@ -167,7 +166,7 @@ class TBXLoggerCallback(LoggerCallback):
         self._writers: dict[str, Any] = {}
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Remove what an earlier run has written: it comes again."""
+        """Remove the files of an earlier run: its events are replayed."""
         for path in Path(trial.local_path).glob("events.out.tfevents.*"):
             path.unlink()
 
@@ -192,6 +191,10 @@ class TBXLoggerCallback(LoggerCallback):
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+LOGGERS = {"csv": CSVLoggerCallback, "json": JsonLoggerCallback, "tensorboard": TBXLoggerCallback}
+"""By the names in `RunConfig(files=...)`."""
 
 
 def _csv(values: Sequence[Any]) -> str:

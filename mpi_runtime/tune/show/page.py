@@ -12,9 +12,9 @@ from mpi_runtime.tune.show.plots import place, table
 from mpi_runtime.tune.trial import flat
 
 POINTS_MAX = 200
-"""So many points of a curve are drawn."""
+"""The most points of a curve."""
 RUNGS = 12
-"""So many places where trials have ended are shown."""
+"""The most rows in the table of ends."""
 COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb")
 WIDTH, HEIGHT = 900, 320
 
@@ -66,9 +66,9 @@ def _curves(results: Any, metric: str) -> str:
 
 
 def rungs(results: Any) -> list[tuple[int, int, int]]:
-    """Where trials have ended: after how many reports, how many trials came so far, and how many of them went on.
+    """Ends of trials: the number of reports, the trials that reached it, and those that continued.
 
-    At most `RUNGS` of them, those where most trials have ended, and always the last.
+    At most `RUNGS` of them: those where most trials have ended, and the last.
     """
     ends = Counter(int(result.metrics.get("training_iteration", 0)) for result in results)
     common = [at for at, _ in ends.most_common(RUNGS - 1)]
@@ -79,7 +79,7 @@ def rungs(results: Any) -> list[tuple[int, int, int]]:
 
 def _rungs(results: Any) -> str:
     rows = "".join(f"<tr><td>{at}</td><td>{there}</td><td>{on}</td></tr>" for at, there, on in rungs(results))
-    heads = "<th>reports</th><th>trials that came so far</th><th>of them went on</th>"
+    heads = "<th>reports</th><th>trials that reached it</th><th>continued</th>"
     return f'<table id="rungs"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
 
 
@@ -123,7 +123,7 @@ def _table(results: Any) -> str:
 
 
 def _thinned(points: list[Any]) -> list[Any]:
-    """About `POINTS_MAX` of them, the last among them. A single one stands twice, or it is not painted."""
+    """About `POINTS_MAX` points, with the last. A single one is repeated, or it would not be painted."""
     chosen = points[:: max(1, len(points) // POINTS_MAX)]
     return chosen if len(points) > 1 and chosen[-1] == points[-1] else [*chosen, *points[-1:]]
 

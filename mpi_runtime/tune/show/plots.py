@@ -15,7 +15,7 @@ def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
     """Curves of a metric over reports, one for each trial; the best trial's is thick.
 
     Raises:
-        ImportError: matplotlib is not there.
+        ImportError: matplotlib is not installed.
         ValueError: no metric is known.
     """
     name, axes = _metric(results, metric), _axes(ax)
@@ -42,13 +42,13 @@ def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
     """Parallel coordinates: a line through its parameters and its last value for each trial, coloured by that value.
 
     Raises:
-        ImportError: matplotlib is not there.
+        ImportError: matplotlib is not installed.
         ValueError: no metric is known.
     """
     name, axes = _metric(results, metric), _axes(ax)
     parameters, rows, values = table(results, name)
     if not rows:
-        raise ValueError(f"no trial has ended with a number in {name!r}, so there is nothing to draw")
+        raise ValueError(f"no trial has a number as its last {name!r}, so there is nothing to draw")
     columns = [place(column) for column in [*zip(*rows, strict=True), values]]
     from matplotlib import colormaps
 
@@ -61,10 +61,10 @@ def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
 
 
 def importance(results: Any, metric: str | None = None, ax: Any = None) -> Any:
-    """Bars: the share of the metric's variance that each parameter explains by itself, by bins of its values.
+    """Bars: the share of the metric's variance that each parameter explains, by bins of its values.
 
     Raises:
-        ImportError: matplotlib is not there.
+        ImportError: matplotlib is not installed.
         ValueError: no metric is known.
     """
     name, axes = _metric(results, metric), _axes(ax)

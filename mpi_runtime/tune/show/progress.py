@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
 
 LINE_S = 10.0
 TABLE_S = 0.5
 ROWS = 20
-"""So many trials are in a table."""
+"""The most rows of a table."""
 STATES = (RUNNING, PENDING, PAUSED, TERMINATED, ERROR)
 
 
 class ProgressReporter(Callback):
-    """Shows the state of an experiment now and then. Subclasses say how."""
+    """Shows the state of an experiment now and then. Subclasses define `show`."""
 
     every_s = LINE_S
 
@@ -31,26 +32,27 @@ class ProgressReporter(Callback):
         parameter_columns: Sequence[str] = (),
         max_report_frequency: float | None = None,
     ) -> None:
-        """Choose what is shown.
+        """Choose the columns.
 
         Args:
             metric_columns: reported values; by default the metric.
             parameter_columns: parameters; by default the first three.
-            max_report_frequency: at least so many seconds pass in between.
+            max_report_frequency: the least number of seconds between two updates.
         """
         self._metrics, self._parameters = list(metric_columns), list(parameter_columns)
         self._every_s = self.every_s if max_report_frequency is None else max_report_frequency
         self._counts: Counter[str] = Counter()
-        self._states: dict[str, str] = {}
         self._live: dict[str, Trial] = {}
-        """Those that do not wait and have not ended, or were the last to end."""
+        """Trials that have started and not ended."""
         self._driver: Any = None
         self._shown_s = 0.0
-        self._last: tuple[Any, ...] = ()
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
         """Begin."""
         self._driver = info.get("driver")
+        self._path = info.get("path", "")
         self._shown_s = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
@@ -68,7 +70,7 @@ class ProgressReporter(Callback):
         self._live.pop(trial.trial_id, None)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Show it, if it is time to."""
+        """Show the state, if it is due."""
         now = time.monotonic()
         if now - self._shown_s >= self._every_s:
             self._shown_s = now
@@ -85,10 +87,8 @@ class ProgressReporter(Callback):
     def summary(self) -> str:
         """The state in a line."""
         study = self._driver.study
-        counts = Counter({TERMINATED: self._counts[TERMINATED], ERROR: self._counts[ERROR]})
-        live = Counter(trial.status for trial in self._live.values())
-        for state in (RUNNING, PENDING, PAUSED):
-            counts[state] = live[state]
+        counts = self._counts.copy()
+        counts.update(trial.status for trial in self._live.values())
         words = ", ".join(f"{counts[state]} {state.lower()}" for state in STATES if counts[state])
         best = self._best()
         text = f"{len(study.trials)} trials after {self._driver.now():.0f} s: {words or 'none'}"
@@ -104,7 +104,7 @@ class ProgressReporter(Callback):
         return max(trials, key=lambda trial: trial.best_score, default=None)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """The head and the rows: the best trial first, then those that run, then the last ones."""
+        """The head and the rows: the best trial, those that run, the newest others."""
         study = self._driver.study
         metrics = self._metrics or ([study.metric] if study.metric else [])
         trials = list(study.trials.values())
@@ -132,7 +132,7 @@ class ProgressReporter(Callback):
 
 
 class CLIReporter(ProgressReporter):
-    """Lines, or in a terminal with rich installed a table that is drawn anew."""
+    """Lines, or in a terminal with rich installed a table that is redrawn."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -147,10 +147,15 @@ class CLIReporter(ProgressReporter):
             self._is_open = False
 
     def show(self, is_end: bool) -> None:
-        """Draw the table, or print a line."""
+        """Draw the table, or print a line. At the end the directory of the experiment is printed too."""
         if self._live_table is None:
             print(self.summary(), flush=True)
-            return
+        else:
+            self._draw(is_end)
+        if is_end:
+            print(f"results: {self._path}", flush=True)
+
+    def _draw(self, is_end: bool) -> None:
         from rich.console import Group
         from rich.table import Table
 
@@ -188,8 +193,27 @@ class JupyterNotebookReporter(ProgressReporter):
             self._handle.update(page)
 
 
+class StopKeyWarning(Callback):
+    """Warns if the first report lacks a key of `RunConfig(stop={...})`: the condition may never be met."""
+
+    def __init__(self, stop: Mapping[str, Any]) -> None:
+        self._keys = list(flat(stop))
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Look for the keys, once."""
+        keys, self._keys = self._keys, []
+        if missing := [key for key in keys if not has_value(result, key)]:
+            warnings.warn(
+                f"stop has {missing}, and the first report, of trial {trial.trial_id}, has {sorted(result)}. If it "
+                "is never reported, it ends no trial.",
+                stacklevel=2,
+            )
+
+
 def shown_by(reporter: Any, verbose: int) -> list[Callback]:
-    """Who shows an experiment."""
+    """The reporters of an experiment."""
     if reporter is not None:
         return [reporter]
     if not verbose:

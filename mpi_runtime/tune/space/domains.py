@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,28 @@ Rng = np.random.Generator
 
 
 class Domain:
-    """The values that a parameter may have. Functions such as `uniform` make the subclasses."""
+    """The values that a parameter may have. Functions such as `uniform` make the subclasses.
 
-    def sample(self, rng: Rng, config: Mapping[str, Any]) -> Any:
-        """Draw a value. `config` has the values of the trial that are known by then."""
+    `sample`, `uniform`, `loguniform`, `quantized` and so on are those of Ray's domains, for libraries that call them.
+    """
+
+    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+        """Draw a value. `config` has the values of the trial that are known so far."""
         raise NotImplementedError
+
+    def sample(self, config: Mapping[str, Any] | None = None, size: int = 1, random_state: Any = None) -> Any:
+        """Draw a value, or a list of `size` values. `random_state`: a seed or a generator of numpy."""
+        rng = np.random.default_rng(random_state)
+        values = [self.draw(rng, config or {}) for _ in range(size)]
+        return values[0] if size == 1 else values
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether a value is between the bounds, or one of the values."""
+        return bool(self.lower <= value <= self.upper)  # type: ignore[attr-defined]
+
+    def is_function(self) -> bool:
+        """Whether a function makes the values."""
+        return isinstance(self, Function)
 
 
 @dataclass(frozen=True)
@@ -33,7 +50,7 @@ class Float(Domain):
     log: bool = False
     q: float | None = None
 
-    def sample(self, rng: Rng, config: Mapping[str, Any]) -> float:
+    def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
         """Draw a value."""
         if self.log:
             value = math.exp(rng.uniform(math.log(self.lower), math.log(self.upper)))
@@ -42,6 +59,22 @@ class Float(Domain):
         if self.q is not None:
             value = round(value / self.q) * self.q
         return min(max(float(value), self.lower), self.upper)
+
+    def uniform(self) -> Float:
+        """The same, evenly."""
+        return replace(uniform(self.lower, self.upper), q=self.q)
+
+    def loguniform(self) -> Float:
+        """The same, with even logarithms."""
+        return replace(loguniform(self.lower, self.upper), q=self.q)
+
+    def normal(self, mean: float = 0.0, sd: float = 1.0) -> Normal:
+        """Real numbers of a normal distribution, without bounds."""
+        return randn(mean, sd)
+
+    def quantized(self, q: float) -> Float:
+        """The same, in multiples of `q`."""
+        return replace(self, q=_step("quantized", q, self.lower, self.upper))
 
 
 @dataclass(frozen=True)
@@ -52,28 +85,62 @@ class Normal(Domain):
     sd: float
     q: float | None = None
 
-    def sample(self, rng: Rng, config: Mapping[str, Any]) -> float:
+    def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
         """Draw a value."""
         value = float(rng.normal(self.mean, self.sd))
         return value if self.q is None else round(value / self.q) * self.q
 
+    def quantized(self, q: float) -> Normal:
+        """The same, in multiples of `q`."""
+        return replace(self, q=_step("quantized", q))
+
+    def is_valid(self, value: Any) -> bool:
+        """Every number is."""
+        return True
+
 
 @dataclass(frozen=True)
 class Integer(Domain):
-    """Integers from `lower` to `upper`, both included, evenly or with even logarithms, in steps of `q`."""
+    """Integers from `lower` to `upper`, evenly or with even logarithms, in multiples of `q`.
+
+    As in Ray, `upper` is excluded, unless `q` is above 1.
+    """
 
     lower: int
     upper: int
     log: bool = False
     q: int = 1
 
-    def sample(self, rng: Rng, config: Mapping[str, Any]) -> int:
+    @property
+    def first(self) -> int:
+        """The lowest value."""
+        return -(-self.lower // self.q) * self.q
+
+    @property
+    def last(self) -> int:
+        """The highest value."""
+        return self.upper - 1 if self.q == 1 else self.upper // self.q * self.q
+
+    def draw(self, rng: Rng, config: Mapping[str, Any]) -> int:
         """Draw a value."""
+        low, high = self.first // self.q, self.last // self.q
         if self.log:
-            value = int(math.exp(rng.uniform(math.log(self.lower), math.log(self.upper + (self.q == 1)))))
+            number = int(math.exp(rng.uniform(math.log(low), math.log(high + 1))))
         else:
-            value = int(rng.integers(self.lower, self.upper, endpoint=True))
-        return min(max(round(value / self.q) * self.q, self.lower), self.upper)
+            number = int(rng.integers(low, high, endpoint=True))
+        return int(min(max(number, low), high) * self.q)
+
+    def uniform(self) -> Integer:
+        """The same, evenly."""
+        return qrandint(self.lower, self.upper, self.q)
+
+    def loguniform(self) -> Integer:
+        """The same, with even logarithms."""
+        return qlograndint(self.lower, self.upper, self.q)
+
+    def quantized(self, q: int) -> Integer:
+        """The same, in multiples of `q`."""
+        return _with_values("quantized", replace(self, q=_step("quantized", q)))
 
 
 @dataclass(frozen=True)
@@ -82,20 +149,38 @@ class Categorical(Domain):
 
     categories: Sequence[Any]
 
-    def sample(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
         """Draw a value."""
         return self.categories[int(rng.integers(len(self.categories)))]
+
+    def uniform(self) -> Categorical:
+        """The same: all values are equally likely."""
+        return self
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether it is one of the values."""
+        return value in self.categories
+
+    def __len__(self) -> int:
+        return len(self.categories)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.categories[index]
 
 
 @dataclass(frozen=True)
 class Function(Domain):
-    """What a function returns: of the values of the trial that are known by then, or of nothing."""
+    """The result of a function of nothing, or of the values of the trial that are known so far."""
 
     func: Callable[..., Any]
 
-    def sample(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
         """Call the function."""
         return self.func(config) if _takes_one(self.func) else self.func()
+
+    def is_valid(self, value: Any) -> bool:
+        """Every value is."""
+        return True
 
 
 def uniform(lower: float, upper: float) -> Float:
@@ -117,7 +202,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
 
 
 def loguniform(lower: float, upper: float, base: float = 10) -> Float:
-    """Real numbers from `lower` to `upper` whose logarithms are evenly spread. The base makes no difference.
+    """Real numbers from `lower` to `upper` whose logarithms are evenly spread. The base has no effect.
 
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
@@ -158,17 +243,16 @@ def randint(lower: int, upper: int) -> Integer:
     Raises:
         ValueError: `lower` is not below `upper`.
     """
-    lower, upper = _ordered("randint", lower, upper)
-    return Integer(lower, upper - 1)
+    return Integer(*_ordered("randint", lower, upper))
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
-    """Multiples of `q` from `lower` to `upper`, both included.
+    """Multiples of `q` from `lower` to `upper`, with `upper` unless `q` is 1.
 
     Raises:
-        ValueError: a bound is no multiple of `q`, or `lower` is not below `upper`.
+        ValueError: there is no such multiple.
     """
-    return Integer(*_ordered("qrandint", lower, upper), q=_step("qrandint", q, lower, upper))
+    return _with_values("qrandint", Integer(*_ordered("qrandint", lower, upper), q=_step("qrandint", q)))
 
 
 def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
@@ -177,17 +261,17 @@ def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
     """
-    lower, upper = _positive("lograndint", lower, upper, base)
-    return Integer(lower, upper - 1, log=True)
+    return Integer(*_positive("lograndint", lower, upper, base), log=True)
 
 
 def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
-    """Like `lograndint`, in multiples of `q`, and `upper` is included.
+    """Like `lograndint`, in multiples of `q`, and with `upper` unless `q` is 1.
 
     Raises:
-        ValueError: a bound is no multiple of `q`, `lower` is not positive, or not below `upper`.
+        ValueError: `lower` is not positive, or there is no such multiple.
     """
-    return Integer(*_positive("qlograndint", lower, upper, base), log=True, q=_step("qlograndint", q, lower, upper))
+    bounds = _positive("qlograndint", lower, upper, base)
+    return _with_values("qlograndint", Integer(*bounds, log=True, q=_step("qlograndint", q)))
 
 
 def choice(categories: Iterable[Any]) -> Categorical:
@@ -203,11 +287,11 @@ def choice(categories: Iterable[Any]) -> Categorical:
 
 
 def sample_from(func: Callable[..., Any]) -> Function:
-    """What `func` returns, called for each trial.
+    """The result of `func`, called for each trial.
 
     Args:
-        func: takes nothing, or the values of the trial, as keys (`c["a"]`) and as attributes (`c.a`, `c.config.a`).
-            If it returns a domain, the value is drawn from that.
+        func: takes nothing, or the values of the trial as keys (`c["a"]`) and as attributes (`c.a`, `c.config.a`).
+            If it returns a domain, the value is drawn from it.
     """
     return Function(func)
 
@@ -229,7 +313,7 @@ def _takes_one(func: Callable[..., Any]) -> bool:
         inspect.signature(func).bind(None)
     except TypeError:
         return False
-    except ValueError:  # some builtins do not say what they take
+    except ValueError:  # some builtins have no signature
         return False
     return True
 
@@ -252,6 +336,14 @@ def _spread(name: str, sd: float) -> float:
     if not sd >= 0:
         raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more")
     return sd
+
+
+def _with_values(name: str, domain: Integer) -> Integer:
+    if domain.first > domain.last:
+        raise ValueError(
+            f"{name}({domain.lower}, {domain.upper}, {domain.q}) has no values: no multiple of q is between"
+        )
+    return domain
 
 
 def _step(name: str, q: Any, *bounds: float) -> Any:

@@ -31,7 +31,7 @@ def domains(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by such names as nested dictionaries."""
+    """Values by names such as `layer/units` as nested dictionaries."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         *path, last = name.split("/")
@@ -43,7 +43,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a configuration by the names of these domains, as far as it has them."""
+    """The values that a configuration has for these domains, by name."""
     found = {}
     for name in wanted:
         value: Any = config

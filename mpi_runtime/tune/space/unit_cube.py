@@ -23,7 +23,7 @@ class UnitCube:
         """For each choice the number of its values; 0 for numbers."""
 
     def random(self, rng: Rng) -> np.ndarray:
-        """Any point."""
+        """A random point."""
         point = rng.random(len(self.domains))
         for place, count in enumerate(self.counts):
             if count:
@@ -38,6 +38,16 @@ class UnitCube:
         """The point of these values."""
         return np.array([_place(one, values[name]) for name, one in self.domains.items()])
 
+    def numbers(self, point: np.ndarray) -> dict[str, Any]:
+        """A point for other libraries, by name: the number of a choice, for others the coordinate."""
+        coordinates = zip(self.domains, self.counts, point, strict=True)
+        return {name: int(x * count) if count else float(x) for name, count, x in coordinates}
+
+    def from_numbers(self, numbers: Mapping[str, Any]) -> np.ndarray:
+        """The point of the results of `numbers`."""
+        choices = zip(self.domains, self.counts, strict=True)
+        return np.array([(numbers[name] + 0.5) / count if count else float(numbers[name]) for name, count in choices])
+
 
 def _value(domain: Any, x: float) -> Any:
     if isinstance(domain, Categorical):
@@ -50,7 +60,7 @@ def _value(domain: Any, x: float) -> Any:
     value = math.exp(value) if domain.log else value
     if isinstance(domain, Integer):
         value = math.floor(value) if domain.q == 1 else round(value / domain.q) * domain.q
-        return int(min(max(value, domain.lower), domain.upper))
+        return int(min(max(value, domain.first), domain.last))
     if domain.q is not None:
         value = round(value / domain.q) * domain.q
     return min(max(value, domain.lower), domain.upper)
@@ -69,6 +79,6 @@ def _place(domain: Any, value: Any) -> float:
 
 def _bounds(domain: Float | Integer) -> tuple[float, float]:
     lower, upper = float(domain.lower), float(domain.upper)
-    if isinstance(domain, Integer) and domain.q == 1:
-        upper += 1
+    if isinstance(domain, Integer) and domain.q != 1:
+        lower, upper = float(domain.first), float(domain.last)
     return (math.log(lower), math.log(upper)) if domain.log else (lower, upper)

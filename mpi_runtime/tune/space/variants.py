@@ -16,7 +16,7 @@ Grid = dict[Path, Any]
 
 
 class _Unresolved(Exception):
-    """A function asked for a value that is not known yet."""
+    """A function used a value that is not known yet."""
 
 
 class _Known(dict[str, Any]):
@@ -37,12 +37,12 @@ class _Known(dict[str, Any]):
 
 
 def rng_of(seed: int, *numbers: int) -> Rng:
-    """The generator of trial `numbers[0]`; further numbers tell apart what is drawn for it."""
+    """The generator of trial `numbers[0]`; further numbers name the stream."""
     return np.random.default_rng((seed, *numbers))
 
 
 def is_grid(value: Any) -> bool:
-    """Whether this is what `grid_search` makes."""
+    """Whether this is a result of `grid_search`."""
     return isinstance(value, dict) and value.keys() == {"grid_search"}
 
 
@@ -79,7 +79,7 @@ def merged(space: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any
 
 
 def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
-    """Draw the values of one trial, at one point of the grids. Functions see what is drawn before them.
+    """Draw the values of one trial, at one point of the grids. Functions see the values of domains.
 
     Raises:
         ValueError: functions need each other's values, a function raised, or a drawn value has a grid.
@@ -90,7 +90,7 @@ def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
         later = []
         for path, function in waiting:
             try:
-                value = function.sample(rng, _Known(config))
+                value = function.draw(rng, _Known(config))
             except _Unresolved:
                 later.append((path, function))
                 continue
@@ -137,7 +137,7 @@ def _drawn(value: Any, path: Path, grid: Grid, rng: Rng) -> Any:
     if isinstance(value, Function):
         return value
     if isinstance(value, Domain):
-        return _drawn(value.sample(rng, {}), path, grid, rng)
+        return _drawn(value.draw(rng, {}), path, grid, rng)
     if isinstance(value, dict):
         return {key: _drawn(inner, (*path, key), grid, rng) for key, inner in value.items()}
     if isinstance(value, list):

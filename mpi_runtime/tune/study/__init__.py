@@ -1,6 +1,6 @@
 """The decisions of an experiment: pure, without a clock and without the runtime.
 
-The same seed and the same events give the same orders, so a journal of events restores a study.
+The same seed and events give the same orders, so a journal of events restores a study.
 
 - `study.py`: the state machine: events in, orders out
 - `events.py`: the events and orders of a study

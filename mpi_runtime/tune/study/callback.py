@@ -14,16 +14,18 @@ class Callback:
     """Base class of callbacks. Override what you need. It runs in the driver, between two decisions."""
 
     replays = False
-    """Whether it receives the events of earlier runs again when an experiment is resumed, as if they happened now."""
+    """Whether it receives the events of earlier runs again when an experiment is resumed."""
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
-        """An experiment begins. `info` has its directory, `path`."""
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
+        """An experiment begins. `info` has its directory as `path`; `total_num_samples` counts all its trials."""
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """An event is about to be decided about."""
+        """The driver has received an event."""
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """An event was decided about."""
+        """The driver has handled all events that have arrived."""
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """A trial was started."""
@@ -34,7 +36,7 @@ class Callback:
         """A trial has reported."""
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """A trial has ended well."""
+        """A trial has ended without an error."""
 
     def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """A trial has failed, and runs again."""
@@ -45,14 +47,14 @@ class Callback:
     def on_checkpoint(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Any, **info: Any
     ) -> None:
-        """A trial has made a checkpoint."""
+        """A trial has reported a checkpoint."""
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Nothing runs any more."""
+        """The experiment has ended."""
 
 
 class Trials(Sequence[Trial]):
-    """The trials as they are when somebody looks: a list of all for each event would cost too much."""
+    """A view of all trials: a list of them for each event would cost too much."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
@@ -67,23 +69,20 @@ class Trials(Sequence[Trial]):
         return iter(self._study.trials.values())
 
 
-def told(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
-    """Tell callbacks what has come of an event."""
-    callbacks = list(callbacks)
-    if not callbacks:
-        return
+def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
+    """Call the callbacks for an event and the trials that it has changed."""
     trials = Trials(study)
     changed = list(changed)
-    trial = study.trials.get(getattr(event, "trial_id", ""))
-    for callback in callbacks:
-        if isinstance(event, Reported) and trial is not None:
-            callback.on_trial_result(count, trials, trial, trial.last_result)
+    for callback in callbacks:  # arguments by name: a method may take some of them and `**info`
+        if isinstance(event, Reported):
+            trial = study.trials[event.trial_id]
+            callback.on_trial_result(iteration=count, trials=trials, trial=trial, result=trial.last_result)
             if event.checkpoint is not None:
-                callback.on_checkpoint(count, trials, trial, event.checkpoint)
-        for one in changed:
-            if one.status == RUNNING:
-                callback.on_trial_start(count, trials, one)
-            elif one.status == TERMINATED:
-                callback.on_trial_complete(count, trials, one)
-            elif one.status == ERROR:
-                callback.on_trial_error(count, trials, one)
+                callback.on_checkpoint(iteration=count, trials=trials, trial=trial, checkpoint=event.checkpoint)
+        for trial in changed:
+            if trial.status == RUNNING:
+                callback.on_trial_start(iteration=count, trials=trials, trial=trial)
+            elif trial.status == TERMINATED:
+                callback.on_trial_complete(iteration=count, trials=trials, trial=trial)
+            elif trial.status == ERROR:
+                callback.on_trial_error(iteration=count, trials=trials, trial=trial)

@@ -37,9 +37,9 @@ class Crashed(Struct, frozen=True, tag=True):
 
 
 class Moved(Struct, frozen=True, tag=True):
-    """A trial goes on from another checkpoint than its last one. If it runs, that run is lost, and it runs again.
+    """A trial continues from another checkpoint than its last one. If it runs, that run is lost, and it runs again.
 
-    This is what becomes of trials when their experiment is resumed: nobody failed, so nothing is counted.
+    Happens to trials when their experiment is resumed. It does not count as a failure.
     """
 
     trial_id: str
@@ -49,19 +49,19 @@ class Moved(Struct, frozen=True, tag=True):
 
 
 class Revived(Struct, frozen=True, tag=True):
-    """A trial that has failed for good runs again, and may fail as often as a new one."""
+    """A trial that has failed for good runs again, with its failures forgotten."""
 
     trial_id: str
 
 
 class Sized(Struct, frozen=True, tag=True):
-    """So many trials may run at a time from now on."""
+    """The number of trials that may run at a time from now on."""
 
     slots: int
 
 
 class Woken(Struct, frozen=True, tag=True):
-    """Nothing has happened but time."""
+    """Time has passed."""
 
 
 class Start(Struct, frozen=True):
@@ -73,13 +73,13 @@ class Start(Struct, frozen=True):
 
 
 class Continue(Struct, frozen=True):
-    """Let the trial that has reported go on."""
+    """Let the trial that has reported continue."""
 
     trial_id: str
 
 
 class Halt(Struct, frozen=True):
-    """End the run of a trial: at the report that waits for its verdict, or wherever it is."""
+    """End the run of a trial: at the report that waits for its verdict, or at once."""
 
     trial_id: str
 

@@ -1,4 +1,4 @@
-"""The settings of an experiment, as the user states them."""
+"""The settings of an experiment."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from mpi_runtime.tune.study.study import Limits, Study
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """What is searched for, and how."""
+    """The metric, the searcher, the scheduler, and how many trials there are."""
 
     metric: str | None = None
-    """The reported value to be best; None if trials are not compared."""
+    """The reported value to optimise; None: trials are not compared."""
     mode: str | None = None
-    """Whether "min" or "max" is best."""
+    """"min" or "max": which value of the metric is best."""
     search_alg: Searcher | None = None
     """Suggests configurations; None: grids and random values."""
     scheduler: TrialScheduler | None = None
-    """Decides which trials go on; None: all of them."""
+    """Decides which trials continue; None: all of them."""
     num_samples: int = 1
-    """How many trials, or how many for each combination of the grids; -1: until a limit of time."""
+    """The number of trials, or of trials for each combination of the grids; -1: until a limit of time."""
     max_concurrent_trials: int | None = None
-    """The most that run at a time; None: as many as have room."""
+    """The most that run at a time; None: as many as fit."""
     time_budget_s: float | datetime.timedelta | None = None
     """Seconds after which the experiment ends."""
     reuse_actors: bool | None = None
-    """Whether an object of a class serves one trial after another, if its `reset_config` agrees. None: each trial has
-    an object of its own, in a process that others have used. False: and a process of its own."""
+    """True: an object of a class serves one trial after another, if its `reset_config` agrees. None: each trial has an
+    object of its own, in a process that other trials have used. False: in a process of its own."""
     trial_name_creator: Callable[[Any], str] | None = None
     """Makes the name of a trial from the trial; None: its number."""
     seed: int = 0
-    """Of everything that is drawn. What is drawn for a trial depends on the seed and its number alone."""
+    """Of all random numbers. Those of a trial depend on the seed and its number alone."""
 
 
 @dataclass(frozen=True)
 class FailureConfig:
-    """What becomes of trials that fail."""
+    """What happens to trials that fail."""
 
     max_failures: int = 0
-    """How often a trial that raised an error runs again, from its last checkpoint; -1: always."""
+    """How often a trial that raised an error runs again, from its last checkpoint; -1: without limit."""
     fail_fast: bool | str = False
     """Whether the first trial that fails ends the experiment. With "raise" `fit` raises its error too."""
     max_crashes: int = 3
-    """How often a trial whose process died runs again; -1: always. Memory that runs out and a GPU that fails are no
-    fault of the trial, so they are counted apart."""
+    """How often a trial runs again after the death of its process; -1: without limit. Exhausted memory and failed GPUs
+    are not the fault of the trial, so they count separately."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what has no meaning."""
+        """Check the values."""
         if self.fail_fast not in (True, False, "raise"):
-            raise ValueError(f'fail_fast={self.fail_fast!r}: it must be True, False or "raise"')
+            raise ValueError(f'fail_fast must be True, False or "raise", not {self.fail_fast!r}')
         if self.fail_fast and self.max_failures:
             raise ValueError(
                 f"fail_fast={self.fail_fast!r} ends the experiment at the first failure, and max_failures="
@@ -67,24 +67,24 @@ class FailureConfig:
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Which checkpoints stay."""
+    """Which checkpoints are kept."""
 
     num_to_keep: int | None = None
-    """So many of each trial; None: all that are on disk. The last one stays in any case."""
+    """How many of each trial are kept; None: all on disk. The last one always is."""
     checkpoint_score_attribute: str | None = None
-    """The reported value by which the best ones are found; None: the last ones stay."""
+    """The reported value that ranks them; None: the last ones are kept."""
     checkpoint_score_order: str = "max"
-    """Whether "max" or "min" is best."""
+    """"max" or "min": which value of it is best."""
     checkpoint_frequency: int = 0
-    """Classes make one at every so many steps; 0: none, unless the scheduler needs them."""
+    """The number of steps between checkpoints of a class; 0: none, unless the scheduler needs them."""
     checkpoint_at_end: bool | None = None
-    """Whether classes make one at their end; None: those that have a `save_checkpoint`."""
+    """Whether classes make one at their end; None: if they have a `save_checkpoint`."""
     persist_s: float = 30.0
-    """At least so many seconds pass between two checkpoints of a trial, made of dictionaries, that are written to disk.
-    In between they are in shared memory only."""
+    """The least time between two checkpoints of a trial, made of dictionaries, that are written to disk. Others are in
+    shared memory only."""
 
     def __post_init__(self) -> None:
-        """Check what has no meaning."""
+        """Check the values."""
         if self.checkpoint_score_order not in ("min", "max"):
             raise ValueError(f'checkpoint_score_order={self.checkpoint_score_order!r}: it must be "min" or "max"')
         if self.num_to_keep is not None and self.num_to_keep < 1:
@@ -93,39 +93,44 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How an experiment runs, whatever is searched for."""
+    """How an experiment runs."""
 
-    stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None = None
-    """Ends trials: a dictionary of reported values (one that is reached suffices), a function of trial id and report,
+    stop: Stopper | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None = None
+    """Ends trials: a dictionary of reported values (reaching one of them suffices), a function of trial id and report,
     or a `Stopper`."""
     failure_config: FailureConfig = field(default_factory=FailureConfig)
-    """What becomes of trials that fail."""
+    """What happens to trials that fail."""
     name: str | None = None
-    """Of the experiment, and of its directory; None: that of the trainable with date and time."""
+    """The name of the experiment and its directory; None: that of the trainable with date and time."""
     storage_path: Any = None
-    """Where the directory is made, on a file system that all hosts share; None: `~/tune_results`."""
+    """The parent directory, on a file system that all hosts share; None: `~/tune_results`."""
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
-    """Which checkpoints stay."""
+    """Which checkpoints are kept."""
     callbacks: Sequence[Any] = ()
-    """Are told what happens, for example loggers."""
+    """Receive events, for example loggers."""
     progress_reporter: Any = None
-    """Shows how it goes; None: a table in a terminal or a notebook, lines elsewhere."""
+    """Shows the progress; None: a table in a terminal or a notebook, lines elsewhere."""
     verbose: int = 1
-    """0: nothing is shown."""
+    """0: shows nothing."""
+    files: Sequence[str] = ()
+    """Files of each trial: "json" (`result.json`, `params.json`), "csv" (`progress.csv`), "tensorboard". More in
+    `callbacks`."""
     on_walltime: str | None = None
-    """With "requeue": before the time of a Slurm job ends, it is put into the queue again, and goes on where the
-    experiment was. None: the experiment ends in time, and can be resumed."""
+    """"requeue": before the time of a Slurm job ends, the job is requeued, and continues the experiment. None: the
+    experiment ends in time, and can be resumed."""
 
     def __post_init__(self) -> None:
-        """Check what has no meaning."""
+        """Check the values."""
+        if isinstance(self.files, str) or not {*self.files} <= {"csv", "json", "tensorboard"}:
+            raise ValueError(f'files must be a list of "json", "csv" and "tensorboard", not {self.files!r}')
         if self.on_walltime not in (None, "requeue"):
-            raise ValueError(f'on_walltime={self.on_walltime!r}: it must be "requeue" or None')
+            raise ValueError(f'on_walltime must be "requeue" or None, not {self.on_walltime!r}')
         if self.on_walltime and not self.name:
-            raise ValueError('on_walltime="requeue" needs a name, by which the job finds its experiment again')
+            raise ValueError('on_walltime="requeue" needs a name, by which the requeued job finds its experiment')
 
 
 def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int) -> Study:
-    """The state machine of an experiment with room for so many trials.
+    """The state machine of an experiment with room for `slots` trials.
 
     Raises:
         TypeError: a setting has a wrong type.
@@ -150,7 +155,7 @@ def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: 
         space=dict(space),
         searcher=tune.search_alg or BasicVariantGenerator(),
         scheduler=tune.scheduler or FIFOScheduler(),
-        stopper=as_stopper(copy.deepcopy(run.stop)),  # it counts, and this experiment may be told anew
+        stopper=as_stopper(copy.deepcopy(run.stop)),  # it counts, and a resume replays this experiment
         metric=tune.metric,
         mode=tune.mode,
         seed=tune.seed,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from mpi_runtime.tune.trial import sign_of, value_in
+from mpi_runtime.tune.trial import flat, has_value, sign_of, value_in
 
 Result = Mapping[str, Any]
 
@@ -27,10 +27,10 @@ class Stopper:
 
 
 class FunctionStopper(Stopper):
-    """Ends a trial when a function of its id and its report says so."""
+    """Ends a trial when a function of its id and its report returns True."""
 
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
-        """Ask this function."""
+        """Call this function at each report."""
         self._function = function
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -39,21 +39,20 @@ class FunctionStopper(Stopper):
 
 
 class _KeyStopper(Stopper):
-    """Ends a trial when one of its reported values is large enough."""
+    """Ends a trial when one of its reported values reaches its limit. A value that is missing does not."""
 
-    def __init__(self, limits: Mapping[str, float]) -> None:
-        self._limits = dict(limits)
+    def __init__(self, limits: Mapping[str, Any]) -> None:
+        self._limits = flat(limits)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        values = {key: _reported(key, f"stop condition {key!r}", trial_id, result) for key in self._limits}
-        return any(values[key] >= limit for key, limit in self._limits.items())
+        return any(has_value(result, key) and value_in(result, key) >= limit for key, limit in self._limits.items())
 
 
 class MaximumIterationStopper(Stopper):
-    """Ends a trial after so many reports."""
+    """Ends a trial after a number of reports."""
 
     def __init__(self, max_iter: int) -> None:
-        """Count to this."""
+        """End each trial at its report `max_iter`."""
         self._max = max_iter
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -62,7 +61,7 @@ class MaximumIterationStopper(Stopper):
 
 
 class TrialPlateauStopper(Stopper):
-    """Ends a trial when its metric changes no more."""
+    """Ends a trial when its metric no longer changes."""
 
     def __init__(
         self,
@@ -78,9 +77,9 @@ class TrialPlateauStopper(Stopper):
         Args:
             metric: the reported value.
             std: the standard deviation of the last values at which a trial ends.
-            num_results: how many values these are.
-            grace_period: before so many reports no trial ends.
-            metric_threshold: end only trials that have come as far as this: no trial on a plateau that is worse.
+            num_results: the number of these values.
+            grace_period: the number of reports before which no trial ends.
+            metric_threshold: end only trials with a value at least this good.
             mode: "min" or "max"; needed with a threshold.
 
         Raises:
@@ -109,7 +108,7 @@ class TrialPlateauStopper(Stopper):
 
 
 class ExperimentPlateauStopper(Stopper):
-    """Ends the experiment when the best values of all trials improve no more."""
+    """Ends the experiment when the best values of all trials no longer improve."""
 
     def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
         """Compare the best values.
@@ -117,9 +116,9 @@ class ExperimentPlateauStopper(Stopper):
         Args:
             metric: the reported value.
             std: the standard deviation of the best values at which the experiment ends.
-            top: how many values these are.
+            top: the number of these values.
             mode: whether small or large values are good: "min" or "max".
-            patience: so many reports in a row must find a plateau; the first of them counts.
+            patience: the number of reports in a row, including the first, that must find a plateau.
 
         Raises:
             ValueError: an argument has no meaning.
@@ -132,7 +131,7 @@ class ExperimentPlateauStopper(Stopper):
         self._waited = 0
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Note a value; no single trial is ended, but all when there is a plateau."""
+        """Note a value. A plateau ends all trials."""
         value = _value(self._metric, trial_id, result)
         if not math.isnan(value):
             self._best = sorted([*self._best, value], reverse=self._mode == "max")[: self._top]
@@ -140,46 +139,48 @@ class ExperimentPlateauStopper(Stopper):
         return self.stop_all()
 
     def stop_all(self) -> bool:
-        """Whether the plateau was long enough."""
+        """Whether the plateau is long enough."""
         return self._is_plateau() and self._waited >= self._patience
 
     def _is_plateau(self) -> bool:
         return len(self._best) == self._top and _spread(self._best) <= self._std
 
 
-class TimeoutStopper(Stopper):
-    """Ends the experiment after a time, counted from its first trial."""
+class TimeLimit(Stopper):
+    """Ends the experiment after a time, counted from its first trial: `time_limit` informs the study."""
 
     def __init__(self, timeout: float | timedelta) -> None:
-        """Wait for so many seconds."""
+        """End the experiment after `timeout` seconds."""
         self.timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Say nothing of single trials: the experiment has the clock."""
+        """End no single trial."""
         return False
 
 
 class CombinedStopper(Stopper):
-    """Ends what one of several stoppers would end."""
+    """Ends a trial, or the experiment, when one of several stoppers does."""
 
     def __init__(self, *stoppers: Stopper) -> None:
-        """Ask all of these."""
+        """Combine these."""
         self.stoppers = stoppers
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends."""
-        return any([stopper(trial_id, result) for stopper in self.stoppers])  # each of them learns of each report
+        return any(
+            [stopper(trial_id, result) for stopper in self.stoppers]
+        )  # a list: each of them receives each report
 
     def stop_all(self) -> bool:
         """Whether all trials end."""
         return any(stopper.stop_all() for stopper in self.stoppers)
 
 
-def as_stopper(stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None) -> Stopper:
-    """What `stop` of a `RunConfig` means.
+def as_stopper(stop: Stopper | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None) -> Stopper:
+    """`stop` of a `RunConfig` as a stopper.
 
     Raises:
-        TypeError: it is none of what it may be.
+        TypeError: it has a wrong type.
     """
     if stop is None:
         return CombinedStopper()
@@ -189,33 +190,36 @@ def as_stopper(stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, An
         return _KeyStopper(stop)
     if callable(stop):
         return FunctionStopper(stop)
-    raise TypeError(f"stop={stop!r} is not a condition: pass a dictionary, a function (trial_id, result), or a Stopper")
+    raise TypeError(f"stop must be a dictionary, a function (trial_id, result), or a Stopper, not {stop!r}")
 
 
 def time_limit(stopper: Stopper) -> float:
     """The seconds after which a stopper ends the experiment; infinity without one."""
-    if isinstance(stopper, TimeoutStopper):
+    if isinstance(stopper, TimeLimit):
         return stopper.timeout_s
     if isinstance(stopper, CombinedStopper):
         return min(map(time_limit, stopper.stoppers), default=math.inf)
     return math.inf
 
 
+def ends_all(stopper: Stopper) -> bool:
+    """Whether a stopper ends the experiment now, without time limits."""
+    if isinstance(stopper, CombinedStopper):
+        return any(map(ends_all, stopper.stoppers))
+    return not isinstance(stopper, TimeLimit) and stopper.stop_all()
+
+
 def _value(metric: str, trial_id: str, result: Result) -> float:
-    return float(_reported(metric, f"metric {metric!r} of a stopper", trial_id, result))
-
-
-def _reported(name: str, what: str, trial_id: str, result: Result) -> Any:
     try:
-        return value_in(result, name)
+        return float(value_in(result, metric))
     except KeyError:
         raise ValueError(
-            f"The {what} is not in the report of trial {trial_id}, which has {sorted(result)}. "
+            f"The metric {metric!r} of a stopper is not in the report of trial {trial_id}, which has {sorted(result)}. "
             "Correct the name, or report it."
         ) from None
 
 
 def _spread(values: Iterable[float]) -> float:
-    """The standard deviation; infinite if a value is not finite: such values are on no plateau."""
+    """The standard deviation; infinite if a value is not finite, which is no plateau."""
     known = list(values)
     return statistics.pstdev(known) if all(map(math.isfinite, known)) else math.inf

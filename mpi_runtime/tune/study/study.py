@@ -42,21 +42,33 @@ from mpi_runtime.tune.study.events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, time_limit
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, named_in, sign_of, value_in
+from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, ends_all, time_limit
+from mpi_runtime.tune.trial import (
+    DEFAULT_METRIC,
+    ERROR,
+    PAUSED,
+    PENDING,
+    RUNNING,
+    TERMINATED,
+    Trial,
+    check_goal,
+    named_in,
+    sign_of,
+    value_in,
+)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of everything."""
+    """Limits of an experiment."""
 
     num_samples: int = 1
-    """As in `TuneConfig`; -1: without an end."""
+    """As in `TuneConfig`; -1: unlimited."""
     max_concurrent: int = 1
     max_failures: int = 0
-    """How often a trial that raised an error runs again; -1: always."""
+    """How often a trial that raised an error runs again; -1: without limit."""
     max_crashes: int = 3
-    """How often a trial whose process died runs again; -1: always."""
+    """How often a trial runs again after the death of its process; -1: without limit."""
     fail_fast: bool = False
     """Whether the first trial that fails for good ends the experiment."""
     time_budget_s: float = math.inf
@@ -64,7 +76,7 @@ class Limits:
 
 @dataclass
 class Study:
-    """The trials of one experiment. `begin` and `handle` return what is to be done."""
+    """The trials of one experiment. `begin` and `handle` return orders for the driver."""
 
     space: dict[str, Any]
     searcher: Searcher = field(default_factory=BasicVariantGenerator)
@@ -75,18 +87,24 @@ class Study:
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     directory: str = ""
-    """Where trials have their files, if they have any."""
+    """The directory of the experiment; empty in virtual time."""
 
     def __post_init__(self) -> None:
-        """Check what cannot work, before the first trial."""
-        self.metric = _agreed("metric", self.metric, self.scheduler)
-        self.mode = _agreed("mode", self.mode, self.scheduler)
-        self._sign = sign_of("max" if self.mode is None else self.mode)
-        if self.metric is not None and self.mode is None:
-            raise ValueError(f'metric={self.metric!r} has no mode: say whether "min" or "max" is good')
-        if self.scheduler.needs_metric and self.metric is None:
+        """Check the settings before the first trial."""
+        for other in (self.scheduler, self.searcher):
+            self.metric = _agreed("metric", self.metric, other)
+            self.mode = _agreed("mode", self.mode, other)
+        check_goal(self.metric, self.mode)
+        self._is_named = self.metric is not None
+        if self.metric is None and self.mode is not None:
+            self.metric = DEFAULT_METRIC
+        self._sign = sign_of(self.mode or "max")
+        if self.scheduler.needs_metric and (self.metric is None or self.mode is None):
             name = type(self.scheduler).__name__
-            raise ValueError(f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig.")
+            raise ValueError(
+                f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig, not "
+                f"metric={self.metric!r} and mode={self.mode!r}."
+            )
         if has_grid(self.space) and not self.searcher.takes_grids:
             name = type(self.searcher).__name__
             raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
@@ -102,16 +120,17 @@ class Study:
         )
         self.trials: dict[str, Trial] = {}
         self.deadline = math.inf
-        """The time at which it ends, to be `Woken`."""
-        self._most = self.searcher.trials(self.limits.num_samples)
+        """The time at which it ends, by the event `Woken`."""
+        self.most = self.searcher.trials(self.limits.num_samples)
+        """The number of trials; None: unlimited."""
         self._running: dict[str, Trial] = {}
         self._paused: dict[str, Trial] = {}
         self._again: deque[Trial] = deque()
-        """Those that run before new ones."""
+        """Trials that run again before new ones."""
         self._yielded: deque[Trial] = deque()
-        """Those that gave way to new ones."""
+        """Paused trials that gave way to others."""
         self._searched: set[str] = set()
-        """Trials whose end the searcher knows: it is told once, whatever becomes of one that is revived."""
+        """Ended trials, reported to the searcher: once each, even if one is revived."""
         self._is_closed = False
         self._orders: list[Order] = []
         self.changed: dict[str, Trial] = {}
@@ -119,12 +138,12 @@ class Study:
 
     @property
     def is_done(self) -> bool:
-        """Whether no trial runs. After an event has been handled, none will."""
+        """Whether no trial runs, nor will any."""
         return not self._running
 
     @property
     def is_passive(self) -> bool:
-        """Whether every report is followed by going on, whatever it says: nobody decides about reports."""
+        """Whether every report is followed by `Continue`, unless it has `done`."""
         has_stopper = not isinstance(self.stopper, CombinedStopper) or bool(self.stopper.stoppers)
         return self.scheduler.is_passive and not has_stopper
 
@@ -134,11 +153,10 @@ class Study:
         return self._filled(now)
 
     def handle(self, event: Event, now: float) -> list[Order]:
-        """Take what has happened and return what is to be done, in this order.
+        """Handle an event, and return orders to be performed in this order.
 
         Raises:
-            ValueError: a report lacks what is compared, a value has no meaning, or a trial should pause but has no
-                checkpoint.
+            ValueError: a report lacks the metric, or a value is not a number.
         """
         match event:
             case Reported():
@@ -161,12 +179,16 @@ class Study:
                 self.limits = replace(self.limits, max_concurrent=event.slots)
             case Woken():
                 pass
-        if now >= self.deadline or self.stopper.stop_all():
+        if now >= self.deadline or ends_all(self.stopper):
             self._close()
         return self._filled(now)
 
     def _moved(self, trial: Trial, event: Moved) -> None:
         trial.checkpoint = event.checkpoint
+        if not event.iteration or not trial.checkpoint_iteration:
+            trial.checkpoint_timesteps = 0
+        else:  # the event does not have them: steps of one trial are about equally long
+            trial.checkpoint_timesteps *= event.iteration / trial.checkpoint_iteration
         trial.checkpoint_iteration, trial.checkpoint_time_s = event.iteration, event.time_s
         if trial.status == RUNNING:
             self._run_again(trial)
@@ -190,8 +212,8 @@ class Study:
         if event.checkpoint is not None:
             trial.checkpoint = event.checkpoint
             trial.checkpoint_iteration = trial.iteration
-            trial.checkpoint_time_s = trial.time_total_s
-        if self.metric is not None and (score > trial.best_score or not trial.best_result):
+            trial.checkpoint_time_s, trial.checkpoint_timesteps = trial.time_total_s, trial.timesteps
+        if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
             trial.best_score, trial.best_result = score, result
         trial.last_result = result
         verdicts = self.scheduler.on_trial_result(trial, time, score)
@@ -199,10 +221,10 @@ class Study:
         if self.stopper(trial.trial_id, result) or result["done"]:
             verdict = STOP
         self._perform(trial, verdict, result)
-        self._tell(verdicts)
+        self._apply(verdicts)
 
     def _completed(self, trial: Trial, metrics: Mapping[str, Any], now: float) -> dict[str, Any]:
-        """The report with what every report has."""
+        """The report with the values that every report has."""
         passed = now - trial.last_event_at
         trial.last_event_at = now
         trial.time_total_s += passed
@@ -210,12 +232,15 @@ class Study:
         if "training_iteration" in metrics:
             trial.iteration = int(_number("count", "training_iteration", trial, metrics))
         known = {"training_iteration": trial.iteration, "time_this_iter_s": passed, "time_total_s": trial.time_total_s}
+        if metrics.get("timesteps_this_iter") is not None:
+            trial.timesteps += _number("count", "timesteps_this_iter", trial, metrics)
+            known["timesteps_total"] = int(trial.timesteps)
         return named_in({**known, "done": False, **metrics, "trial_id": trial.trial_id}, self.metric)
 
     def _compared(self, trial: Trial, result: dict[str, Any]) -> tuple[float, float]:
-        """What the scheduler is told: how far the trial is and how good, more being better."""
+        """The time and the score of a report for the scheduler; a higher score is better."""
         score = -math.inf
-        if self.metric is not None:
+        if self.metric is not None and (self._is_named or self.metric in result or self.scheduler.needs_metric):
             value = _number("metric", self.metric, trial, result)
             score = -math.inf if math.isnan(value) else self._sign * value
         if not self.scheduler.needs_metric:
@@ -225,19 +250,19 @@ class Study:
         if math.isnan(time) or (trial.last_time is not None and time < trial.last_time):
             raise ValueError(
                 f"{name} of trial {trial.trial_id} went from {trial.last_time} to {time}. The scheduler measures "
-                "progress by it, so it must not go back. Choose another time_attr, or report one that grows."
+                "progress by it, so it must not decrease. Choose another time_attr, or report one that grows."
             )
         trial.last_time = time
         return time, score
 
     def _perform(self, trial: Trial, verdict: Verdict, result: dict[str, Any]) -> None:
-        """Do what was decided about the trial that has reported."""
+        """Apply the decision about the trial that has reported."""
         if verdict == STOP:
             self._orders.append(Halt(trial.trial_id))
             self._finish(trial, TERMINATED)
             return
         if trial.trial_id not in self._searched:
-            self.searcher.on_trial_result(trial.trial_id, result)
+            self.searcher.on_trial_result(trial_id=trial.trial_id, result=result)
         if verdict == YIELD:
             other = self._next()
             if other is not None:
@@ -249,7 +274,7 @@ class Study:
             source = verdict.source
             trial.config = verdict.config
             trial.checkpoint, trial.checkpoint_iteration = source.checkpoint, source.checkpoint_iteration
-            trial.checkpoint_time_s = source.checkpoint_time_s
+            trial.checkpoint_time_s, trial.checkpoint_timesteps = source.checkpoint_time_s, source.checkpoint_timesteps
             self._orders.append(Halt(trial.trial_id))
             self._run_again(trial)
         elif verdict == PAUSE:
@@ -257,24 +282,18 @@ class Study:
         else:
             self._orders.append(Continue(trial.trial_id))
 
-    def _tell(self, verdicts: Verdicts) -> None:
-        """Do what was decided about trials that are paused."""
+    def _apply(self, verdicts: Verdicts) -> None:
+        """Apply decisions about paused trials."""
         for trial_id, verdict in verdicts.items():
             trial = self._paused.get(trial_id)
             if trial is None:
-                continue  # it has ended at the report that decided this
+                continue  # it ended at the report that led to this decision
             if verdict == STOP:
                 self._finish(trial, TERMINATED)
             else:
                 self._run_again(trial)
 
     def _pause(self, trial: Trial) -> None:
-        if trial.checkpoint is None:
-            raise ValueError(
-                f"{type(self.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, but "
-                "it has reported no checkpoint to go on from. Use report(metrics, checkpoint=...), or a scheduler "
-                "that only stops, such as ASHAScheduler()."
-            )
         self._orders.append(Halt(trial.trial_id))
         del self._running[trial.trial_id]
         self._move(trial, PAUSED)
@@ -296,7 +315,7 @@ class Study:
             self._close()
 
     def _finish(self, trial: Trial, status: str) -> None:
-        """End a trial for good, and tell who wants to know."""
+        """End a trial for good, and inform the searcher and the scheduler."""
         self._running.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)
         self._move(trial, status)
@@ -308,11 +327,11 @@ class Study:
         result = None if is_error or not trial.last_result else trial.last_result
         if trial.trial_id not in self._searched:
             self._searched.add(trial.trial_id)
-            self.searcher.on_trial_complete(trial.trial_id, result, is_error)
-        self._tell(self.scheduler.on_trial_end(trial))
+            self.searcher.on_trial_complete(trial_id=trial.trial_id, result=result, error=is_error)
+        self._apply(self.scheduler.on_trial_end(trial))
 
     def _close(self) -> None:
-        """End everything; what has not begun never will."""
+        """End all trials; no further one starts."""
         self._is_closed = True
         for trial in list(self._running.values()):
             self._orders.append(Halt(trial.trial_id))
@@ -320,18 +339,18 @@ class Study:
         self._end_paused()
 
     def _end_paused(self) -> None:
-        while self._paused:  # the end of one may decide about others
+        while self._paused:  # the end of one may change the others
             self._finish(next(iter(self._paused.values())), TERMINATED)
 
     def _filled(self, now: float) -> list[Order]:
-        """Start what may start, and hand over the orders."""
+        """Start trials, and return the orders."""
         self._start(now)
         while not self._running and self._paused and not self._is_closed:
-            self._tell(self.scheduler.on_idle())
+            self._apply(self.scheduler.on_idle())
             self._start(now)
             if not self._running:
-                self._end_paused()  # nobody will promote them
-                self._start(now)  # a searcher that waited for their ends may go on
+                self._end_paused()  # nothing can promote them
+                self._start(now)  # a searcher that waited for their ends may continue
         orders, self._orders = self._orders, []
         return orders
 
@@ -342,16 +361,17 @@ class Study:
                 return
             self._move(trial, RUNNING)
             trial.iteration, trial.time_total_s = trial.checkpoint_iteration, trial.checkpoint_time_s
+            trial.timesteps = trial.checkpoint_timesteps
             trial.last_event_at, trial.last_time = now, None
             self._running[trial.trial_id] = trial
             self._orders.append(Start(trial.trial_id, copy.deepcopy(trial.config), trial.checkpoint))
 
     def _next(self) -> Trial | None:
-        """The trial to run next, PENDING: one that has run before, or a new one."""
+        """The trial to run next, PENDING: a known or a new one."""
         if self._again:
             return self._again.popleft()
         while (trial_id := self.scheduler.choose_paused()) is not None:
-            if trial_id in self._paused:  # and not ended by a stopper at the report at which it paused
+            if trial_id in self._paused:  # unless a stopper ended it at the report at which it paused
                 trial = self._paused.pop(trial_id)
                 self._move(trial, PENDING)
                 return trial
@@ -367,12 +387,12 @@ class Study:
 
     def _new(self) -> Trial | None:
         index = len(self.trials)
-        if self._most is not None and index >= self._most:
+        if self.most is not None and index >= self.most:
             return None
         trial_id = f"{index:05d}"
         config = self.searcher.suggest(trial_id)
         if config == Searcher.FINISHED:
-            self._most = index
+            self.most = index
             return None
         if config is None:
             if not self._running and not self._paused:
@@ -395,21 +415,19 @@ class Study:
         return trial
 
 
-def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | None:
-    """The metric or mode that the experiment and its scheduler name, if they do not contradict each other."""
-    own: str | None = getattr(scheduler, name)
+def _agreed(name: str, value: str | None, other: TrialScheduler | Searcher) -> str | None:
+    """The metric or mode of the experiment and its scheduler or searcher, if they do not contradict each other."""
+    own: str | None = getattr(other, name, None)
     if value is not None and own is not None and value != own:
-        raise ValueError(
-            f"{name} is {value!r} for the experiment and {own!r} for {type(scheduler).__name__}. Name it once."
-        )
+        raise ValueError(f"{name} is {value!r} for the experiment and {own!r} for {type(other).__name__}: set it once")
     return value if own is None else own
 
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
-    """A reported value as a number. `role` says what it is used for.
+    """A reported value as a number. `role` is its purpose, for errors.
 
     Raises:
-        ValueError: it is not there, or no number.
+        ValueError: it is missing, or not a number.
     """
     try:
         value = value_in(result, name)

@@ -13,21 +13,21 @@ from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
 
 Steps = Iterator[tuple[float, Mapping[str, Any], Any]]
-"""What a simulated trial does: seconds of work, what it reports then, and its checkpoint."""
+"""A simulated trial: for each report seconds of work, metrics and a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """What an experiment would have done."""
+    """The course of an experiment in virtual time."""
 
     trials: list[Trial]
-    """Each trial as it ended, in the order of their beginnings."""
+    """The trials at their ends, in the order of their starts."""
     seconds: float
-    """How long it would have taken."""
+    """The duration of the experiment."""
     busy_seconds: float
-    """How long its trials would have worked, all together, up to the last report of each."""
+    """The work of all trials, each up to its last report."""
     reports: int
-    """How many reports there would have been."""
+    """The number of reports."""
 
 
 def simulate(
@@ -50,26 +50,26 @@ def simulate(
         steps: takes a configuration and a checkpoint, and yields seconds, metrics and a checkpoint for each report.
             An error that it raises is an error of the trial.
         param_space: values and domains by name; nested dictionaries and lists may have domains too.
-        tune_config: what is searched for, and how.
-        run_config: what ends trials, and what becomes of those that fail.
-        slots: how many trials run at a time.
+        tune_config: metric, searcher and scheduler.
+        run_config: what ends trials, and what happens to those that fail.
+        slots: the number of trials that run at a time.
 
     Raises:
         TypeError: an argument has a wrong type.
-        ValueError: an argument has no meaning, or a report lacks what is compared.
+        ValueError: an argument is invalid, or a report lacks the metric.
     """
     study = study_of(param_space or {}, tune_config or TuneConfig(), run_config or RunConfig(), slots)
     return _Simulation(study, steps).run()
 
 
 class _Simulation:
-    """Trials that work: what each of them does next, and when."""
+    """The next event of each working trial, and its time."""
 
     def __init__(self, study: Study, steps: Callable[[dict[str, Any], Any], Steps]) -> None:
         self._study = study
         self._steps = steps
         self._working: dict[str, tuple[int, float, Steps]] = {}
-        """The number of the event that is awaited of each trial, after how long, and what comes then."""
+        """By trial: the number of its next event, the work until then, and its further steps."""
         self._queue: list[tuple[float, int, str, Event]] = []
         self._count = 0
         self._busy = 0.0
@@ -79,7 +79,7 @@ class _Simulation:
         return self.to_the_end(self._study.begin(0.0), 0.0)
 
     def to_the_end(self, orders: list[Order], now: float) -> Simulated:
-        """Obey these orders, and what follows from them."""
+        """Perform these orders, and all that follow from them."""
         self._obey(orders, now)
         while not self._study.is_done:
             at, number, trial_id, event = heapq.heappop(self._queue)
@@ -98,13 +98,13 @@ class _Simulation:
     def _obey(self, orders: list[Order], now: float) -> None:
         for order in orders:
             if isinstance(order, Start):
-                self._go_on(order.trial_id, self._steps(order.config, order.checkpoint), now)
+                self._step(order.trial_id, self._steps(order.config, order.checkpoint), now)
             elif isinstance(order, Continue):
-                self._go_on(order.trial_id, self._working[order.trial_id][2], now)
+                self._step(order.trial_id, self._working[order.trial_id][2], now)
             else:
                 self._working.pop(order.trial_id, None)
 
-    def _go_on(self, trial_id: str, steps: Steps, now: float) -> None:
+    def _step(self, trial_id: str, steps: Steps, now: float) -> None:
         event: Event
         seconds = 0.0
         try:

@@ -1,4 +1,4 @@
-"""The resources of a trial, in one or several bundles, and how many such trials have room."""
+"""The resources of a trial, in one or several bundles, and how many such trials fit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mpi_runtime.errors import InfeasibleResourceError
 
 @dataclass(frozen=True)
 class PlacementGroupFactory:
-    """What a trial needs where it starts tasks or actors of its own: bundles that are reserved together.
+    """The resources of a trial that starts tasks or actors: bundles that are reserved together.
 
-    The trial itself runs in the first bundle, and what it starts in any of them.
+    The trial itself runs in the first bundle, its tasks and actors in any of them.
     """
 
     bundles: Sequence[Mapping[str, float]]
@@ -33,21 +33,17 @@ class PlacementGroupFactory:
     @property
     def required_resources(self) -> dict[str, float]:
         """The amounts of all bundles together."""
-        total: dict[str, float] = {}
-        for bundle in self.bundles:
-            for name, amount in bundle.items():
-                total[name] = total.get(name, 0.0) + amount
-        return total
+        return _total(self.bundles)
 
 
 Resources = Mapping[str, Any] | PlacementGroupFactory
 
 
 def as_bundles(wanted: Any) -> PlacementGroupFactory:
-    """What a trial needs as bundles; one of them if it starts nothing of its own.
+    """The resources of a trial as bundles; a single one unless it starts tasks or actors.
 
     Raises:
-        TypeError, ValueError: an amount is none.
+        TypeError, ValueError: an amount is invalid.
     """
     if isinstance(wanted, PlacementGroupFactory):
         return wanted
@@ -69,7 +65,7 @@ def as_bundles(wanted: Any) -> PlacementGroupFactory:
 
 
 def amounts(bundle: Any) -> dict[str, Any]:
-    """What a bundle reserves as options of a task."""
+    """A bundle as options of a task."""
     custom = {name: value for name, value in bundle.items() if name not in ("CPU", "GPU", "memory")}
     found: dict[str, Any] = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
     if custom:
@@ -80,18 +76,13 @@ def amounts(bundle: Any) -> dict[str, Any]:
 
 
 def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -> int:
-    """How many trials with this request have room.
+    """How many trials with this request fit.
 
     Raises:
         InfeasibleResourceError: not even one.
     """
     if len(request.bundles) > 1:
-        wanted = request.required_resources
-        total: dict[str, float] = {}
-        for node in nodes:
-            for name, amount in node["Resources"].items():
-                total[name] = total.get(name, 0.0) + amount
-        found = _fit(wanted, total)
+        found = _fit(request.required_resources, _total([node["Resources"] for node in nodes]))
     else:
         found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)
     if not found:
@@ -100,6 +91,14 @@ def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -
             f"have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."
         )
     return found
+
+
+def _total(bundles: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for bundle in bundles:
+        for name, amount in bundle.items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
 
 
 def _fit(wanted: Any, there: Any) -> int:

@@ -1,6 +1,6 @@
 """Checkpoints: a directory with files, or a dictionary that stays in shared memory until it must be kept.
 
-Each process that runs trials loads this, and many of them make no checkpoint. So what handles files is loaded on use.
+Each process that runs trials loads this module, and many make no checkpoint. So modules for files are loaded on use.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import cloudpickle
 import mpi_runtime
 
 DICTIONARY = "checkpoint.pickle"
-"""The file of a checkpoint that was made of a dictionary."""
+"""The file of a checkpoint that is a dictionary."""
 METADATA = ".metadata.json"
 
 
 class Checkpoint:
-    """What a trial needs to go on. Made by `from_directory` or `from_dict`, and passed to `report`."""
+    """The state from which a trial continues. Made by `from_directory` or `from_dict`, and passed to `report`."""
 
     def __init__(self, path: str | os.PathLike[str], *, data: Mapping[str, Any] | None = None) -> None:
         """A checkpoint in a directory. With `data` it is in memory, and `path` is empty."""
@@ -46,7 +46,7 @@ class Checkpoint:
         """Values by name. They stay in shared memory, and are written to a file when the trial ends and now and then.
 
         Raises:
-            TypeError: `data` is no dictionary.
+            TypeError: `data` is not a dictionary.
         """
         if not isinstance(data, Mapping):
             raise TypeError(f"Checkpoint.from_dict() takes a dictionary, not {data!r}")
@@ -54,20 +54,20 @@ class Checkpoint:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it was made of a dictionary and has no directory."""
+        """Whether it was made from a dictionary and has no directory."""
         return self._data is not None
 
     def to_dict(self) -> dict[str, Any]:
         """The values of a checkpoint that was made by `from_dict`. Arrays may be read-only views of shared memory.
 
         Raises:
-            ValueError: it was made of a directory.
+            ValueError: it was made from a directory.
         """
         if self._data is not None:
             return dict(self._data)
         path = os.path.join(self.path, DICTIONARY)
         if not os.path.exists(path):
-            raise ValueError(f"the checkpoint {self.path} has files, no dictionary: use as_directory()")
+            raise ValueError(f"the checkpoint {self.path} has files, not a dictionary: use as_directory()")
         with open(path, "rb") as file:
             found: dict[str, Any] = pickle.load(file)
         return found
@@ -97,7 +97,7 @@ class Checkpoint:
         return target
 
     def get_metadata(self) -> dict[str, Any]:
-        """What `set_metadata` has noted; empty at first."""
+        """The values of `set_metadata`; empty at first."""
         if self._data is not None:
             return dict(self._data.get(METADATA, {}))
         path = os.path.join(self.path, METADATA)
@@ -110,7 +110,7 @@ class Checkpoint:
         return found
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Note values that can be written as JSON."""
+        """Replace the metadata by values that can be written as JSON."""
         if self._data is not None:
             self._data = {**self._data, METADATA: dict(metadata)}
         else:
@@ -119,7 +119,7 @@ class Checkpoint:
             _written(os.path.join(self.path, METADATA), json.dumps(dict(metadata)).encode())
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Note further values."""
+        """Add values to the metadata."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
     def __repr__(self) -> str:
@@ -131,17 +131,17 @@ class Saved:
     """A checkpoint of a trial, as driver and study pass it on."""
 
     number: int
-    """Of the trial's checkpoints, from 0."""
+    """Its number among the checkpoints of the trial, from 0."""
     path: str = ""
-    """Where it is, below the directory of the experiment; empty: only in memory."""
+    """Its path below the directory of the experiment; empty: only in memory."""
     ref: Any = None
     """The dictionary in the object store; None: only on disk."""
 
     def opened(self, experiment: str) -> Checkpoint:
-        """The checkpoint, from memory if it is still there.
+        """The checkpoint, from memory if possible.
 
         Raises:
-            ObjectLostError: it was in memory only, and that is gone.
+            ObjectLostError: it was in memory only, and is lost.
         """
         if self.ref is not None:
             try:
@@ -153,7 +153,7 @@ class Saved:
 
 
 def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
-    """Write a checkpoint below the directory of its experiment: beside, synced, then renamed. All of it, or nothing.
+    """Write a checkpoint below the directory of its experiment, all or nothing: beside, synced, then renamed.
 
     Raises:
         OSError: it cannot be written.

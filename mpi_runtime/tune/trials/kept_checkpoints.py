@@ -1,4 +1,4 @@
-"""Decides which checkpoints of each trial stay: the best n, and always the last."""
+"""Decides which checkpoints of each trial are kept: the best n, and always the last."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mpi_runtime.tune.trial import Trial, value_in
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 
-@dataclass
+@dataclass(eq=False)
 class Kept:
-    """A checkpoint of a trial with the report that it came with."""
+    """A checkpoint of a trial with its report."""
 
     saved: Saved
     metrics: dict[str, Any]
@@ -33,18 +33,18 @@ class KeptCheckpoints:
         self._of: dict[str, list[Kept]] = {}
         self._counts: dict[str, int] = {}
         self._sources: dict[str, str] = {}
-        """Of trials that go on from a checkpoint of another one: its path, until they have one of their own."""
+        """By trial: the path of another trial's checkpoint from which it continues, until it has one of its own."""
 
     def count(self, trial_id: str) -> int:
         """The number of the next checkpoint of a trial."""
         return self._counts.get(trial_id, 0)
 
     def of(self, trial_id: str) -> list[Kept]:
-        """What there is of a trial, in the order in which it was made."""
+        """The checkpoints of a trial, oldest first."""
         return list(self._of.get(trial_id, ()))
 
     def add(self, trial: Trial, saved: Saved) -> list[str]:
-        """A trial has made a checkpoint; the paths that nobody needs any more."""
+        """Add a checkpoint of a trial, and return the paths that are no longer needed."""
         self._counts[trial.trial_id] = saved.number + 1
         self._sources.pop(trial.trial_id, None)
         entry = Kept(saved, dict(trial.last_result), self._score(trial), trial.iteration, trial.time_total_s)
@@ -52,23 +52,22 @@ class KeptCheckpoints:
         entries.append(entry)
         most = self._config.num_to_keep
         if most is None:
-            doomed = [one for one in entries[:-1] if not one.saved.path]  # of those in memory the last will do
+            doomed = [one for one in entries[:-1] if not one.saved.path]  # of those in memory the last suffices
         else:
             ranking = sorted(entries[:-1], key=lambda one: one.score, reverse=True)
-            doomed = ranking[most - 1 :] if most > 0 else ranking
+            doomed = ranking[most - 1 :]
         in_use = set(self._sources.values())
-        doomed = [one for one in doomed if one.saved.path not in in_use or not one.saved.path]
-        gone = {id(one) for one in doomed}
-        self._of[trial.trial_id] = [one for one in entries if id(one) not in gone]
+        doomed = [one for one in doomed if not one.saved.path or one.saved.path not in in_use]
+        self._of[trial.trial_id] = [one for one in entries if one not in doomed]
         return [one.saved.path for one in doomed if one.saved.path]
 
     def uses(self, trial_id: str, saved: Saved | None) -> None:
-        """A trial goes on from this, which may be another trial's."""
+        """A trial continues from this checkpoint, which may be another trial's."""
         if saved is not None and saved.path:
             self._sources[trial_id] = saved.path
 
     def found(self, trial_id: str) -> Saved | None:
-        """The last checkpoint of a trial on the disk, also one that it has not reported."""
+        """The last checkpoint of a trial on disk, reported or not."""
         folder = self._directory / trial_id
         names = sorted(one.name for one in folder.glob("checkpoint_*")) if folder.is_dir() else []
         if not names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -25,26 +26,26 @@ class StopTrial(BaseException):
 
 @dataclass(frozen=True)
 class TrialStart:
-    """What a run of a trial receives when it begins."""
+    """The arguments of a run of a trial."""
 
     trial_id: str
     index: int
     config: dict[str, Any]
     checkpoint: Saved | None
     checkpoints: int
-    """How many it has made before."""
+    """The number of its earlier checkpoints."""
     iteration: int
     name: str
     experiment: str
     """The directory of the experiment."""
     resources: PlacementGroupFactory
-    """What it was granted."""
+    """The resources that it has."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """References to what `with_parameters` was given."""
+    """References to the values of `with_parameters`."""
 
 
 class Context:
-    """Where code runs: names and directories of its trial. Ray calls it `TuneContext`."""
+    """Names and directories of the running trial. Ray calls it `TuneContext`."""
 
     def __init__(self, start: TrialStart) -> None:
         self._start = start
@@ -54,11 +55,11 @@ class Context:
         return self._start.trial_id
 
     def get_trial_name(self) -> str:
-        """What the trial is called."""
+        """The name of the trial."""
         return self._start.name
 
     def get_trial_dir(self) -> str:
-        """The directory of the trial's files. It is made if it is not there."""
+        """The directory of the trial's files, created if necessary."""
         path = os.path.join(self._start.experiment, self._start.trial_id)
         os.makedirs(path, exist_ok=True)
         return path
@@ -72,15 +73,15 @@ class Context:
         return self._start.experiment
 
     def get_trial_resources(self) -> PlacementGroupFactory:
-        """What the trial was granted: `required_resources` has the amounts by name."""
+        """The resources of the trial: `required_resources` has the amounts by name."""
         return self._start.resources
 
     def get_world_size(self) -> int:
-        """1: a trial is one process, whatever it starts itself."""
+        """1: a trial is one process."""
         return 1
 
     def get_world_rank(self) -> int:
-        """0, for the same reason."""
+        """0: a trial is one process."""
         return 0
 
 
@@ -95,7 +96,7 @@ class TrialRun:
         self._persist_s = persist_s
         self._kept_s = time.monotonic()
         self._next = start.checkpoints
-        self._has_told = False
+        self._has_reported = False
         self.iteration = start.iteration
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
@@ -106,14 +107,15 @@ class TrialRun:
         """
         if not isinstance(metrics, Mapping):
             raise TypeError(f"report() takes a dictionary of values by name, not {metrics!r}")
-        where = None if self._has_told else (socket.gethostname(), os.getpid())
-        self._has_told = True
+        where = None if self._has_reported else (socket.gethostname(), os.getpid())
+        self._has_reported = True
         self.iteration += 1
-        if not emit((plain(metrics), self.save(checkpoint), where)):
+        # After `done` too: where reports are not decided about, `emit` does not wait for the driver.
+        if not emit((plain(metrics), self.save(checkpoint), where)) or metrics.get("done"):
             raise StopTrial
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:
-        """Put a checkpoint where others find it."""
+        """Store a checkpoint in shared memory, on disk, or both."""
         if checkpoint is None:
             return None
         if not isinstance(checkpoint, Checkpoint):
@@ -140,7 +142,7 @@ _run: TrialRun | None = None
 
 
 def enter(run: TrialRun | None) -> None:
-    """From now on this process runs this trial; None: it runs none."""
+    """Set the running trial of this process; None: there is none."""
     global _run
     _run = run
 
@@ -149,29 +151,31 @@ def trial_run() -> TrialRun:
     """The running trial.
 
     Raises:
-        RuntimeError: this process runs none.
+        RuntimeError: this process runs no trial.
     """
     if _run is None:
-        raise RuntimeError("This is not a trial: report(), get_checkpoint() and get_context() work in what Tuner runs.")
+        raise RuntimeError(
+            "This is not a trial: report(), get_checkpoint() and get_context() work only in trials of a Tuner."
+        )
     return _run
 
 
 def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
-    """Report values of a trial, and a checkpoint to go on from. The trial may end here, if that is decided.
+    """Report values of a trial, and perhaps a checkpoint. The trial ends here if the experiment decides so.
 
     Args:
         metrics: values by name. Scalars of numpy and torch become numbers.
-        checkpoint: files or values to go on from after a pause or a failure.
+        checkpoint: the state from which it continues after a pause or a failure.
 
     Raises:
-        RuntimeError: this is no trial.
+        RuntimeError: this is not a trial.
         TypeError: a value is an array, or `checkpoint` is not a `Checkpoint`.
     """
     trial_run().report(metrics, checkpoint)
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint from which this trial is to go on; None: it begins."""
+    """The checkpoint from which this trial continues; None: it starts from scratch."""
     start = trial_run().start
     return None if start.checkpoint is None else start.checkpoint.opened(start.experiment)
 
@@ -180,7 +184,7 @@ def get_context() -> Context:
     """Names and directories of this trial.
 
     Raises:
-        RuntimeError: this is no trial.
+        RuntimeError: this is not a trial.
     """
     return Context(trial_run().start)
 
@@ -198,13 +202,10 @@ def plain(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif isinstance(value, Mapping):
             found[name] = plain(value, f"{prefix}{name}/")
         elif hasattr(value, "item") and hasattr(value, "shape"):
-            count = 1
-            for length in value.shape:
-                count *= int(length)
-            if count != 1:
+            if math.prod(map(int, value.shape)) != 1:
                 raise TypeError(
                     f"The metric {prefix + str(name)!r} is an array of shape {tuple(value.shape)}. Report numbers, for "
-                    "example its mean; arrays belong into a checkpoint."
+                    "example its mean; arrays belong in a checkpoint."
                 )
             found[name] = value.item()
         else:

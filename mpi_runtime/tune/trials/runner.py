@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import numbers
 import os
 import random
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.tune.trial import DEFAULT_METRIC
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.reporting import StopTrial, TrialRun, TrialStart
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, positional
@@ -22,26 +24,26 @@ from mpi_runtime.util.streams import emits
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What all trials of an experiment have in common."""
+    """Settings of all trials of an experiment."""
 
     seed: int
     reuse: bool
-    """Whether an object of a class may serve one trial after another."""
+    """Whether an object of a class serves one trial after another."""
     persist_s: float
     """How often a checkpoint in memory is written to disk."""
     frequency: int
-    """Of checkpoints of classes: at every so many steps; 0: at none."""
+    """The number of steps between checkpoints of a class; 0: none."""
     at_end: bool
     """Whether a class makes a checkpoint at its end."""
 
 
 _idle: dict[str, Trainable] = {}
-"""In this process an object that may serve another trial, by the name of its experiment."""
+"""By experiment: an object in this process that can serve another trial."""
 
 
 def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart], Any]:
-    """The function of the task that runs a trial of these."""
-    target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever, with the function
+    """The function of the task that runs a trial."""
+    target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever with the function
 
     @emits
     def run(start: TrialStart) -> None:
@@ -52,7 +54,7 @@ def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart
 
 
 def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> None:
-    """Run a trial until it ends, or is told to."""
+    """Run a trial until it ends, or must end."""
     _seed(settings.seed, start.index)
     run = TrialRun(start, settings.persist_s)
     reporting.enter(run)
@@ -82,11 +84,13 @@ def _run_function(function: Callable[..., Any], run: TrialRun, parameters: Mappi
         with contextlib.closing(result):
             each: Any
             for each in result:
-                run.report(each, None)
-    elif isinstance(result, Mapping):
-        run.report(result, None)
-    elif isinstance(result, (int, float)) and not isinstance(result, bool):
-        run.report({"_metric": result}, None)
+                run.report(_as_report(each), None)
+    elif isinstance(result, Mapping | numbers.Number) and not isinstance(result, bool):
+        run.report(_as_report(result), None)
+
+
+def _as_report(result: Any) -> Any:
+    return {DEFAULT_METRIC: result} if isinstance(result, numbers.Number) else result
 
 
 def _reporter(_metrics: Mapping[str, Any] | None = None, **metrics: Any) -> None:
@@ -130,7 +134,7 @@ def _steps(trainable: Trainable, settings: RunSettings, run: TrialRun) -> None:
 
 @contextlib.contextmanager
 def _saved(trainable: Trainable) -> Iterator[Checkpoint]:
-    """What a class saves now: a dictionary, or files that are there within the block."""
+    """The state of a class: a dictionary, or files that exist within the block."""
     import tempfile  # not at the top: functions need none
 
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
@@ -139,7 +143,7 @@ def _saved(trainable: Trainable) -> Iterator[Checkpoint]:
 
 
 def _save_at_end(trainable: Trainable, run: TrialRun) -> None:
-    """Save once more, on the disk: nobody is told of it, so nobody would keep it in memory."""
+    """Save once more, on disk: it is not reported, so nothing would keep it in memory."""
     with _saved(trainable) as made, made.as_directory() as folder:
         run.save(Checkpoint(folder))
 
@@ -166,7 +170,7 @@ def _reused(settings: RunSettings, start: TrialStart) -> Trainable | None:
 
 
 def _seed(seed: int, index: int) -> None:
-    """Global generators begin anew: what the trial before has drawn in this process does not matter."""
+    """Seed the global generators, so that earlier trials in this process have no influence."""
     number = (seed * 1_000_003 + index) % 2**32
     random.seed(number)
     numpy = sys.modules.get("numpy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.tune.trial import TuneError
 from mpi_runtime.tune.trials.bundles import PlacementGroupFactory, Resources, as_bundles
 
 
@@ -18,15 +20,15 @@ class Trainable:
     """A trial as a class: `setup` once, then `step` again and again. Each result of `step` is a report."""
 
     def __init__(self, config: dict[str, Any] | None = None, **parameters: Any) -> None:
-        """Set it up. `parameters` are those of `with_parameters`."""
+        """Call `setup`. `parameters` are those of `with_parameters`."""
         self.config = config or {}
         self.iteration = 0
-        """How many steps it has made."""
+        """The number of steps so far."""
         self.setup(copy.deepcopy(self.config), **parameters)
 
     @property
     def training_iteration(self) -> int:
-        """How many steps it has made."""
+        """The number of steps so far."""
         return self.iteration
 
     @property
@@ -36,12 +38,12 @@ class Trainable:
 
     @property
     def trial_name(self) -> str:
-        """What the trial is called."""
+        """The name of the trial."""
         return reporting.get_context().get_trial_name()
 
     @property
     def trial_resources(self) -> PlacementGroupFactory:
-        """What the trial was granted."""
+        """The resources of the trial."""
         return reporting.get_context().get_trial_resources()
 
     @property
@@ -50,12 +52,12 @@ class Trainable:
         return reporting.get_context().get_trial_dir()
 
     def setup(self, config: dict[str, Any], **parameters: Any) -> None:
-        """Make what is needed. Called once, before the first step."""
+        """Prepare the first step. Called once."""
 
     def step(self) -> dict[str, Any]:
-        """Do some training, and return what is to be reported.
+        """Do some training, and return the values to report.
 
-        With `"done": True` in it the trial ends, with `"should_checkpoint": True` it makes a checkpoint.
+        `"done": True` ends the trial, `"should_checkpoint": True` makes a checkpoint.
         """
         raise NotImplementedError
 
@@ -64,35 +66,39 @@ class Trainable:
         raise NotImplementedError
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Go on from what `save_checkpoint` has returned, or from the directory that it has written."""
+        """Restore the dictionary that `save_checkpoint` has returned, or the directory that it has written."""
         raise NotImplementedError
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Become another trial, if that is possible: whether it was. Asked with `reuse_actors=True`."""
+        """Become another trial, and return whether that was possible. Called with `reuse_actors=True`."""
         return False
 
     def cleanup(self) -> None:
-        """Give back what `setup` has taken. Called at the end."""
+        """Release what `setup` has acquired. Called at the end."""
 
     def get_config(self) -> dict[str, Any]:
         """The configuration of the trial."""
         return self.config
 
     def train(self) -> dict[str, Any]:
-        """Make a step by hand; what it returns, with the number of the step."""
+        """Make a step by hand, and return its values with the number of the step."""
         result = self.step()
         self.iteration += 1
         return {"training_iteration": self.iteration, **result}
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
-        """What a trial with this configuration needs, if the class knows; None: a CPU."""
+        """The resources of a trial with this configuration; None: a CPU."""
         return None
+
+
+class NotTrainableError(TuneError, TypeError, ValueError):
+    """The trainable cannot run. Ray raises one of these classes, depending on the function."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A trainable with what it is given and what it needs. `with_parameters` and `with_resources` make it."""
+    """A trainable with its parameters and resources, made by `with_parameters` and `with_resources`."""
 
     target: Any
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -106,7 +112,7 @@ class Prepared:
         return inspect.isclass(self.target) and issubclass(self.target, Trainable)
 
     def request(self, config: dict[str, Any]) -> PlacementGroupFactory:
-        """What a trial with this configuration needs."""
+        """The resources of a trial with this configuration."""
         wanted = self.resources
         if wanted is None and self.is_class:
             wanted = self.target.default_resource_request(config)
@@ -119,7 +125,7 @@ _registered: dict[str, Any] = {}
 
 
 def register_trainable(name: str, trainable: Any) -> None:
-    """Let a function or a class be named by text, in `run` and `Tuner`.
+    """Register a function or a class under a name for `run` and `Tuner`.
 
     Raises:
         TypeError: it is neither.
@@ -128,14 +134,14 @@ def register_trainable(name: str, trainable: Any) -> None:
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
-    """Let an environment be named by text: kept for libraries that ask for it by `registered_env`."""
+    """Register an environment under a name, for libraries that look it up by `registered_env`."""
     if not callable(env_creator):
         raise TypeError(f"register_env({name!r}): {env_creator!r} cannot be called")
     _registered[f"env:{name}"] = env_creator
 
 
 def registered_env(name: str) -> Callable[..., Any]:
-    """What `register_env` was given.
+    """The environment of this name.
 
     Raises:
         ValueError: there is no such name.
@@ -147,35 +153,39 @@ def registered_env(name: str) -> Callable[..., Any]:
 
 
 def prepared(trainable: Any) -> Prepared:
-    """What `Tuner` was given, as what a trial runs.
+    """The first argument of `Tuner` as a `Prepared`.
 
     Raises:
-        TypeError: it is nothing that can be run.
-        ValueError: no trainable has this name.
+        NotTrainableError: it is not a trainable, or no trainable has this name.
     """
     if isinstance(trainable, Prepared):
         return trainable
+    own: Prepared | None = getattr(trainable, "__dict__", {}).get(PREPARED)
+    if own is not None:
+        return own
     if isinstance(trainable, str):
         if trainable not in _registered:
             known = sorted(name for name in _registered if not name.startswith("env:"))
-            raise ValueError(f"no trainable is called {trainable!r}; registered are {known}: call register_trainable")
+            raise NotTrainableError(
+                f"no trainable is called {trainable!r}; registered are {known}: call register_trainable"
+            )
         found: Prepared = _registered[trainable]
         return found
     if inspect.isclass(trainable):
         if not issubclass(trainable, Trainable):
-            raise TypeError(f"{trainable!r} is not a trainable: a class has to be a subclass of tune.Trainable")
+            raise NotTrainableError(f"{trainable!r} is not a trainable: a class must be a subclass of tune.Trainable")
         return Prepared(trainable, name=trainable.__name__)
     if not callable(trainable):
-        raise TypeError(
+        raise NotTrainableError(
             f"{trainable!r} is not a trainable: pass a function of a config, or a subclass of tune.Trainable"
         )
     if positional(trainable) == 0:
-        raise TypeError(f"{trainable!r} takes no argument: a function of a trial takes its config")
+        raise NotTrainableError(f"{trainable!r} takes no argument: a function of a trial takes its config")
     return Prepared(trainable, name=getattr(trainable, "__name__", type(trainable).__name__))
 
 
 def positional(function: Callable[..., Any]) -> int:
-    """How many arguments without a default a function takes by position; 1 where nobody knows, and at most 2."""
+    """The number of positional arguments without a default, at most 2; 1 if it is unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -188,27 +198,60 @@ def positional(function: Callable[..., Any]) -> int:
     return min(2, max(needed, min(1, len(plain))))
 
 
-def with_parameters(trainable: Any, **parameters: Any) -> Prepared:
-    """A trainable that is given large values, by name. Each is stored once, and not sent with each trial.
+PREPARED = "_prepared"
+"""The attribute of the functions and classes that `with_parameters` and `with_resources` make."""
 
-    Functions get them as further arguments, classes as arguments of `setup`.
+
+def with_parameters(trainable: Any, **parameters: Any) -> Any:
+    """A trainable with large values, by name. Each is stored once, not sent with each trial.
+
+    Functions get them as further arguments, classes as arguments of `setup`. A value may be a reference to one. The
+    result can be called, or made remote, like the trainable itself.
     """
     known = prepared(trainable)
-    refs = {name: mpi_runtime.put(value) for name, value in parameters.items()}
-    return dataclasses.replace(known, parameters={**known.parameters, **refs})
+    refs = {
+        name: value if isinstance(value, mpi_runtime.ObjectRef) else mpi_runtime.put(value)
+        for name, value in parameters.items()
+    }
+    return _callable(dataclasses.replace(known, parameters={**known.parameters, **refs}))
 
 
-def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, Any]], Resources]) -> Prepared:
-    """A trainable whose trials need this.
+def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, Any]], Resources]) -> Any:
+    """A trainable with the resources of its trials. It can be called, or made remote, like the trainable itself.
 
     Args:
         trainable: a function or a class.
         resources: amounts by name (`{"cpu": 2, "gpu": 0.25}`), a `PlacementGroupFactory` for trials that start tasks
-            or actors, or a function of the config that returns one of both.
+            or actors, or a function of the config that returns one of these.
 
     Raises:
-        TypeError, ValueError: an amount is none.
+        TypeError, ValueError: an amount is invalid.
     """
     if not callable(resources):
         as_bundles(resources)
-    return dataclasses.replace(prepared(trainable), resources=resources)
+    return _callable(dataclasses.replace(prepared(trainable), resources=resources))
+
+
+def _callable(known: Prepared) -> Any:
+    """A function or a class like its target, but with its parameters. `prepared` returns `known` for it."""
+    target, parameters = known.target, known.parameters
+    made: Any
+    if known.is_class:
+
+        class WithParameters(target):  # type: ignore[misc, valid-type]
+            def setup(self, config: dict[str, Any], **more: Any) -> None:
+                super().setup(config, **_values(parameters), **more)
+
+        made = functools.update_wrapper(WithParameters, target, updated=())
+    else:
+
+        @functools.wraps(target)
+        def made(*args: Any, **more: Any) -> Any:
+            return target(*args, **_values(parameters), **more)
+
+    setattr(made, PREPARED, known)
+    return made
+
+
+def _values(references: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: mpi_runtime.get(ref) for name, ref in references.items()}

@@ -79,7 +79,7 @@ def test_resume_of_what_has_ended_changes_nothing(tmp_path: Path, capsys: pytest
     experiment(tmp_path, "bad", [2, 4])
     assert "<ResultGrid of 2 trials, 0 failed" in said(capsys, "resume", tmp_path / "good")
     assert "<ResultGrid of 2 trials, 1 failed" in said(capsys, "resume", tmp_path / "bad", code=1)
-    assert "no experiment that could be restored" in said(capsys, "resume", tmp_path, code=2)
+    assert "no experiment to restore" in said(capsys, "resume", tmp_path, code=2)
 
 
 def test_resume_needs_the_values_of_with_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_resume_needs_the_values_of_with_parameters(tmp_path: Path, capsys: pyte
         return {"loss": data[0]}
 
     experiment(tmp_path, "e", [1], tune.with_parameters(reads, data=[5]))
-    assert "made by with_parameters, whose values are gone" in said(capsys, "resume", tmp_path / "e", code=2)
+    assert "made by with_parameters, and its values ended" in said(capsys, "resume", tmp_path / "e", code=2)
     assert "1 terminated" in said(capsys, "ls", tmp_path), "who only looks needs no values"
 
 

@@ -1,4 +1,4 @@
-"""Searches whose trials and drivers are killed at random moments, until they end: nothing is lost and nothing is twice.
+"""Searches whose trials and drivers are killed at random moments, until they end: nothing is lost or repeated.
 
 The seed chooses what is killed and when; the machine chooses what happens then, so a failure need not come again.
 """

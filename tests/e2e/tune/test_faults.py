@@ -1,4 +1,4 @@
-"""Trials whose process, memory, GPU, rank or time ends: the experiment goes on, and counts right."""
+"""Trials whose process, memory, GPU, rank or time ends: the experiment continues, and counts right."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ print([one.metrics["first"] for one in results])
 
 @pytest.mark.parametrize(("persist_s", "again"), [(30.0, 0), (0.0, 3)])
 def test_a_checkpoint_that_is_lost_with_its_host_is_no_failure(persist_s: float, again: int, tmp_path: Path) -> None:
-    """The trial goes on from the last one on the disk, or begins anew. The loss is a stand-in: what opening raises."""
+    """The trial continues from its last one on disk, or starts from scratch. The loss is simulated: opening raises."""
     done = run(
         f"""
 ray.init(num_cpus=1)
@@ -183,7 +183,7 @@ shown(results)
 
 
 def test_before_the_time_is_up_trials_stop_and_the_job_is_queued_again(tmp_path: Path) -> None:
-    """A stand-in for Slurm's command says what it was asked. The second run goes on from where the first one was."""
+    """A stand-in for Slurm's command prints its arguments. The second run continues the first."""
     programs = tmp_path / "bin"
     programs.mkdir()
     program = programs / "scontrol"

@@ -1,6 +1,6 @@
 """Trials on shares of GPUs: each has a device, and no device is given out more than once over.
 
-Trials may pause, go on from the checkpoint of another one, be killed, or start tasks of their own on shares. The
+Trials may pause, continue from the checkpoint of another one, be killed, or start tasks of their own on shares. The
 machine is described (`tests/fake_nvml`), all else is real. Each trial leaves a file for its device while it runs, and
 at each report adds up the shares of the files that belong to living processes.
 """

@@ -81,7 +81,7 @@ def by_optuna(train: Any, folder: Path) -> tune.Tuner:
 
 
 def test_a_searcher_of_a_library_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    """It is told all that has happened, and then suggests what it would have suggested."""
+    """It receives all events again, and then makes the same suggestions."""
     pytest.importorskip("optuna")
 
     def square(config: dict[str, Any]) -> dict[str, Any]:

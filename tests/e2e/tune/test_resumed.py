@@ -1,4 +1,4 @@
-"""Experiments that are interrupted, at any moment, and go on: by their journal, and by their checkpoints."""
+"""Experiments that are interrupted at any moment, and continue from their journals and checkpoints."""
 
 import errno
 import os

@@ -227,7 +227,7 @@ def test_plots_are_axes(tmp_path: Path) -> None:
     assert len(found.plot_history().lines) == 4
     assert len(found.plot_parallel().lines) == 4
     assert len(found.plot_importance().patches) == 3
-    with pytest.raises(ValueError, match="no trial has ended with a number in 'nothing'"):
+    with pytest.raises(ValueError, match="no trial has a number as its last 'nothing'"):
         found.plot_parallel("nothing")
     from matplotlib import pyplot
 

@@ -197,6 +197,41 @@ def test_searchers_of_other_libraries_begin_with_given_points(name: str, library
 
 
 @pytest.mark.parametrize(("name", "library"), [*LIBRARIES, ("TuneBOHB", "numpy")])
+def test_wrong_goals_and_spaces_are_refused(name: str, library: str) -> None:
+    pytest.importorskip(library)
+    made = getattr(search, name)
+    with pytest.raises(ValueError, match="mode must be"):
+        made(metric="loss", mode="minimum")
+    with pytest.raises(TypeError, match="one reported value"):
+        made(metric=["loss", "size"], mode="min")
+    if name != "OptunaSearch":
+        with pytest.raises(TypeError, match="space must be a dictionary"):
+            made(space=lambda trial: None)
+    searcher = made(space={"x": tune.uniform(0, 1)}, metric="lost", mode="min")
+    assert list(searcher._space) == ["x"]
+    config = tune.TuneConfig(search_alg=searcher, num_samples=2)
+    with pytest.raises(ValueError, match="'lost' is not in the report of trial 00000"):
+        tune.simulate(once, param_space=SPACE, tune_config=config)
+    searcher.set_search_properties(None, None, {}, seed=1)
+    searcher.suggest("00000")
+    with pytest.raises(ValueError, match=r"'lost' of .* is not in a report"):
+        searcher.on_trial_complete("00000", {"loss": 1.0, "training_iteration": 1})
+
+
+def test_optuna_takes_a_function_as_space() -> None:
+    pytest.importorskip("optuna")
+
+    def space(trial: Any) -> dict[str, Any]:
+        kind = trial.suggest_categorical("kind", ["bad", "good"])
+        trial.suggest_float("x", -5.0, 5.0)
+        trial.suggest_float("rate", 1e-4, 1.0, log=True)
+        return {"inner": {"n": trial.suggest_int("n", 1, 9), "kind": kind}}
+
+    searcher = search.OptunaSearch(space, points_to_evaluate=[{"kind": "good", "x": 1.0, "rate": 0.1, "n": 4}])
+    assert best_after(searcher, 20, 0, {"fixed": 7}) <= 2.0, "the given point is among them"
+
+
+@pytest.mark.parametrize(("name", "library"), [*LIBRARIES, ("TuneBOHB", "numpy")])
 def test_what_a_searcher_needs_is_said(name: str, library: str) -> None:
     made = getattr(search, name)
     try:

@@ -92,7 +92,7 @@ def test_stopping_compares_with_a_percentile_of_the_others(reports: list[tuple[i
 
 def test_a_value_that_is_not_a_number_is_worst() -> None:
     scheduler = with_trials(ASHAScheduler(max_t=9, reduction_factor=3), 4)
-    assert verdict(scheduler, 0, 1, -math.inf) == CONTINUE  # nobody to compare with
+    assert verdict(scheduler, 0, 1, -math.inf) == CONTINUE  # no other trial to compare with
     assert verdict(scheduler, 1, 1, -math.inf) == STOP
     assert verdict(scheduler, 2, 1, -1e9) == CONTINUE
     assert verdict(scheduler, 3, 1, -math.inf) == STOP
@@ -403,14 +403,17 @@ def test_arguments_without_a_meaning_are_refused(make: Callable[[], object], wor
         make()
 
 
-def test_a_trial_that_pauses_needs_a_checkpoint() -> None:
+def test_a_trial_that_pauses_without_a_checkpoint_starts_from_scratch() -> None:
     def steps(config: dict[str, Any], checkpoint: None) -> Iterator[tuple[float, dict[str, Any], Any]]:
-        yield 1.0, {"score": 1}, None
+        for epoch in range(1, 12):
+            yield 1.0, {"score": epoch * config["x"]}, None
 
-    for scheduler, words in [
-        (HyperBandScheduler(max_t=9), "no checkpoint to go on from"),
-        (PopulationBasedTraining("score", perturbation_interval=1, hyperparam_mutations={"x": [1]}), "no checkpoint"),
-    ]:
-        config = tune.TuneConfig("score", "max", scheduler=scheduler)
-        with pytest.raises(ValueError, match=words):
-            tune.simulate(steps, tune_config=config)
+    for stops, most in ((True, 9), (False, 11)):
+        scheduler = HyperBandScheduler(max_t=9, stop_last_trials=stops)
+        config = tune.TuneConfig("score", "max", scheduler=scheduler, num_samples=9)
+        done = tune.simulate(steps, param_space={"x": tune.uniform(0, 1)}, tune_config=config, slots=3)
+        assert max(trial.iteration for trial in done.trials) == most
+        assert done.reports > sum(trial.iteration for trial in done.trials), "some was repeated"
+    population = PopulationBasedTraining("score", perturbation_interval=0.1, hyperparam_mutations={"x": [1]})
+    with pytest.raises(ValueError, match="no checkpoint"):
+        tune.simulate(steps, tune_config=tune.TuneConfig("score", "max", scheduler=population))

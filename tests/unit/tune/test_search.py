@@ -12,7 +12,7 @@ from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, R
 
 
 class Numbers(Searcher):
-    """Suggests numbers, and writes down which trials it was told of."""
+    """Suggests numbers, and notes the trials of which it receives results."""
 
     def __init__(self) -> None:
         super().__init__()

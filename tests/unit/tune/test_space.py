@@ -18,7 +18,7 @@ from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
 
 def draws(domain: Domain, count: int = 2000) -> list[Any]:
     rng = np.random.default_rng(7)
-    return [domain.sample(rng, {}) for _ in range(count)]
+    return [domain.draw(rng, {}) for _ in range(count)]
 
 
 def test_uniform_numbers_fill_their_interval() -> None:
@@ -38,7 +38,7 @@ def test_logarithms_are_even() -> None:
 def test_quantized_values_are_multiples_and_reach_both_bounds(lower: int, steps: int, q: int) -> None:
     lower *= q
     upper = lower + steps * q
-    integers = draws(tune.qrandint(lower, upper, q), 400)
+    integers = draws(tune.qrandint(lower, upper + (q == 1), q), 400)  # a step of 1 excludes the upper bound
     floats = draws(tune.quniform(lower / 10, upper / 10, q / 10), 400)
     assert {value % q for value in integers} == {0}
     assert all(math.isclose(value * 10 / q, round(value * 10 / q), abs_tol=1e-6) for value in floats)
@@ -78,6 +78,7 @@ def test_choices_are_all_made() -> None:
         (lambda: tune.loguniform(1, 2, base=1), "base must be above 1"),
         (lambda: tune.quniform(0, 1, 0.3), "not a multiple of q=0.3"),
         (lambda: tune.quniform(0, 1, 0), "must be above 0"),
+        (lambda: tune.qrandint(4, 5, 10), "no multiple of q"),
         (lambda: tune.randn(0, -1), "standard deviation"),
         (lambda: tune.choice([]), "nothing to choose"),
         (lambda: tune.grid_search([]), "no values"),

@@ -28,7 +28,7 @@ from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
 
 
 class Told(Searcher):
-    """Suggests numbers, and writes down what it is told."""
+    """Suggests numbers, and notes the results that it receives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ def test_a_searcher_may_have_no_more() -> None:
 
 
 @pytest.mark.parametrize(("answer", "words"), [(None, "could wait for"), (3, "not a configuration")])
-def test_a_searcher_that_makes_no_sense_is_told_so(answer: Any, words: str) -> None:
+def test_a_wrong_suggestion_is_refused(answer: Any, words: str) -> None:
     class Silent(Told):
         def suggest(self, trial_id: str) -> Any:
             return answer
@@ -214,18 +214,65 @@ def test_a_searcher_that_makes_no_sense_is_told_so(answer: Any, words: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"metric": "x"}, 'say whether "min" or "max"'),
         ({"metric": "x", "mode": "best"}, "mode must be"),
         ({"scheduler": ASHAScheduler()}, "AsyncHyperBandScheduler compares trials, but by what"),
-        ({"scheduler": ASHAScheduler(metric="x")}, 'say whether "min" or "max"'),
-        ({"scheduler": ASHAScheduler(metric="y", mode="max"), "metric": "x"}, "Name it once"),
+        ({"scheduler": ASHAScheduler(metric="x")}, "metric='x' and mode=None"),
+        ({"metric": "x", "mode": "min", "searcher": Searcher("y", "min")}, "'y' for Searcher"),
+        ({"scheduler": ASHAScheduler(metric="y", mode="max"), "metric": "x"}, "set it once"),
         ({"count": 0}, "at least 1"),
         ({"slots": 0}, "never start"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_before_the_first_trial(arguments: dict[str, Any], words: str) -> None:
+def test_wrong_settings_are_refused_before_the_first_trial(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         study(**arguments)
+
+
+def test_a_metric_is_one_name_and_a_mode_one_of_two() -> None:
+    makers: list[Any] = [Searcher, lambda metric, mode: ASHAScheduler(metric=metric, mode=mode)]
+    for make in makers:
+        with pytest.raises(ValueError, match='mode must be "min" or "max", not \'minimum\''):
+            make("x", "minimum")
+        with pytest.raises(TypeError, match="name of one reported value"):
+            make(["x", "y"], "min")
+    with pytest.raises(TypeError, match="name of one reported value"):
+        study(metric=["x", "y"], mode="min")
+
+
+def test_the_metric_of_a_searcher_is_that_of_the_study() -> None:
+    class Names(Told):
+        def __init__(self) -> None:
+            super().__init__()
+            self.metric, self.mode = "x", "min"
+
+    machine = study(searcher=Names())
+    machine.begin(0.0)
+    assert (machine.metric, machine.mode) == ("x", "min")
+    with pytest.raises(ValueError, match="metric 'x' is not in the report"):
+        machine.handle(Reported("00000", {"y": 1}), 1.0)
+
+
+def test_a_mode_without_a_metric_compares_bare_numbers() -> None:
+    machine = study(2, mode="max")
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"_metric": 1}), 1.0)
+    machine.handle(Reported("00001", {"x": 1}), 1.0)
+    assert [trial.best_score for trial in machine.trials.values()] == [1.0, float("-inf")]
+
+
+def test_timesteps_are_summed_from_the_checkpoint() -> None:
+    machine = study(1, max_failures=1)
+    machine.begin(0.0)
+    seen = []
+    for checkpoint in ("a", None):
+        machine.handle(Reported("00000", {"timesteps_this_iter": 10}, checkpoint), 1.0)
+        seen.append(machine.trials["00000"].last_result["timesteps_total"])
+    machine.handle(Failed("00000", "oops"), 1.0)
+    machine.handle(Reported("00000", {"timesteps_this_iter": 5}), 1.0)
+    seen.append(machine.trials["00000"].last_result["timesteps_total"])
+    assert seen == [10, 20, 15]
+    machine.handle(Reported("00000", {"x": 1}), 1.0)
+    assert "timesteps_total" not in machine.trials["00000"].last_result
 
 
 def test_grids_are_refused_where_they_cannot_be_searched() -> None:
@@ -313,7 +360,7 @@ def test_after_the_first_failure_a_revived_trial_runs_and_so_does_the_rest() -> 
     assert machine.handle(Revived("00000"), 2.0) == [Start("00000", {"n": 0}, None)]
     machine.handle(Reported("00000", {"x": 5}), 3.0)
     assert machine.handle(Ended("00000"), 4.0) == [Start("00001", {"n": 1}, None)]
-    assert searcher.told == [("00000", None, "error")], "the searcher has learnt of it, and is told once"
+    assert searcher.told == [("00000", None, "error")], "the searcher receives the end once"
 
 
 def test_who_takes_the_place_of_one_that_is_at_its_end_ends_there_with_its_checkpoint() -> None:

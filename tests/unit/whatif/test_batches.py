@@ -63,7 +63,7 @@ def test_what_has_not_run_takes_its_limit_or_the_mean() -> None:
 
 
 def test_it_knows_no_more_than_the_batch_would() -> None:
-    """Of a first run nobody knows how long each line takes, so the long one that stands last starts last."""
+    """In a first run durations are unknown, so the long last line starts last."""
     lengths = [1.0, 1.0, 1.0, 1.0, 5.0]
     batch = Batch(history(*((command(f"line-{number}"), seconds) for number, seconds in enumerate(lengths))))
     assert batch.on(1, Shape(2)).seconds == 7

@@ -99,7 +99,7 @@ def test_a_call_that_waits_for_its_own_calls_lends_its_cpu() -> None:
 
 
 def test_who_has_submitted_a_call_is_told_by_the_order_and_not_by_clocks() -> None:
-    """An executor tells of an end later than it is: the next call, by this, seems to begin after what it submits."""
+    """An executor reports an end late, so the next call seems to start after its own submissions."""
     specs = [Spec(1, TASK, "outer", b"", UNIT), Spec(2, TASK, "inner", b"", UNIT)]
     entries: Entries = [
         joined(1),
