@@ -57,7 +57,7 @@ def run(words: Sequence[str]) -> int:
         file = folder / f"exit-{os.getpid()}"
     elif options.fault_tolerant and starts_ranks and not options.dry_run:
         if options.journal:
-            make_directory(folder)
+            _make_directory(folder)
         file = _exit_file(options.hosts, folder, env)
     arguments = python_command(program, options.as_ray, str(file or ""))
     launcher = installed_launcher(options.mpi) if starts_ranks else None
@@ -80,15 +80,19 @@ def run(words: Sequence[str]) -> int:
         found = command(options.hosts)
         os.execve(found[0], found, inner)
     if options.restarts:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise LaunchError(f"the journal {folder} cannot be made: {error.strerror}") from error
+        _make_directory(folder)
     try:
         return restarts.run(command, options.ranks, options.hosts, inner, file, options.restarts)
     finally:
         if not file.is_relative_to("/proc"):
             exit_file.forget(file)
+
+
+def _make_directory(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"the journal {folder} cannot be made: {error.strerror}") from error
 
 
 def _exit_file(hosts: str | None, folder: Path, env: Mapping[str, str]) -> Path | None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TextIO
 
 import msgspec
