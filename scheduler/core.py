@@ -15,7 +15,7 @@ from mpi_runtime.scheduler.dispatch import backfill, backoff, deadline, dispatch
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
 from mpi_runtime.scheduler.dispatch.turns import Turns
-from mpi_runtime.scheduler.log import history, notes
+from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.losses import cancel, deaths, losses, overdue
 from mpi_runtime.scheduler.nodes import groups, health, memory_pressure, nodes, spilling
 from mpi_runtime.scheduler.protocol import events, rank_events
@@ -174,7 +174,8 @@ class Scheduler:
             assert executor is not None
             if executor.forked_for is not None:
                 backoff.note_begun(state, executor)
-            history.note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
+            node = executor.rank.node
+            node.clock_ahead_us = min(node.clock_ahead_us, now - ended.start_us - ended.duration_us)
             if ended.duration_us > LONG_US:
                 deadline.look_for_long(state)
             settle(state, executor, now)

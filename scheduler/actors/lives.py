@@ -84,14 +84,13 @@ def creation_failed(state: State, task: Task, error: Value | None, cause: str) -
 
 
 def unreferenced(state: State, actor: Actor) -> None:
-    """End an actor without handles and calls. One that has lived is not created again."""
+    """End an actor without handles and calls. If it waits to be created, or created again, it is not created."""
     found = state.objects.get(actor.id)
     if found is None or found.references > 1:
         return
-    creation = actor.creation
-    if found.references:
-        if creation is found.task and creation.call.attempt and creation.state in (lifecycle.LOST, lifecycle.READY):
-            end(state, actor, "was not created again: its last handle was gone", force=False)
+    if found.references:  # its creation holds it
+        if found.task is not None and found.task.state not in (*lifecycle.ASSIGNED, *ENDED):
+            end(state, actor, "was not created: its last handle was gone", force=False)
         return
     del state.objects[actor.id]
     objects.forget_failure(state, found)
@@ -99,15 +98,6 @@ def unreferenced(state: State, actor: Actor) -> None:
         del state.actors[actor.id]
     else:
         end(state, actor, "ended because its last handle was gone", force=False)
-
-
-def orphaned(state: State, id: bytes) -> None:
-    """Note the death of a process with a reference to an actor. If it was the only one, the actor is not created."""
-    found = state.objects.get(id)
-    if found is None or found.actor is None or found.references != 1:
-        return
-    if found.actor.creation.state not in (*lifecycle.ASSIGNED, *ENDED):  # its creation holds the one reference
-        end(state, found.actor, "was not created: the last process that had a handle died", force=False)
 
 
 def end(state: State, actor: Actor, cause: str, force: bool) -> None:

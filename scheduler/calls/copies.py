@@ -62,7 +62,7 @@ def arrived(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
         advance(state.stories, found, FIND, f"rank {event.rank} has got a copy")
     spreading.serve(state, found)
     done = 1 + spreading.give_up_unneeded(state, found)
-    tell(state, found, number, fetching.waiting, None, now)
+    inform(state, found, fetching.waiting, None, now)
     release(state, found, done)
 
 
@@ -90,7 +90,7 @@ def unreached(state: State, fetching: Fetching, now: int) -> None:
 
 def fail(state: State, fetching: Fetching, reason: str, is_lost: bool, now: int) -> None:
     """Fail a fetch, with an error for its waiters. If it reads from disk, fail those that wait for that too."""
-    found, number, reads = state.objects[fetching.id], fetching.node, isinstance(fetching.source, OnDisk)
+    found, reads = state.objects[fetching.id], isinstance(fetching.source, OnDisk)
     fetches = state.fetching[found.id]
     if is_lost:
         spreading.give_up(state, fetching)
@@ -110,25 +110,24 @@ def fail(state: State, fetching: Fetching, reason: str, is_lost: bool, now: int)
     spreading.serve(state, found)
     done = len(failed) + spreading.give_up_unneeded(state, found)
     for one in failed:
-        tell(state, found, number, one.waiting, error, now)
+        inform(state, found, one.waiting, error, now)
     release(state, found, done)
 
 
-def tell(state: State, found: Object, number: int, waiting: list[Waiter], error: ReadyFailed | None, now: int) -> None:
+def inform(state: State, found: Object, waiting: list[Waiter], error: ReadyFailed | None, now: int) -> None:
     """Inform waiting clients. Send calls that have all arguments on their host; with an error, fail them."""
     for waiter in waiting:
-        if not isinstance(waiter, int):
-            continue
-        if error is not None and waiter in state.clients:
-            state.to_client(waiter, error)
-        elif waiter in state.clients:
-            objects.deliver(state, found, state.clients[waiter], fetch=False)
+        if isinstance(waiter, int) and waiter in state.clients:
+            if error is not None:
+                state.to_client(waiter, error)
+            else:
+                objects.deliver(state, found, state.clients[waiter], fetch=False)
     for waiter in waiting:
         if not isinstance(waiter, int):
-            tell_call(state, *waiter, error, now)
+            inform_call(state, *waiter, error, now)
 
 
-def tell_call(state: State, task: Task, executor: Executor, error: ReadyFailed | None, now: int) -> None:
+def inform_call(state: State, task: Task, executor: Executor, error: ReadyFailed | None, now: int) -> None:
     """Handle an argument of a call that has arrived on the host of its executor, or cannot arrive."""
     if task.executor is not executor or task.state != STAGING or are_lost(state, task):
         return  # it was given up, or needs another executor

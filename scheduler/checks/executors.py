@@ -197,7 +197,7 @@ def check_groups(state: State) -> None:
         holds(group.is_placed == (id not in state.waiting_groups), f"{name} is placed, but waits or the reverse")
         was_placed = is_placed and bool(state.lost)
         holds(group.is_placed or was_placed or not group.bundles, f"{name}: some bundles are placed")
-        holds(is_placed or not group.bundles, f"{name} is placed, and nobody was told")
+        holds(is_placed or not group.bundles, f"{name} is placed, and its waiters do not know")
         for bundle in group.bundles.values():
             holds(any(one is bundle for one in bundle.node.bundles), f"{name}: a bundle lies on no node")
         numbers = {bundle.node.number for bundle in group.bundles.values()}
@@ -235,14 +235,14 @@ def check_executor(state: State, executor: Executor) -> None:
     holds(node_of(executor.source) is node, f"{name} has a grant of another node")
     holds(executor.queue is None or allows(executor.queue.where, executor.source), f"{name} is not where it may be")
     for id, task in executor.assigned.items():
-        holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} in hand is not its own")
+        holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} belongs to another")
         holds(
             task.state in lifecycle.ASSIGNED,
-            f"{name}: call {id.hex()} in hand is in state {task.state}",
+            f"{name}: assigned call {id.hex()} is in state {task.state}",
         )
     if executor.actor is None:
         load_us = sum(task.estimate_us for task in executor.assigned.values())
-        holds(executor.load_us == load_us, f"{name}: load {executor.load_us}, in hand {load_us}")
+        holds(executor.load_us == load_us, f"{name}: load {executor.load_us}, and its calls are {load_us}")
         running = executor.running()
         for task in executor.assigned.values():
             is_blocked = executor.blocked and task is running

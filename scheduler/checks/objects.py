@@ -141,7 +141,7 @@ def check_fetches(state: State) -> None:
         for number, one in fetches.items():
             holds(one.node == number and number not in found.copies, f"{name} is fetched to node {number}, where it is")
             holds(state.ranks[one.rank].node.number == number, f"{name} is fetched by another node's rank")
-            holds(not one.reason or one in state.alarms, f"{name} cannot be had, and nobody is told")
+            holds(not one.reason or one in state.alarms, f"{name} cannot be fetched, and nobody will know")
             if isinstance(one.source, Stored):
                 sending[one.source.rank] += 1
                 check_source(state, found, one)

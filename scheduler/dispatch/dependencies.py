@@ -92,7 +92,7 @@ def staged(state: State, task: Task) -> bool:
                 spreading.start(state, state.objects[id], number, (task, executor))
         return False
     send_values(state, executor, task)
-    executor.assigned[task.id] = executor.assigned.pop(task.id)  # the order in hand is the order of sending
+    executor.assigned[task.id] = executor.assigned.pop(task.id)  # they are in the order of sending
     send_call(state, executor, task)
     return True
 

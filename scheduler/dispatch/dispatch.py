@@ -156,7 +156,8 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
         state.last_spread = node.number
     executor.grant = grant
     if queue.account is not None:
-        executor.charge(queue.account, queue.request)
+        executor.account, executor.charged = queue.account, queue.request
+        queue.account.note(queue.request, 1)
     executor.source = source
     executor.queue = queue
     executor.progress_us = queue.progress_us = now

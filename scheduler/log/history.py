@@ -37,11 +37,6 @@ def record_death(state: State, executor: Executor, task: Task, now: int) -> None
     record(state, executor, task, start_us, now - start_us, DIED)
 
 
-def note_clock(node: Node, end_us: int, now: int) -> None:
-    """Tighten the bound on how far the head's clock is ahead of this host's: a call ended there at `end_us`."""
-    node.clock_ahead_us = min(node.clock_ahead_us, now - end_us)
-
-
 def history(state: State, _: bytes) -> dict[str, Any]:
     """The last runs, in the order of their ends, with times in microseconds of the head's clock.
 

@@ -79,7 +79,6 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         objects.release(state, id)
     for id in client.held:
         objects.let_go(state, client, id)
-        actor_lives.orphaned(state, id)
     orphans.abandon(state, orphaned, now)
     forget(state, executor)
     if queue is not None:

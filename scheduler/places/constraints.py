@@ -216,7 +216,7 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
         return ""
     which = f"any bundle of {here}" if where.bundle < 0 else f"bundle {where.bundle} of {here}"
     have = "; ".join(str(bundle) for bundle in asked[:EXPLAINED_MAX])
-    out = sum(gpu_pool.is_out(bundle, bundle.gpu_ids()) for bundle in placed.values())
+    out = sum(gpu_pool.is_out(bundle, [id for id, _, _ in bundle.grant.gpus]) for bundle in placed.values())
     lost = f" {out} of them have lost a GPU that is quarantined." if out else ""
     never = f"{name} asks for {request} in {which}, and that never fits: {have}.{lost}"
     return f"{never} Ask for less, or make larger bundles."

@@ -209,11 +209,6 @@ class Executor(Struct, eq=False, gc=False):
         self.load_us = 0
         return tasks
 
-    def charge(self, account: Account, request: Request) -> None:
-        """Charge its grant to an account."""
-        self.account, self.charged = account, request
-        account.note(request, 1)
-
     def discharge(self) -> None:
         """Take its grant off the account: it has given it back."""
         if self.account is not None and self.charged is not None:
@@ -339,10 +334,6 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
     def is_closed(self) -> bool:
         """Whether its node is closed."""
         return self.node.is_closed()
-
-    def gpu_ids(self) -> list[int]:
-        """Its GPUs, whole or shared."""
-        return [id for id, _, _ in self.grant.gpus]
 
 
 def node_of(source: Source) -> Node:

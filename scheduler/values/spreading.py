@@ -1,16 +1,16 @@
-"""Spreading: which rank fetches a value for a node, and from where.
+"""Spreading: which rank fetches a value for a node, and from which source.
 
-1. A node that wants a value gets a `Fetching`. It gets a source as soon as one is open: a whole copy, or a copy that is
-   still arriving, whose parts are passed on as they come (`Arriving`).
+1. A node that wants a value gets a `Fetching`, and a source as soon as one is open: a whole copy, or one that is still
+   arriving and passes its parts on (`Arriving`).
 2. A place sends at most SHARED_BYTES of a value at a time, or one copy. Further receivers wait for the next source. So
-   N nodes get a small value in about log2 N rounds, with each copy a source of the next round. For a large value they
-   form chains: each node passes on what arrives, so all have the value soon after the first one.
+   N nodes get a small value in about log2 N rounds: each copy is a source of the next round. For a large value they
+   form chains: each node passes on the parts that arrive, so all have the value soon after the first one.
 3. A chain has at most one node for each HOP_BYTES of the value. Each hop costs a little time; with this bound the last
    node has the value at most a quarter later than the first.
-4. A receiver whose source is lost keeps what it has, and continues from another source. The nodes behind it go on.
-5. A fetch that nobody needs is stopped (`StopFetch`). Receivers that took parts of its copy begin again.
+4. If its source is lost, a receiver keeps its parts and continues from another source. The nodes behind it continue.
+5. A fetch that nothing needs is stopped (`StopFetch`). Receivers that took parts of its copy begin again.
 
-A receiver that waits for room in its arena uses up no source.
+A receiver that waits for room in its arena uses no source.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from mpi_runtime.scheduler.records.state import Client, Fetching, Object, State,
 
 
 def start(state: State, found: Object, number: int, waiter: Waiter | None) -> None:
-    """Fetch a copy for a node, or join a fetch under way. The fetch holds the object.
-
-    Args:
-        waiter: who waits for the copy; None: nobody yet, it is fetched ahead of use.
-    """
+    """Fetch a copy for a node, or join a fetch under way. The fetch holds the object. No waiter: ahead of use."""
     fetching = state.fetching.get(found.id, {}).get(number)
+    is_new = fetching is None
     if fetching is None:
         fetching = begin(state, found, number)
-        add(fetching, waiter)
-        serve(state, found)
+    if waiter is None:
+        fetching.is_ahead = True
     else:
-        add(fetching, waiter)
+        fetching.waiting.append(waiter)
+    if is_new:
+        serve(state, found)
 
 
 def to_all(state: State, found: Object) -> None:
@@ -43,14 +42,6 @@ def to_all(state: State, found: Object) -> None:
     for node in list(state.nodes.values()):
         if node.hosts_executors and not node.is_full and node.number not in found.copies:
             start(state, found, node.number, None)
-
-
-def add(fetching: Fetching, waiter: Waiter | None) -> None:
-    """Note who waits for a copy."""
-    if waiter is None:
-        fetching.is_ahead = True
-    else:
-        fetching.waiting.append(waiter)
 
 
 def begin(state: State, found: Object, number: int) -> Fetching:
@@ -73,7 +64,7 @@ def serve(state: State, found: Object) -> None:
     goes_on = False
     for one in waiting:
         if one.source is not None:
-            continue  # it reads from disk by now
+            continue  # it reads from disk now
         is_tried = all(place.rank in one.tried for place in found.copies.values())
         if is_tried and not can_read(state, found):
             one.tried.clear()  # try all again: there are no other copies
@@ -93,7 +84,7 @@ def serve(state: State, found: Object) -> None:
         elif is_tried and can_read(state, found):
             read(state, found)
     if goes_on:
-        serve(state, found)  # what it has of the value already is a source too, now that the rest comes
+        serve(state, found)  # its parts are a source too, now that the rest arrives
 
 
 def can_read(state: State, found: Object) -> bool:
@@ -142,7 +133,7 @@ def open_sources(state: State, found: Object, fetches: dict[int, Fetching]) -> d
 
 
 def takes_source(state: State, fetching: Fetching) -> bool:
-    """Whether a fetch uses up a part of its source: not while it may wait for room."""
+    """Whether a fetch uses a part of its source: not while it may wait for room."""
     node = state.nodes.get(fetching.node)
     return fetching.offset >= 0 or node is None or not node.is_full
 
@@ -199,7 +190,7 @@ def unassign(state: State, fetching: Fetching) -> None:
 
 
 def restart(state: State, fetches: dict[int, Fetching], fetching: Fetching) -> None:
-    """Drop what a fetch has brought so far. Fetches that took parts of it begin again too."""
+    """Drop the parts of a fetch. Fetches that took parts of it begin again too."""
     state.to_rank(fetching.rank, StopFetch(fetching.id))
     unassign(state, fetching)
     had, fetching.offset = fetching.offset, -1
@@ -208,7 +199,7 @@ def restart(state: State, fetches: dict[int, Fetching], fetching: Fetching) -> N
 
 
 def restart_behind(state: State, fetches: dict[int, Fetching], number: int) -> None:
-    """The arriving copy of a node is given up: fetches that took parts of it begin again."""
+    """Restart the fetches that took parts of an arriving copy: it is given up."""
     for one in [one for one in fetches.values() if one.source_node == number]:
         restart(state, fetches, one)
 
@@ -223,7 +214,7 @@ def remove(state: State, fetching: Fetching) -> None:
 
 
 def give_up(state: State, fetching: Fetching) -> None:
-    """Stop a fetch that nobody wants or that cannot succeed. The caller releases the object and serves the others."""
+    """Stop a fetch that is not needed or cannot succeed. The caller releases the object and serves the others."""
     fetches = state.fetching[fetching.id]
     if fetching.order:
         state.to_rank(fetching.rank, StopFetch(fetching.id))
@@ -233,7 +224,7 @@ def give_up(state: State, fetching: Fetching) -> None:
 
 
 def unneeded(state: State, id: bytes) -> list[Fetching]:
-    """Fetches for which nobody waits, and from whose nodes nobody takes parts."""
+    """Fetches without a waiter, and without a receiver behind them."""
     fetches = state.fetching.get(id, {}).values()
     idle = [one for one in fetches if not one.waiting and not one.is_ahead]
     if not idle:
@@ -244,19 +235,19 @@ def unneeded(state: State, id: bytes) -> list[Fetching]:
 
 
 def leave(state: State, found: Object, client: Client) -> int:
-    """A process lets go of a value: it waits for no copy. Returns how many fetches hold the object no more."""
+    """Note that a process waits for no copy. Returns how many fetches were stopped: these do not hold the object."""
     fetches = state.fetching[found.id]
     mine = fetches.get(client.node.number)
     if mine is not None:
         mine.waiting = [one for one in mine.waiting if one != client.id]
-    if found.references == len(fetches) + 1:  # nobody else wants it anywhere
+    if found.references == len(fetches) + 1:  # no other process wants it
         for one in fetches.values():
             one.is_ahead = False
     return give_up_unneeded(state, found)
 
 
 def give_up_unneeded(state: State, found: Object) -> int:
-    """Stop the fetches that nobody needs, and then those that served only these. Returns how many were stopped."""
+    """Stop the fetches that nothing needs, and then those that served only these. Returns how many were stopped."""
     stopped = 0
     while some := unneeded(state, found.id):
         for one in some:

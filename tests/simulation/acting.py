@@ -24,7 +24,8 @@ class ActorAuthor(StreamAuthor):
 
     def always(self) -> list[Callable[[Scope], object]]:
         """An actor, where there may be such that take several calls at a time."""
-        return super().always() + [self.actor] * self.options.concurrent
+        drops = [self.dropped] * (self.options.dropped_actors > 0)
+        return super().always() + [self.actor] * self.options.concurrent + drops
 
     def actor(self, scope: Scope) -> None:
         """Create an actor, call it from here and from others, and let it go or kill it."""
@@ -62,6 +63,26 @@ class ActorAuthor(StreamAuthor):
             self.method(scope, handle, groups)
             self.crowd(scope)
         scope.steps.append(Drop((handle,)))
+
+    def dropped(self, scope: Scope) -> None:
+        """Actors that nobody calls: some wait for an argument, and some of their handles live for a while."""
+        rng = self.rng
+        late = self.function(duration_us=4000, max_retries=-1)
+        self.left += self.options.dropped_actors
+        for _ in range(self.options.dropped_actors):
+            arguments = scope.take() if rng.random() < 0.3 else -1
+            if arguments >= 0:
+                scope.steps.append(Submit(self.job(late, self.busy(late)), arguments))
+            function = self.function(
+                kind=ACTOR, cpu=rng.choice((0, UNIT)), held_cpu=0, max_retries=0, duration_us=2000,
+                max_restarts=rng.choice((0, 0, -1)),
+            )  # fmt: skip
+            handle = scope.take()
+            needed = (arguments,) if arguments >= 0 else ()
+            scope.steps.append(Submit(self.job(function, is_dropped=True), handle, needed))
+            if rng.random() < 0.2:
+                scope.steps.append(Compute(rng.choice((50, 3000, 20_000))))
+            scope.steps.append(Drop((handle, *needed)))
 
     def crowd(self, scope: Scope) -> None:
         """As many calls at once as there are CPUs: what comes free too early is taken."""

@@ -20,6 +20,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Faulted,
     GroupRemovalRequested,
     GroupRequested,
+    Released,
     Returned,
     Spec,
     Where,
@@ -162,6 +163,10 @@ class Checker:
         """The executor of each call that runs."""
         self.alive: dict[bytes, int] = {}
         """The executor of each actor that lives."""
+        self.sent_calls: set[bytes] = set()
+        """Only for membership."""
+        self.unwanted: set[bytes] = set()
+        """Actors that were let go of before they were sent to an executor. Only for membership."""
         self.created: set[bytes] = set()
         """Actors whose constructor has been run. Only for membership."""
         self.gone_hosts: set[int] = set()
@@ -240,10 +245,26 @@ class Checker:
                 self.items.heard(event)
             elif isinstance(event, CancelRequested):
                 self.cancels.cancelled(event, self.world.now)
+            elif isinstance(event, Released):
+                self.released(event.ids)
             elif isinstance(event, GroupRequested):
                 self.places.alive[event.id] = None
             elif isinstance(event, GroupRemovalRequested):
                 del self.places.alive[event.id]
+
+    def released(self, ids: Sequence[bytes]) -> None:
+        """The head hears that a process has let go of these: actors that it has not sent anywhere are not created."""
+        dropped = [id for id in ids if id in self.names and self.work.jobs[self.names[id][0]].is_dropped]
+        self.world.counters["actors let go of"] += len(dropped)
+        unsent = [id for id in dropped if id not in self.sent_calls]
+        self.world.counters["actors let go of in time"] += len(unsent)
+        self.unwanted.update(unsent)
+
+    def sent(self, calls: Sequence[Call]) -> None:
+        """The head sends these calls to an executor."""
+        for call in calls:
+            require(call.id not in self.unwanted, f"actor {call.id.hex()} is created, and nobody has a handle")
+            self.sent_calls.add(call.id)
 
     def is_right(self, id: bytes, kind: str, name: bytes) -> bool:
         """Whether an object is what it must be. If not, a fault must be the reason."""
@@ -596,6 +617,8 @@ class Checker:
             name = f"call {id.hex()} of function {function.number}"
             if things[0].kind == oracle.FAILED:
                 require(self.runs[id] == self.losses.presumed[id], f"{name} must not run")
+            elif job.is_dropped:
+                require(self.runs[id] <= 1 or function.max_restarts, f"{name} ran {self.runs[id]} times")
             elif things[0].kind == oracle.VALUE and calm and not self.cancels.ends_with_its_actor(id):
                 require(self.ends[id] == 1, f"{name} did not end")
                 require(self.runs[id] == 1 + max(0, job.raises), f"{name} ran {self.runs[id]} times")

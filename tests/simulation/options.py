@@ -48,6 +48,10 @@ class Options:
     actors: int = 2
     concurrent: bool = False
     """Whether actors may take several calls at a time, and calls in any order."""
+    trees: int = 0
+    """How many trees of calls there are: each call waits for its children."""
+    dropped_actors: int = 0
+    """How many actors are asked for and let go of, most of them at once."""
     actor_calls_max: int = 256
     """How many calls an actor is sent ahead: the limit of the scheduler, made small in some worlds."""
     streams: bool = False
@@ -177,6 +181,27 @@ def spilling_options(seed: int) -> Options:
     slots, failures = rng.choice((1, 1, 2, 4)), rng.choice((0.0, 0.0, 0.2))
     options = replace(options, part_bytes=random.Random(seed * 4787 + 23).choice((0, 100_000, 100_000)))
     return replace(options, arena_slots=slots, disk_failures=failures)
+
+
+def dropping_options(seed: int) -> Options:
+    """The world of the seed, whose driver lets go of actors that wait to be created."""
+    return replace(random_options(seed), dropped_actors=random.Random(seed * 2539 + 41).choice((3, 10, 40)))
+
+
+def tree_options(seed: int) -> Options:
+    """A small world with trees of calls, in which most things die; in some worlds ranks die too."""
+    rng = random.Random(seed * 2287 + 47)
+    options = (losing_options if seed % 3 == 0 else random_options)(seed)
+    hosts = tuple(replace(shape, cpus=rng.choice((1, 1, 2, 4))) for shape in options.hosts)
+    options = replace(options, hosts=(*hosts[:-1], hosts[-2]) if options.host_losses else hosts)
+    deaths, batch = rng.choice((0.05, 0.15, 0.4)), rng.choice((0, 300, 3000))
+    return replace(
+        options, trees=rng.choice((1, 1, 2)), calls=5, actors=min(options.actors, 1), groups=0, end_us=0, limit_us=0,
+        streams=False, questions=0.0, check_inside=seed % 5 == 0,
+        deaths=deaths, idle_deaths=rng.choice((0.0, 0.1)), deaths_max=rng.choice((20, 400)), batch_us=batch,
+        forkserver_kills=rng.choice((0, 0, 8)), slow_executors=rng.choice((0.0, 0.2)), stillborn=0.0,
+        stall_us=rng.choice((0, 500, 20_000)), cancels=rng.choice((0.0, 0.0, 0.1)),
+    )  # fmt: skip
 
 
 def calm_options(seed: int) -> Options:

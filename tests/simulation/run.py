@@ -35,10 +35,12 @@ from tests.simulation.journals import ANNOUNCED_US, CutError, journal_options
 from tests.simulation.options import (
     Options,
     calm_options,
+    dropping_options,
     large_options,
     losing_options,
     random_options,
     spilling_options,
+    tree_options,
 )
 from tests.simulation.require import WrongError
 from tests.simulation.steps import ACTOR, GATHER_US, TASK, Function
@@ -270,6 +272,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--losses", action="store_true", help="ranks die too")
     parser.add_argument("--journal", action="store_true", help="each is cut and run again with its journal")
     parser.add_argument("--spills", action="store_true", help="arenas have little room; in some worlds ranks die too")
+    parser.add_argument("--trees", action="store_true", help="trees of calls that wait for each other, and much dies")
+    parser.add_argument("--drops", action="store_true", help="actors are let go of before they are created")
     parser.add_argument("--first", action="store_true", help="stop at the first that fails")
     parser.add_argument("-v", "--verbose", action="store_true")
     chosen = parser.parse_args(arguments)
@@ -286,7 +290,8 @@ def main(arguments: list[str] | None = None) -> int:
     start_s = time.perf_counter()
     for seed in seeds:
         make = calm_options if chosen.calm else losing_options if chosen.losses else random_options
-        make = spilling_options if chosen.spills else make
+        make = spilling_options if chosen.spills else dropping_options if chosen.drops else make
+        make = tree_options if chosen.trees else make
         options = make(seed)
         if chosen.hosts:
             options = large_options(seed, chosen.hosts, chosen.calls)

@@ -245,6 +245,8 @@ class Job:
     """Its process dies in the middle of it five times as often as others."""
     keeps: bool = False
     """For creations: the actor keeps the references that it was given."""
+    is_dropped: bool = False
+    """For creations: nobody calls the actor, and the one handle may be gone before it is created."""
 
 
 @dataclass

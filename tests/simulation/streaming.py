@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.steps import METHOD, STREAMING, Compute, Drop, Forget, Get, Put, Submit, Take, Yield
-from tests.simulation.workload import Author, Scope
+from tests.simulation.trees import TreeAuthor
+from tests.simulation.workload import Scope
 
 
-class StreamAuthor(Author):
+class StreamAuthor(TreeAuthor):
     """Writes a workload with streams."""
 
     def choices(self, scope: Scope) -> list[Callable[[Scope], object]]:

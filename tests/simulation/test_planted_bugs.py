@@ -23,7 +23,7 @@ from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import Client, Fetching, Object, State
 from mpi_runtime.scheduler.values import objects
 from tests.simulation import planted, planted_clients, planted_copies, planted_custody, planted_losses, planted_spills
-from tests.simulation.options import losing_options, random_options, spilling_options
+from tests.simulation.options import dropping_options, losing_options, random_options, spilling_options
 from tests.simulation.run import FailedError, simulate, simulate_again
 
 SEEDS = 1000
@@ -187,6 +187,16 @@ def a_node_that_was_asked_for_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(constraints, "matches", lambda wanted, labels: True)
 
 
+def an_actor_that_nobody_has_is_created(patch: pytest.MonkeyPatch) -> None:
+    unreferenced = actor_lives.unreferenced
+
+    def planted(state: State, actor: records.Actor) -> None:
+        if actor.id not in state.objects or not state.objects[actor.id].references:
+            unreferenced(state, actor)
+
+    patch.setattr(actor_lives, "unreferenced", planted)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     freed_twice,
     freed_before_its_process_is_gone,
@@ -205,6 +215,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     calls_go_to_any_bundle,
     a_strict_group_is_placed_as_a_soft_one,
     a_node_that_was_asked_for_is_forgotten,
+    an_actor_that_nobody_has_is_created,
     *planted.BUGS,
     *planted_clients.BUGS,
     *planted_custody.BUGS,
@@ -220,6 +231,7 @@ def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monke
 
     options = losing_options if bug in (*planted_losses.BUGS, *planted_copies.BUGS) else random_options
     options = spilling_options if bug in planted_spills.BUGS else options
+    options = dropping_options if bug is an_actor_that_nobody_has_is_created else options
 
     def look() -> None:
         for seed in range(SEEDS):

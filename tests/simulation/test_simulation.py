@@ -16,7 +16,14 @@ from mpi_runtime.scheduler.records.lifecycle import Move, Stories, named
 from mpi_runtime.scheduler.values import journaling
 from tests.helpers import ROOT
 from tests.simulation import world
-from tests.simulation.options import calm_options, large_options, losing_options, random_options, spilling_options
+from tests.simulation.options import (
+    calm_options,
+    dropping_options,
+    large_options,
+    losing_options,
+    random_options,
+    spilling_options,
+)
 from tests.simulation.run import FailedError, Result, simulate, simulate_again
 
 SEEDS = range(120)
@@ -54,8 +61,8 @@ LOSING_SEEDS_OF_MOVES = range(60)
 """In some of these an object is found again, which is rare where no rank is lost."""
 MOVES_FLOORS = {
     "call lost": 60, "call taken back": 100, "call blocked": 400, "call created again": 3, "call cancelled": 40,
-    "call given an error": 15, "actor to start again": 3, "actor told to end": 20, "actor ended": 20, "object lost": 10,
-    "object found again": 1, "executor told to stop": 100, "executor gone": 100,
+    "call given an error": 15, "actor to start again": 3, "actor asked to end": 20, "actor ended": 20,
+    "object lost": 10, "object found again": 1, "executor asked to stop": 100, "executor gone": 100,
 }  # fmt: skip
 
 
@@ -82,6 +89,18 @@ def test_a_small_world_that_loses_ranks_goes_well(seed: int) -> None:
 @pytest.mark.parametrize("seed", CALM_SEEDS)
 def test_a_calm_world_goes_well(seed: int) -> None:
     assert simulate(calm_options(seed)).counters["runs"] > 0
+
+
+DROPPING_SEEDS = range(40)
+
+
+@pytest.mark.timeout(300)
+def test_actors_that_are_let_go_of_early_are_not_created() -> None:
+    counters: Counter[str] = Counter()
+    for seed in DROPPING_SEEDS:
+        counters.update(simulate(dropping_options(seed)).counters)
+    assert counters["actors let go of in time"] >= 400
+    assert counters["actors let go of"] - counters["actors let go of in time"] >= 20, "some are created before"
 
 
 @cache

@@ -280,6 +280,7 @@ class Head:
             else:
                 self.world.note(f"head to executor {client}", frame, messages)
                 calls = [message for message in messages if type(message) is Call]
+                self.world.checker.sent(calls)
                 self.world.checker.tight.sent(client, calls)
                 self.world.checker.cancels.sent(client, calls)
                 self.world.checker.times.sent(calls)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mpi_runtime.scheduler.protocol.effects import Fetch, Ready, ReadyError, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.protocol.events import Call, Held, KillRequested, Released, Spec, Stored, Value
+from mpi_runtime.scheduler.protocol.events import ACTOR, Call, Held, KillRequested, Released, Spec, Stored, Value
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, AT_ONCE_US, BACKOFF_US_MAX
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
@@ -444,3 +444,42 @@ def test_restarts_are_counted() -> None:
             cluster.done(executor, actor)
             cluster.forget()
             assert cluster.ask("statistics")["restarted"] == number
+
+
+def test_an_actor_without_handles_that_waits_to_be_created_is_not_created() -> None:
+    with Cluster().node() as cluster:
+        running = cluster.submit()
+        worker = cluster.placed(running)
+        ready = [cluster.actor() for _ in range(50)]
+        waiting = cluster.actor(running)
+        cluster.released(waiting, *ready)
+        assert not cluster.state.actors
+        cluster.done(worker, running)
+        cluster.told(running)
+        cluster.released(running)
+        assert cluster.is_clean()
+
+
+def test_actors_that_are_dropped_at_once_fork_no_process() -> None:
+    with Cluster().node() as cluster:
+        spec, ids = cluster.spec(kind=ACTOR), [cluster.id() for _ in range(5000)]
+        cluster.client_says(DRIVER, spec, *(Call(id, spec.id, b"") for id in ids), Released(ids))
+        assert not cluster.state.executors
+        assert cluster.is_clean()
+
+
+def test_an_actor_that_was_called_is_created_for_its_calls() -> None:
+    with Cluster().node() as cluster:
+        running = cluster.submit()
+        worker = cluster.placed(running)
+        actor = cluster.actor()
+        call = cluster.method(actor)
+        cluster.released(actor)
+        cluster.done(worker, running)
+        cluster.told(running)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        assert cluster.placed(call) == executor
+        cluster.done(executor, call)
+        cluster.told(call)
+        assert cluster.one(StopExecutor).executor == executor

@@ -206,7 +206,7 @@ CONTRADICTIONS: dict[Callable[[State], None], str] = {
     a_call_is_queued_twice: "is queued 2 times",
     a_call_is_in_another_queue: "in a queue of another depth",
     a_queue_is_dirty: "is dirty after a decision",
-    something_is_free_and_nobody_served: "nobody was served",
+    something_is_free_and_nobody_served: "resources became free, without a decision",
     a_queue_of_a_group_that_is_gone: "left of a group that was removed",
     a_queue_where_it_may_not_be: "is not where it may be",
     a_reservation_that_nobody_knows: "reservation is not known to the node",

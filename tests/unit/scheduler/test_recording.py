@@ -62,7 +62,7 @@ def test_the_first_difference_is_shown_with_what_led_to_it(monkeypatch: pytest.M
     recording = Recording(recorded())
     monkeypatch.setattr("mpi_runtime.scheduler.values.objects.PUSH_BYTES_MAX", 2)
     difference = replay(recording, Scheduler()).difference
-    assert difference.startswith("decision 3, at 1003100 us, has other effects than were recorded.")
+    assert difference.startswith("decision 3, at 1003100 us, has other effects than the recording:")
     assert "ReadyElsewhere" in difference
     assert "client 1: Done(" in difference
     assert "a rank: ExecutorDied(" in difference
