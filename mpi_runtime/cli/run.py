@@ -55,6 +55,8 @@ def run(words: Sequence[str]) -> int:
     if options.restarts:
         file = folder / f"exit-{os.getpid()}"
     elif options.fault_tolerant and starts_ranks and not options.dry_run:
+        if options.journal:
+            make_directory(folder)
         file = _exit_file(options.hosts, folder, env)
     arguments = python_command(program, options.as_ray, str(file or ""))
     launcher = installed_launcher(options.mpi) if starts_ranks else None
@@ -74,7 +76,7 @@ def run(words: Sequence[str]) -> int:
     if file is None:
         found = command(options.hosts)
         os.execve(found[0], found, inner)
-    if options.journal:
+    if options.restarts:
         make_directory(folder)
     try:
         return restarts.run(command, options.ranks, options.hosts, inner, file, options.restarts)
@@ -87,7 +89,6 @@ def _exit_file(hosts: str | None, folder: Path, env: Mapping[str, str]) -> Path 
     """Return where the program leaves its exit code: in memory, if it runs on this host. None: there is no place."""
     if hosts is None and not from_environment(env).nodes:
         return Path(f"/proc/{os.getpid()}/fd/{os.memfd_create('mpi_runtime exit')}")
-    folder = folder if folder.exists() else Path.cwd()
     return folder / f".mpi_runtime-exit-{os.uname().nodename}-{os.getpid()}" if os.access(folder, os.W_OK) else None
 
 

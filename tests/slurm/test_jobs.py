@@ -70,7 +70,7 @@ def interrupted(slurm: Cluster, program: Program) -> None:
     program.wait_for_line("up")
     job = program.stdout.split()[0]
     program.signal(signal.SIGINT, group=True)
-    wait_until(lambda: f"job {job} goes on" in program.stderr, 20, "what Ctrl-C says")
+    wait_until(lambda: f"job {job} continues" in program.stderr, 20, "what Ctrl-C says")
     assert f"to end it: scancel {job}" in program.stderr
     assert slurm.facts(job)["JobState"] == "RUNNING"
     slurm.run("scancel", job)
@@ -97,7 +97,7 @@ def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(sl
     unread = slurm.start("sh", "-c", f"{' '.join(submit)} app.py 0 | head -n 1", cwd=directory)
     ended = {name: program.finish() for name, program in started.items()}
     told = unread.finish().expect(0)
-    assert f"mpi-runtime: job {told.stdout.strip()} goes on\n" in told.stderr
+    assert f"mpi-runtime: job {told.stdout.strip()} continues\n" in told.stderr
     assert "Traceback" not in told.stderr
     ended["two nodes"].expect(0)
     assert "hosts ['n" in ended["two nodes"].stdout

@@ -108,7 +108,7 @@ from mpi_runtime import tune
 tune.Tuner
 @ray.remote
 def loaded():
-    found = [f"mpi_runtime.tune.{name}" in sys.modules for name in ("trial_runner", "tuner", "space")]
+    found = [f"mpi_runtime.tune.{name}" in sys.modules for name in ("trials.runner", "experiment.tuner", "space")]
     return found, forkserver_threads()
 assert ray.get(loaded.remote()) == ([True, False, False], 1)
 """

