@@ -110,7 +110,7 @@ class Custody:
             BadFrameError: it had no reason to drop calls.
         """
         if received > self._sent or not self._draining:
-            raise BadFrameError(f"it drops calls after {received}; it was sent {self._sent}, and none was taken back")
+            raise BadFrameError(f"it drops the rest of {received} call(s); it was sent {self._sent}, none taken back")
         if received != self._sent or self._is_doomed:
             return  # more calls are in flight to it, and will be dropped too; or it must not start any
         self._draining = False

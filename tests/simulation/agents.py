@@ -20,6 +20,7 @@ from mpi_runtime.scheduler.protocol.effects import (
     StopFetch,
     TakeBack,
 )
+from mpi_runtime.scheduler.protocol.limits import READ_PAST_US
 from mpi_runtime.scheduler.protocol.rank_events import (
     Arriving,
     ExecutorDied,
@@ -406,7 +407,8 @@ class Agent:
             self.arena.contents[offset] = found
             self.report(Fetched(self.rank, effect.id, offset, order=effect.order))
 
-        world.at(world.between(world.options.transfer_us), read)
+        waits = self._wants_room and world.chance(0.5)  # for room, perhaps longer than clients do
+        world.at(world.between(world.options.transfer_us) + waits * world.between((0, 3 * READ_PAST_US)), read)
 
     # From other hosts
 
