@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.transport.alone import Alone
 from mpi_runtime.transport.base import TransportError
-from mpi_runtime.transport.memory import Alone, MemoryTransport, network
 from mpi_runtime.transport.mpi import MpiTransport
 from tests.helpers import run_program
 from tests.mpi import contract
+from tests.mpi.memory_transport import MemoryTransport, network
 
 HERE = Path(__file__).parent
 
