@@ -25,7 +25,7 @@ from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import Done
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted, FrameRefused, TakenBack
-from mpi_runtime.transport import codec, memory
+from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, packed, pair
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Log, Pull, Shutdown
@@ -43,7 +43,7 @@ class Desk:
     def __init__(self, ranks: int = 1, rank: int = 0) -> None:
         self.reports: list[Any] = []
         self.poller = Poller()
-        self.transports = memory.network(ranks)
+        self.transports = memory_transport.network(ranks)
         self.memory = arena.create(4 * MIB, ranks)
         self.arena = AgentArena(self.memory, rank)
         self.forkservers = Forkservers([])

@@ -238,7 +238,7 @@ def test_a_transfer_goes_on_from_another_source(peers: list[Peer]) -> None:
         ended += [report for peer in peers[:3] for report in peer.turn() if isinstance(report, Fetched)]
     (lost,) = ended
     assert (lost.rank, lost.offset, lost.is_lost, lost.order) == (1, -1, True, 1)
-    assert lost.reason == "rank 0 has it no more"
+    assert lost.reason == "rank 0 no longer has it"
     assert not peers[0].transfers.busy
     peers[1].fetch(b"id", 5, second, LARGE, order=3)
     ended = until_quiet(peers)
