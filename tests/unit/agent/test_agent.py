@@ -29,6 +29,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, packed, pair
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Log, Pull, Shutdown
+from tests.mpi import memory_transport
 
 CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
