@@ -42,7 +42,11 @@ def in_threads(transports: list[MemoryTransport]) -> None:
 
 def test_alone() -> None:
     transport = Alone()
-    contract.check_all(transport)
+    transport.send(0, b"frame")
+    assert transport.prepare_sleep(1.0) == 0.0
+    assert transport.receive() == [(0, b"frame")]
+    with pytest.raises(TransportError, match="one rank"):
+        transport.send_bulk(0, 1, b"data")
     assert transport.fileno() == -1
     assert transport.prepare_sleep(1.0) is None
     assert transport.share_descriptor(17, b"it") == 17
