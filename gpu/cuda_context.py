@@ -55,10 +55,15 @@ def has_begun(cuda: Any) -> bool:
 
 
 def _is_active(cuda: Any, ordinal: int) -> bool:
+    return _state(cuda, ordinal) == (0, True)
+
+
+def _state(cuda: Any, ordinal: int) -> tuple[int, bool]:
+    """Return CUDA's number for an error or 0, and whether this process has a context on the device."""
     device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
     cuda.cuDeviceGet(ctypes.byref(device), ordinal)
     code = cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(is_active))
-    return not code and bool(is_active.value)
+    return int(code), bool(is_active.value)
 
 
 def register(cuda: Any, address: int, size: int, flags: int = PORTABLE) -> int:
@@ -94,10 +99,8 @@ def _in_a_context(cuda: Any, call: Callable[[], int]) -> int:
 
 def _error_on(cuda: Any, ordinal: int) -> int:
     """Return CUDA's number for the error on one device, or 0."""
-    device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
-    cuda.cuDeviceGet(ctypes.byref(device), ordinal)
-    code = int(cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(is_active)))
-    return code if code or not is_active.value else _in_context(cuda, ordinal, cuda.cuCtxSynchronize)
+    code, is_active = _state(cuda, ordinal)
+    return code if code or not is_active else _in_context(cuda, ordinal, cuda.cuCtxSynchronize)
 
 
 def _in_context(cuda: Any, ordinal: int, call: Callable[[], int]) -> int:

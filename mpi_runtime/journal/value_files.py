@@ -52,7 +52,7 @@ def write(journal: str, name: str, parts: Parts, sync: bool = False) -> tuple[st
     if not os.path.isdir(folder):
         for made in (os.path.dirname(folder), folder):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(made)
+                os.mkdir(made, 0o700)
                 os.chmod(made, 0o700)
     spare = f"{path}.part"
     try:

@@ -8,7 +8,6 @@ import mmap
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import NamedTuple
 
 PAGE = mmap.PAGESIZE
 GRANULE = 64
@@ -25,21 +24,6 @@ def round_down(number: int, multiple: int) -> int:
 def round_up(number: int, multiple: int) -> int:
     """Return the smallest multiple that is not smaller than the number."""
     return -(-number // multiple) * multiple
-
-
-class Statistics(NamedTuple):
-    """The use of a region. Sizes are in bytes."""
-
-    capacity: int
-    used: int
-    spare: int
-    """Free but warm: it occupies memory."""
-    extents: int
-    """Number of allocated extents."""
-    holes: int
-    """Number of free extents."""
-    largest: int
-    """The largest free extent."""
 
 
 class _Holes:
@@ -181,10 +165,10 @@ class Allocator:
                 trimmed += high - low
         return trimmed
 
-    def statistics(self) -> Statistics:
-        """Return the present use of the region."""
-        largest = max((holes.sizes[-1] for holes in (self._warm, self._mixed) if holes.sizes), default=0)
-        return Statistics(self.capacity, self.used, self.spare, len(self._extents), len(self._holes), largest)
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest free extent."""
+        return max((holes.sizes[-1] for holes in (self._warm, self._mixed) if holes.sizes), default=0)
 
     def _add_hole(self, start: int, size: int, cold: int) -> None:
         self._holes[start] = size, cold

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mpi_runtime import config as configuration
 from mpi_runtime.objects import range_locks
-from mpi_runtime.objects.allocator import LARGE, PAGE, Allocator, Statistics, round_down, round_up
+from mpi_runtime.objects.allocator import LARGE, PAGE, Allocator, round_down, round_up
 from mpi_runtime.objects.region import HUGE, Window, copy, map_part
 from mpi_runtime.transport.base import Buffer
 
@@ -176,7 +176,7 @@ class AgentArena:
         if used + Allocator.rounded(size) > capacity:
             problem = f"{used} of its {capacity} bytes are in use"
         else:
-            problem = f"of {capacity - used} free bytes only {self.allocator.statistics().largest} are in one piece"
+            problem = f"of {capacity - used} free bytes only {self.allocator.largest} are in one piece"
         return (
             f"The object store of this host has no room for an object of {size} bytes: {problem}. "
             "Drop references to large objects, or start with a larger object store."
@@ -236,10 +236,6 @@ class AgentArena:
         for region in others:
             self._wanted[region] = 1
         return others
-
-    def statistics(self) -> Statistics:
-        """Return the present use of the own region."""
-        return self.allocator.statistics()
 
     def close(self) -> None:
         """Stop using the arena; no other method may be called afterwards. Views stay valid."""
@@ -390,12 +386,9 @@ class ClientArena:
         """Stop using the arena. Views stay readable, but their release is no longer reported."""
         if self._pinned is not None:
             self._pinned.close()
-        self._forget_views()
+        self._views.clear()
         self._readers.clear()
         self._writers.clear()
-
-    def _forget_views(self) -> None:
-        self._views.clear()
 
     def _window(self, windows: dict[int, Window], region: int, access: int) -> Window:
         window = windows.get(region)
@@ -420,7 +413,7 @@ def pinned_twin(data: memoryview) -> "Iterator[NDArray[numpy.uint8] | None]":
 
 def _after_fork_in_child() -> None:
     for arena in _client_arenas:
-        arena._forget_views()
+        arena._views.clear()
         if arena._pinned is not None:
             arena._pinned.forget()
 

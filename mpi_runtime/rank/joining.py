@@ -38,7 +38,7 @@ def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
         TransportError: MPI cannot be loaded or started as needed, or it does not know the other ranks.
     """
     if launch.size == 1:
-        from mpi_runtime.transport.memory import Alone  # not at the top: jobs with several ranks do not need it
+        from mpi_runtime.transport.alone import Alone  # not at the top: jobs with several ranks do not need it
 
         return Alone()
     from mpi_runtime.transport import mpi

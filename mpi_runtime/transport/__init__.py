@@ -10,7 +10,7 @@ Look for a message in `messages.py`, and for events and effects of the scheduler
 - `draft.py`: an executor's unsent frame in shared memory, which outlives the executor
 - `base.py`: the interface of transports between ranks
 - `mpi.py`: the transport on MPI; the only importer of mpi4py
-- `memory.py`: transports inside one process, for jobs of one rank and for tests
+- `alone.py`: the transport of a job of one rank
 - `bulk.py`: large data between ranks, in chunks
 - `doorbell.py`: wakes sleeping ranks of the same host, and passes them descriptors
 - `patience.py`: decides whether to poll for a moment before sleeping

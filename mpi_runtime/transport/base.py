@@ -1,4 +1,4 @@
-"""The interface of transports between ranks. MPI implements it, and memory for jobs of one rank and for tests."""
+"""The interface of transports between ranks. Implemented on MPI, and for jobs of one rank."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol

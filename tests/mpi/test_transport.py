@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.transport.alone import Alone
 from mpi_runtime.transport.base import TransportError
-from mpi_runtime.transport.memory import Alone, MemoryTransport, network
 from mpi_runtime.transport.mpi import MpiTransport
 from tests.helpers import run_program
 from tests.mpi import contract
+from tests.mpi.memory_transport import MemoryTransport, network
 
 HERE = Path(__file__).parent
 
@@ -41,7 +42,11 @@ def in_threads(transports: list[MemoryTransport]) -> None:
 
 def test_alone() -> None:
     transport = Alone()
-    contract.check_all(transport)
+    transport.send(0, b"frame")
+    assert transport.prepare_sleep(1.0) == 0.0
+    assert transport.receive() == [(0, b"frame")]
+    with pytest.raises(TransportError, match="one rank"):
+        transport.send_bulk(0, 1, b"data")
     assert transport.fileno() == -1
     assert transport.prepare_sleep(1.0) is None
     assert transport.share_descriptor(17, b"it") == 17

@@ -39,10 +39,11 @@ from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import DRIVER, Call
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, JobBegan
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
-from mpi_runtime.transport import codec, memory
+from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, Frame, Splitter, pair
 from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Shutdown, ToExecutor
 from mpi_runtime.transport.start import Start
+from tests.mpi import memory_transport
 from tests.simulation import run
 from tests.simulation.mutated_frames import in_bytes, in_fields, mutated
 from tests.simulation.options import Options, random_options
@@ -171,7 +172,7 @@ class Attack:
         self.counters: Counter[str] = Counter()
         self.recording = recording
         self.poller = Poller()
-        self.transports = memory.network(2)
+        self.transports = memory_transport.network(2)
         self.memory = arena.create(1 << 20, 2)
         self.driver = Ports()
         ours = self._new_rank(0, lambda message: self.head.report(message))

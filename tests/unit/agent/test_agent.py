@@ -25,10 +25,11 @@ from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import Done
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted, FrameRefused, TakenBack
-from mpi_runtime.transport import codec, memory
+from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, packed, pair
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Log, Pull, Shutdown
+from tests.mpi import memory_transport
 
 CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
@@ -43,7 +44,7 @@ class Desk:
     def __init__(self, ranks: int = 1, rank: int = 0) -> None:
         self.reports: list[Any] = []
         self.poller = Poller()
-        self.transports = memory.network(ranks)
+        self.transports = memory_transport.network(ranks)
         self.memory = arena.create(4 * MIB, ranks)
         self.arena = AgentArena(self.memory, rank)
         self.forkservers = Forkservers([])
@@ -192,7 +193,7 @@ def test_memory_is_given_and_given_back(desk: Desk) -> None:
     assert desk.heard() == [Allocated(5, 0, 0)]
     assert desk.agent._extents.of(1) == [0]
     assert desk.write(packed(codec.encode([Abandon(0)]), LOCAL)) == []
-    assert desk.arena.statistics().used == 0
+    assert desk.arena.allocator.used == 0
 
 
 @pytest.mark.parametrize("message", [Drained(0), Abandon(64)])
@@ -242,7 +243,7 @@ def test_of_extents_to_be_freed_only_those_that_there_are(desk: Desk) -> None:
     assert offsets == [0, 64]
     with pytest.raises(BadFrameError, match=r"it frees memory at \[4096\], where nothing is allocated"):
         desk.agent.obey(Free([0, 4096, 64]))
-    assert desk.arena.statistics().used == 0
+    assert desk.arena.allocator.used == 0
 
 
 class Pausable:
@@ -380,10 +381,10 @@ def test_what_an_executor_does_not_take_at_once_is_sent_when_it_reads(desk: Desk
 
 def test_memory_that_an_executor_was_given_is_freed_when_the_scheduler_says_so(desk: Desk) -> None:
     assert desk.write(packed(codec.encode([Allocate(1, MIB)]), LOCAL)) == []
-    assert desk.arena.statistics().used == MIB
+    assert desk.arena.allocator.used == MIB
     (answer,) = desk.heard()
     desk.agent.obey(Free([answer.offset], 1))
-    assert desk.arena.statistics().used == 0
+    assert desk.arena.allocator.used == 0
 
 
 def test_memory_that_a_dead_executor_waited_for_is_not_taken(desk: Desk) -> None:
@@ -392,7 +393,7 @@ def test_memory_that_a_dead_executor_waited_for_is_not_taken(desk: Desk) -> None
     assert desk.write(packed(codec.encode([Allocate(1, MIB)]), LOCAL)) == []
     desk.agent._on_exited(desk.executor, Exited(1, 9))
     desk.agent.obey(Free([offset]))
-    assert desk.arena.statistics().used == 0
+    assert desk.arena.allocator.used == 0
 
 
 def test_a_neighbour_whose_spare_memory_is_in_the_way_is_woken(two: Desk) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from mpi_runtime.agent.leftovers import watch_head, watch_ranks
 from mpi_runtime.agent.poller import Poller
+from mpi_runtime.transport.alone import Alone
 from mpi_runtime.transport.base import HeadLostError, TransportError
-from mpi_runtime.transport.memory import Alone
 
 
 class Seeing(Alone):
@@ -18,11 +18,8 @@ class Seeing(Alone):
     def __init__(self, pid: int, has_left: bool, rank: int = 1) -> None:
         super().__init__()
         self.hostnames = ["here", "here"]
-        self._pid, self._has_left, self._neighbour = pid, has_left, rank
-
-    @property
-    def neighbours(self) -> dict[int, int]:
-        return {self._neighbour: self._pid}
+        self.neighbours = {rank: pid}
+        self._has_left = has_left
 
     def has_left(self, rank: int) -> bool:
         return self._has_left

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,22 @@ def test_the_model_finds_planted_mistakes(old: str, new: str, monkeypatch: pytes
     monkeypatch.setitem(globals(), "taking", scope["taking"])
     with pytest.raises((AssertionError, KeyError)):
         explore(3 if "max" in old else 2)
+
+
+@pytest.fixture(autouse=True)
+def _no_claim_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the files of all claims that a test has made."""
+    made: list[Claim] = []
+    begin = Claim.__init__
+
+    def recorded(self: Claim, directory: Path, job: str) -> None:
+        begin(self, directory, job)
+        made.append(self)
+
+    monkeypatch.setattr(Claim, "__init__", recorded)
+    yield
+    for one in made:
+        one.release()
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:

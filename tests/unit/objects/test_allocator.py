@@ -94,24 +94,24 @@ class Walk(RuleBasedStateMachine):
         ordered = sorted(self.extents.items())
         assert all(offset + size <= following for (offset, size), (following, _) in pairwise(ordered))
         gaps = self.gaps()
-        statistics = self.allocator.statistics()
-        assert statistics.used == self.allocator.used == sum(self.extents.values())
-        assert statistics.extents == len(self.extents)
+        allocator = self.allocator
+        assert allocator.used == sum(self.extents.values())
+        assert len(allocator._extents) == len(self.extents)
         # As many holes as gaps: neighbours were merged.
-        assert statistics.holes == len(gaps)
-        assert statistics.largest == max((high - low for low, high in gaps), default=0)
+        assert len(allocator._holes) == len(gaps)
+        assert allocator.largest == max((high - low for low, high in gaps), default=0)
         warm_free = sum(
             min(high, (page + 1) * PAGE) - max(low, page * PAGE)
             for low, high in gaps
             for page in self.pages(low, high) & self.warm
         )
-        assert statistics.spare == warm_free
+        assert allocator.spare == warm_free
 
     def teardown(self) -> None:
         for offset in list(self.extents):
             self.allocator.free(offset)
-        statistics = self.allocator.statistics()
-        assert (statistics.used, statistics.holes, statistics.largest) == (0, 1, CAPACITY)
+        allocator = self.allocator
+        assert (allocator.used, len(allocator._holes), allocator.largest) == (0, 1, CAPACITY)
 
 
 TestWalk = Walk.TestCase
@@ -201,7 +201,7 @@ def test_a_hole_within_a_page_is_not_trimmed() -> None:
     offsets = [allocator.allocate(GRANULE) or 0 for _ in range(3)]
     allocator.free(offsets[1])
     assert allocator.trim(PAGE, lambda offset, size: True) == 0
-    assert allocator.statistics().spare == PAGE - 2 * GRANULE
+    assert allocator.spare == PAGE - 2 * GRANULE
 
 
 def test_all_can_be_taken_to_the_last_byte() -> None:
@@ -209,7 +209,7 @@ def test_all_can_be_taken_to_the_last_byte() -> None:
     offsets = [allocator.allocate(GRANULE) for _ in range(16 * PAGE // GRANULE)]
     assert sorted(offset for offset in offsets if offset is not None) == list(range(0, 16 * PAGE, GRANULE))
     assert allocator.allocate(1) is None
-    assert allocator.statistics().largest == 0
+    assert allocator.largest == 0
 
 
 def test_a_hundred_thousand_extents() -> None:
@@ -221,7 +221,7 @@ def test_a_hundred_thousand_extents() -> None:
         offset = allocator.allocate(size)
         assert offset is not None
         extents[offset] = Allocator.rounded(size)
-    assert len(extents) == allocator.statistics().extents == 100_000
+    assert len(extents) == len(allocator._extents) == 100_000
     for offset in rng.sample(list(extents), 20_000):
         assert allocator.free(offset) == extents.pop(offset)
     for _ in range(2_000):

@@ -128,12 +128,12 @@ def test_the_capacity_is_the_hosts(descriptor: int) -> None:
     assert two.allocate(7 * MIB) is None
     assert "no room for an object of 7340032 bytes: 10485760 of its 16777216 bytes are in use" in two.refusal(7 * MIB)
     assert "no room for an object of 17825792 bytes: it has 16777216 bytes in all" in two.refusal(17 * MIB)
-    assert (one.statistics().used, two.statistics().used) == (10 * MIB, 0)
+    assert (one.allocator.used, two.allocator.used) == (10 * MIB, 0)
     assert two.allocate(6 * MIB) is not None
     assert one.allocate(1) is None
     assert one.free(first) == 10 * MIB
     assert two.allocate(10 * MIB) is not None
-    assert (one.statistics().used, two.statistics().used) == (0, 16 * MIB)
+    assert (one.allocator.used, two.allocator.used) == (0, 16 * MIB)
     with pytest.raises(ValueError, match=f"offset {first}"):
         one.free(first)
 
@@ -160,7 +160,7 @@ def test_a_refusal_tells_of_holes() -> None:
     for offset in [block for block in blocks if block not in kept]:
         agent.free(offset or 0)
     agent.free(kept[0] or 0)
-    assert agent.statistics().used == 3 * MIB
+    assert agent.allocator.used == 3 * MIB
     agent._used[0] = 0  # as if these were not counted
     assert "of 4194304 free bytes only" in agent.refusal(4 * MIB)
     os.close(descriptor)
@@ -204,13 +204,13 @@ def test_trim_returns_memory(descriptor: int) -> None:
     before = resident(descriptor)
     assert agent.trim(MIB) == 0
     agent.free(offset)
-    assert agent.statistics().spare == 4 * MIB
+    assert agent.allocator.spare == 4 * MIB
     assert resident(descriptor) == before
     assert agent.trim(MIB + 1) == MIB + PAGE
     assert resident(descriptor) == before - MIB - PAGE
     assert agent.trim(CAPACITY) == 3 * MIB - PAGE
     assert resident(descriptor) == before - 4 * MIB
-    assert agent.statistics().spare == 0
+    assert agent.allocator.spare == 0
     assert bytes(client.read(0, kept, MIB, nothing)) == b"k" * MIB
 
 
@@ -282,7 +282,7 @@ def test_who_can_give_enough_back_itself_wakes_nobody(descriptor: int) -> None:
     assert sum(two._used) + sum(two._spare) == CAPACITY
     assert two.settle() == []
     assert not two.busy
-    assert one.statistics().spare == 4 * MIB
+    assert one.allocator.spare == 4 * MIB
     assert wall is not None
 
 
@@ -294,7 +294,7 @@ def test_memory_that_the_system_does_not_take_back_stays_spare(descriptor: int) 
     agent._window.locate = lambda offset, size: (pages, offset)  # type: ignore[method-assign]
     assert agent.trim(MIB) == 0
     assert pages.madvise.call_count == 1
-    assert agent.statistics().spare == MIB
+    assert agent.allocator.spare == MIB
 
 
 # Clients.

@@ -89,8 +89,8 @@ class Host:
 
     def uncounted(self) -> int:
         """Bytes of the file that are in memory though nobody counts them."""
-        statistics = self.agent.statistics()
-        counted = round_up(statistics.used, PAGE) + statistics.spare + PAGE
+        allocator = self.agent.allocator
+        counted = round_up(allocator.used, PAGE) + allocator.spare + PAGE
         return os.stat(self.descriptor).st_blocks * 512 - counted
 
     def close(self) -> None:
@@ -359,7 +359,7 @@ def test_what_is_around_pinned_memory_is_given_back(host: Host) -> None:
         host.agent.free(one.offset)
     assert host.agent.trim(MIB) == MIB
     assert host.agent.trim(CAPACITY) == 7 * MIB
-    assert host.agent.statistics().spare == 2 * MIB
+    assert host.agent.allocator.spare == 2 * MIB
     host.client.close()
     assert host.agent.trim(CAPACITY) == 2 * MIB
 

@@ -137,7 +137,7 @@ def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_without_a_directory_nothing_is_written() -> None:
     desk = Desk("")
     desk.file.write(A, memoryview(b"data"))
-    assert desk.ended() == Ended(A, True, -1, "no directory on a disk is known for it (object_spilling_directory)")
+    assert desk.ended() == Ended(A, True, -1, "no directory on a disk is configured (object_spilling_directory)")
 
 
 def test_what_is_not_there_is_not_read_or_freed(desk: Desk) -> None:

@@ -16,10 +16,11 @@ from mpi_runtime.objects.transfer import AT_ONCE, CHUNK_BYTES, Transfers
 from mpi_runtime.scheduler.protocol.effects import Fetch
 from mpi_runtime.scheduler.protocol.limits import PIPELINED_BYTES
 from mpi_runtime.scheduler.protocol.rank_events import Arriving, Fetched
-from mpi_runtime.transport import codec, memory
+from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, Transfer, TransportError
-from mpi_runtime.transport.memory import MemoryTransport, network
 from mpi_runtime.transport.messages import Pull, Unpull
+from tests.mpi import memory_transport
+from tests.mpi.memory_transport import MemoryTransport, network
 
 MIB = 1 << 20
 CAPACITY = 96 * MIB
@@ -58,7 +59,7 @@ class Peer:
         return self.transfers.poll()
 
     def used(self) -> int:
-        return self.arena.statistics().used
+        return self.arena.allocator.used
 
 
 @pytest.fixture
@@ -237,7 +238,7 @@ def test_a_transfer_goes_on_from_another_source(peers: list[Peer]) -> None:
         ended += [report for peer in peers[:3] for report in peer.turn() if isinstance(report, Fetched)]
     (lost,) = ended
     assert (lost.rank, lost.offset, lost.is_lost, lost.order) == (1, -1, True, 1)
-    assert lost.reason == "rank 0 has it no more"
+    assert lost.reason == "rank 0 no longer has it"
     assert not peers[0].transfers.busy
     peers[1].fetch(b"id", 5, second, LARGE, order=3)
     ended = until_quiet(peers)
@@ -286,7 +287,7 @@ def test_nothing_is_left_behind_however_a_transfer_ends(
 
         def send_eagerly(self: MemoryTransport, rank: int, tag: int, buffer: Buffer) -> Transfer:
             sent = send(self, rank, tag, bytes(buffer))
-            assert isinstance(sent, memory._Send)
+            assert isinstance(sent, memory_transport._Send)
             sent.finished = True
             return sent
 
@@ -382,7 +383,7 @@ def test_a_lost_peer(peers: list[Peer], at_once: bool) -> None:
     assert "rank 1 was lost while it sent the object: it is gone" in ended.reason
     assert not transfers.busy
     transfers.stop(b"id")
-    assert arena.statistics().used == 2 * MIB
+    assert arena.allocator.used == 2 * MIB
 
 
 def test_a_receiver_that_dies_is_forgotten(peers: list[Peer]) -> None:

@@ -1,4 +1,4 @@
-"""Transports inside one process: for programs of one rank, and with several ranks for tests.
+"""Transports of several ranks inside one process, for tests of whatever works on a transport.
 
 `network(n)` returns n transports that are connected by queues. They may be used from n threads, or all from one thread.
 In one thread the rank that passes the descriptor must be the first to call `share_descriptor`. Frames are copied, as on
@@ -8,7 +8,6 @@ a network.
 import contextlib
 import os
 import queue
-import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -155,14 +154,6 @@ class MemoryTransport:
         bell, self._inbox.bell, self._inbox.asleep = self._inbox.bell, -1, False
         if bell >= 0:
             os.close(bell)
-
-
-class Alone(MemoryTransport):
-    """`Transport` of a program of one rank. It needs no doorbell and no MPI library."""
-
-    def __init__(self) -> None:
-        super().__init__(0, [0], [_Inbox(bell=-1)])
-        self.hostnames = [socket.gethostname()]
 
 
 def network(size: int, hosts: Sequence[int] | None = None) -> list[MemoryTransport]:
