@@ -7,13 +7,13 @@ Cancelled calls are in `cancels.py`, items of generators in `yields.py`, methods
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import pickle
 import socket
 import sys
 import time
 from collections.abc import Callable
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -24,7 +24,7 @@ from mpi_runtime.client.scope import Inherited, Scope
 from mpi_runtime.errors import frames as tracebacks
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.executor import gpu_errors, output
-from mpi_runtime.executor.actor_methods import ActorExit, find_method, title_of
+from mpi_runtime.executor.actor_methods import ActorExit, construct, find_method, title_of
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.gpu_errors import Granted
@@ -80,6 +80,7 @@ class Executor:
             journal=setup.journal,
             executing=Executing(self, draft, self.cancels, cancels),
         )
+        self.cancels.on_interrupt = lambda: self.client.scopes.running.clean_up()
         self._yields = Yields(self.client, self.cancels, self)
         self.number = request.executor
         self.rank = setup.rank
@@ -233,8 +234,7 @@ class Executor:
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
         if spec.kind == METHOD:
             method = self._methods.get(spec.id) or self._find_method(spec)
-            result = method(*positional, **named)
-            return result if spec.num_returns == 1 else self._yields.all_of(spec, call, result)
+            return self._one_or_all(spec, call, method(*positional, **named))
         function = self._functions.get(spec.id)
         if function is None:
             if self._problem:
@@ -244,8 +244,11 @@ class Executor:
         if spec.kind == ACTOR:
             self._become_actor(spec, call, function, positional, named)
             return None
-        result = function(*positional, **named)
-        return result if spec.num_returns == 1 else self._yields.all_of(spec, call, result)
+        return self._one_or_all(spec, call, function(*positional, **named))
+
+    def _one_or_all(self, spec: Spec, call: Call, result: Any) -> Any:
+        is_one = spec.num_returns == 1 and type(result) is not GeneratorType
+        return result if is_one else self._yields.all_of(spec, call, result)
 
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
         """Await a coroutine, and send the items of a generator. Return the result."""
@@ -283,16 +286,17 @@ class Executor:
             self.client.blocking.lends_cpu = False  # one call that waits says nothing about the others
             self._lanes = Lanes(self, self.client.feed.specs, spec)
             self.cancels.on_cancelled = self._lanes.cancel
-        if self._lanes is not None and inspect.iscoroutinefunction(getattr(cls, "__init__", None)):
-            self.actor = self._lanes.construct(cls, positional, named)
-        else:
-            self.actor = cls(*positional, **named)
+        self.actor = self._call(construct, cls, positional, named)
         if call.digest:
             self._begin_to_save(spec, call)
         self.title = title_of(self.actor)
         if self.title:
             output.begin(self.title)
             self.client.outbox.add(Titled(self.title))
+
+    def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call user code of the actor that belongs to none of its calls: in its loop, if it has coroutines."""
+        return function(*args) if self._lanes is None else self._lanes.call(function, *args)
 
     def _begin_to_save(self, spec: Spec, call: Call) -> None:
         """Give the actor the state that it had last, if there is one, and save its states from now on."""
@@ -304,7 +308,7 @@ class Executor:
                 self.client.outbox.add(StateLost(f"the file {call.kept[0].file} is not there, or damaged"))
             else:
                 try:
-                    self.actor.load_state(pickle.loads(data))
+                    self._call(self.actor.load_state, pickle.loads(data))
                 except Exception as error:
                     raise errors.JournalError(
                         f"{spec.name}.load_state failed: {error!r}. To start from scratch, use another journal "
@@ -333,6 +337,9 @@ class Executor:
         """Send the result of a call. A result that cannot be stored becomes an error."""
         duration_us = time.monotonic_ns() // 1000 - start_us
         if self._has_left:  # user code has caught what `exit_actor` raises
+            return
+        if spec.kind == METHOD and self.cancels.attempts and self.cancels.has(call):  # it was not interrupted
+            self.failed(spec, call, start_us, KeyboardInterrupt())
             return
         try:
             message = self._result(call, spec, result, duration_us)
@@ -459,7 +466,8 @@ class Executor:
         """Return an error as a value."""
         described: errors.MpiRuntimeError
         if self.cancels.has(call):
-            described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
+            text = CANCELLED_TEXT.format(spec.name)
+            described = errors.task_error(errors.TaskCancelledError(text), text)
         else:
             if isinstance(error, KeyboardInterrupt):  # as in Ray: it must not look like a Ctrl-C of the caller
                 error = errors.TaskCancelledError(f"{spec.name} raised KeyboardInterrupt.").with_traceback(
