@@ -114,13 +114,14 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
 
     A waiting call is dropped. A running task gets a `KeyboardInterrupt`, even while it waits in `get`; in C code it
     gets it when the C code returns. A coroutine of an actor gets asyncio's `CancelledError`. Other methods that have
-    started run to their end, because the actor's state would be left half changed. A call that has ended is not
-    changed. The function returns at once.
+    started run to their end, because the actor's state would be left half changed, but their values are lost. A call
+    that has ended is not changed. The function returns at once.
 
     Args:
         ref: the result of the call: a reference or a generator.
         force: kill the process of a running task.
-        recursive: also cancel the calls that the call has submitted.
+        recursive: also cancel the calls that the call has submitted. Calls that it submits after it was interrupted, in
+            order to clean up, run.
 
     Raises:
         TypeError: `ref` is neither an `ObjectRef` nor an `ObjectRefGenerator`, or `force` or `recursive` is not a bool.

@@ -193,7 +193,8 @@ def _ask(what: str, id: str) -> dict[str, Any] | None:
 
 
 def get_runtime_context() -> RuntimeContext:
-    """The context of the running code, in the driver, in tasks and in actors."""
+    """The context of the running code, in the driver, in tasks and in actors. Starts a job if no job runs."""
+    running.client()
     return RuntimeContext()
 
 

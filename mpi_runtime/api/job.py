@@ -86,7 +86,8 @@ def init(
 
     Args:
         address: None, or "local" or "auto" as in Ray. MPI jobs cannot be joined from outside.
-        ignore_reinit_error: return quietly if the job is running already.
+        ignore_reinit_error: do not raise if the job is running already. Arguments that differ from those of the running
+            job are ignored, and a warning names them.
         runtime_env: environment of all calls, unless they have their own: variables, a directory to start in,
             modules. The keys are those of `RuntimeEnv`. The driver itself is not changed.
         **arguments: the fields of `Config`, such as `num_cpus`, `num_gpus` and `resources`. `logging_level` is the
@@ -135,9 +136,26 @@ def init(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
             "ignore_reinit_error=True."
         )
+    else:
+        _log_ignored(config, {"runtime_env": runtime_env, **arguments})
     questions = running.client().questions
     ranks = sum(len(node["ranks"]) for node in questions.query("nodes"))
     return Context({"address": "local", "ranks": ranks, "node_id": questions.node_id()})
+
+
+def _log_ignored(config: configuration.Config, arguments: Mapping[str, Any]) -> None:
+    """Log the arguments of a repeated `init()` that the running job does not have."""
+    running_job = session.running_config()
+    ignored = [
+        f"{name}={value!r}"
+        for name, value in arguments.items()
+        if value is not None
+        and name not in _WITHOUT_MEANING
+        and (not hasattr(config, name) or getattr(config, name) != getattr(running_job, name, None))
+    ]
+    if ignored:
+        text = f"init() was called again: the job is running, so these are ignored: {', '.join(ignored)}"
+        log.say(log.line(log.WARNING, log.START, text), quiet=False)
 
 
 def shutdown() -> None:

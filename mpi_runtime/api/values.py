@@ -56,7 +56,7 @@ def get(
     several references the first error that is known is raised at once.
 
     Args:
-        refs: an `ObjectRef` or a list of them.
+        refs: an `ObjectRef` or a list of them. A generator is returned as it is.
         timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
         device: where to place arrays of cupy and torch that were on a GPU. "gpu": on this process's current GPU, as
             arrays of their library. "cpu": in host memory, as read-only numpy arrays; this needs neither a GPU nor the
@@ -88,6 +88,8 @@ def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
     if type(refs) is ObjectRef:
         refs.check_job()
         return running.client().waiting.get((refs.binary(),), timeout, read)[0]
+    if isinstance(refs, ObjectRefGenerator):
+        return refs
     if not isinstance(refs, (list, tuple)):
         raise ValueError(
             f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of "

@@ -13,7 +13,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.cloudpickle": ("mpi_runtime.cloudpickle",),
     "ray.data": (),
     "ray.exceptions": ("mpi_runtime.exceptions",),
-    "ray.experimental": (),
+    "ray.experimental": ("mpi_runtime.api.locations",),
     "ray.experimental.tqdm_ray": ("mpi_runtime.util.tqdm",),
     "ray.remote_function": ("mpi_runtime.calls.remote_function",),
     "ray.runtime_context": ("mpi_runtime.runtime_context",),

@@ -231,10 +231,14 @@ class ActorClass(Registered, Generic[T, Init]):
             return self._create_named(call)
 
     def bind(self, *args: Any, **kwargs: Any) -> ActorNode:
-        """A node of a graph of calls. `execute()` of the node, or of a bound call of a method, creates the actor."""
+        """Make a node of a graph of calls. `execute()` of the node, or of a bound call of a method, creates the actor.
+
+        Bound calls of its methods run in the order in which they were bound. `execute()` of one submits those before it
+        too, but not those after it.
+        """
         from mpi_runtime.calls.graphs import ActorNode
 
-        return ActorNode(self.remote, args, kwargs)
+        return ActorNode(self.remote, args, kwargs, self._methods)
 
     def _remote(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> ActorHandle[T]:
         """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""

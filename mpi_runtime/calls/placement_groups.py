@@ -56,13 +56,24 @@ class PlacementGroup:
     def ready(self) -> ObjectRef[PlacementGroup]:
         """A reference that is ready as soon as all bundles are reserved. Its value is the group.
 
-        When the group has been removed, `get` of the reference raises `PlacementGroupRemovedError`.
+        When the group has been removed, `get` of the reference raises `PlacementGroupRemovedError`; if no node or
+        combination of nodes can ever hold its bundles, `InfeasibleResourceError`.
         """
         self.check_job()
-        if not self._was_removed_when_ready():
-            return self._ref
         client = running.client()
-        serialized = serialize.Serialized(remote_errors.to_bytes(self._removed()), [], [])
+        error: errors.MpiRuntimeError
+        if client.waiting.wait([self._ref.binary()], 1, 0)[0]:
+            if not self._was_removed_when_ready():
+                return self._ref
+            error = self._removed()
+        else:
+            found = client.questions.query("group_table", self._ref.binary())
+            if not found or found[0]["scheduling"] != "INFEASIBLE":
+                return self._ref
+            error = errors.InfeasibleResourceError(
+                f"Placement group {self.id.hex()} cannot be placed. {found[0]['why']}"
+            )
+        serialized = serialize.Serialized(remote_errors.to_bytes(error), [], [])
         return put_written(client, client.store.write(serialized, is_error=True))
 
     def _was_removed_when_ready(self) -> bool:
@@ -117,7 +128,7 @@ def placement_group(
 ) -> PlacementGroup:
     """Reserve resources together, all or none. Returns at once; the group waits until it can be placed.
 
-    A group that can never be placed waits too: `explain(group.ready())` says why.
+    A group that can never be placed waits too, but `get(group.ready())` raises `InfeasibleResourceError` at once.
 
     Args:
         bundles: a list of dictionaries. Each has the amounts by name ("CPU", "GPU", "memory" in bytes, custom

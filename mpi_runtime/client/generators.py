@@ -102,8 +102,9 @@ class ObjectRefGenerator(Generic[T_co]):
         return self._ref
 
     def is_finished(self) -> bool:
-        """Whether there are no more items."""
-        return self._ended or self._client.items.is_drained(self._ref.binary())
+        """Whether all items were taken, and the error of the call, if it raised."""
+        id = self._ref.binary()
+        return self._ended or (self._client.items.is_drained(id) and not self._client.waiting.may_be_error(id))
 
     def close(self) -> None:
         """Stop iterating, and cancel the call if it has not ended."""

@@ -16,6 +16,8 @@ from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, index_of_
 beside: ContextVar[Scope | None] = ContextVar("mpi_runtime scope", default=None)
 """The scope of a call that runs concurrently with others."""
 _COUNTER_BYTES = ID_BYTES - PREFIX_BYTES
+_CLEANING_UP = 1 << 31
+"""Added to the number of the attempt of an interrupted call, for the ids of the calls that it makes then."""
 _lock = threading.Lock()
 """For the first id of a scope, and for calls with several return values, which are rare. All scopes share it."""
 
@@ -51,6 +53,16 @@ class Scope:
             with _lock:
                 index, self._several = index_of_several(count, self._several)
         return self._prefix + index.to_bytes(_COUNTER_BYTES, "big")
+
+    def clean_up(self) -> None:
+        """Make ids that do not derive from this attempt: the call is being interrupted because it was cancelled.
+
+        Calls that it has submitted before are cancelled with it, by their ids. Those that it submits in order to clean
+        up are not. Takes no lock: a signal handler calls this.
+        """
+        self._attempt |= _CLEANING_UP
+        if self._prefix:
+            self._prefix = prefix_of(self._parent, self._attempt)
 
     def _begin(self) -> None:
         with _lock:

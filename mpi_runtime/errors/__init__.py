@@ -280,7 +280,8 @@ ActorUnschedulableError = ActorDiedError
 _BY_CODE = {
     kind.__name__: kind
     for kind in list(globals().values())
-    if isinstance(kind, type) and issubclass(kind, MpiRuntimeError) and not issubclass(kind, TaskError)
+    if isinstance(kind, type) and issubclass(kind, MpiRuntimeError)
+    if kind is not MpiRuntimeError and not issubclass(kind, TaskError)
 }
 
 

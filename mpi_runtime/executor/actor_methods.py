@@ -29,6 +29,19 @@ def find_method(actor: Any, spec: Spec) -> Callable[..., Any]:
     return found
 
 
+def construct(cls: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Return an instance of the class of an actor, or a coroutine that returns it, if `__init__` is one."""
+    if not inspect.iscoroutinefunction(getattr(cls, "__init__", None)):
+        return cls(*positional, **named)
+    return _construct(cls, positional, named)
+
+
+async def _construct(cls: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    actor = cls.__new__(cls, *positional, **named) if cls.__new__ is not object.__new__ else object.__new__(cls)
+    await cls.__init__(actor, *positional, **named)
+    return actor
+
+
 def title_of(actor: object) -> str:
     """Return the title of an actor: its `repr` in one line, if its class defines one; else empty."""
     if type(actor).__repr__ is object.__repr__:

@@ -45,6 +45,8 @@ class Cancels:
         """Attempts of calls that must not start, or must not continue."""
         self.interruptible: Call | None = None
         """The call whose user code runs in the main thread, if it may be interrupted."""
+        self.on_interrupt: Callable[[], None] = lambda: None
+        """Called before the interruptible call is interrupted."""
         self.on_cancelled: Callable[[list[bytes]], None] | None = None
         """Called with cancelled attempts, if calls run in other threads than the main thread."""
 
@@ -88,6 +90,7 @@ class Cancels:
         if _is_deaf(frame):
             _thread.start_new_thread(_interrupt_again, ())
             return
+        self.on_interrupt()
         raise KeyboardInterrupt
 
     def _on_ignored(self, ignored: sys.UnraisableHookArgs) -> None:

@@ -6,11 +6,11 @@ Calls arrive in frames and run in order. Before each call the executor claims it
 from __future__ import annotations
 
 import contextlib
-import inspect
 import pickle
 import socket
 import time
 from collections.abc import Callable
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +19,7 @@ from mpi_runtime import errors
 from mpi_runtime.client.client import Client, Executing
 from mpi_runtime.client.scope import Inherited, Scope
 from mpi_runtime.executor import gpu_errors, output
-from mpi_runtime.executor.actor_methods import find_method, title_of
+from mpi_runtime.executor.actor_methods import construct, find_method, title_of
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.results import Results, Written
@@ -53,6 +53,7 @@ class Executor:
             journal=setup.journal,
             executing=Executing(self, draft, self.cancels, cancels),
         )
+        self.cancels.on_interrupt = lambda: self.client.scopes.running.clean_up()
         self.results = Results(self.client, self.cancels, setup, request, self._code_of)
         self._yields = Yields(self.client, self.cancels, self.results)
         self.number = request.executor
@@ -205,7 +206,8 @@ class Executor:
                 self._become_actor(spec, call, function, positional, named)
                 return None
         result = function(*positional, **named)
-        return result if spec.num_returns == 1 else self._yields.all_of(spec, call, result)
+        is_one = spec.num_returns == 1 and type(result) is not GeneratorType
+        return result if is_one else self._yields.all_of(spec, call, result)
 
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
         """Await a coroutine, and send the items of a generator. Return the result."""
@@ -259,16 +261,17 @@ class Executor:
             self.results.is_concurrent = True
             self._lanes = Lanes(self, self.results, self.client.feed.specs, spec)
             self.cancels.on_cancelled = self._lanes.cancel
-        if self._lanes is not None and inspect.iscoroutinefunction(getattr(cls, "__init__", None)):
-            self.actor = self._lanes.construct(cls, positional, named)
-        else:
-            self.actor = cls(*positional, **named)
+        self.actor = self._call(construct, cls, positional, named)
         if call.digest:
             self._begin_to_save(spec, call)
         self.results.title = title = title_of(self.actor)
         if title:
             output.begin(title)
             self.client.outbox.add(Titled(title))
+
+    def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call user code of the actor that belongs to none of its calls: in its loop, if it has coroutines."""
+        return function(*args) if self._lanes is None else self._lanes.call(function, *args)
 
     def _begin_to_save(self, spec: Spec, call: Call) -> None:
         """Give the actor the state that it had last, if there is one, and save its states from now on."""
@@ -280,7 +283,7 @@ class Executor:
                 self.client.outbox.add(StateLost(f"the file {call.kept[0].file} is not there, or damaged"))
             else:
                 try:
-                    self.actor.load_state(pickle.loads(data))
+                    self._call(self.actor.load_state, pickle.loads(data))
                 except Exception as error:
                     raise errors.JournalError(
                         f"{spec.name}.load_state failed: {error!r}. To start from scratch, use another journal "

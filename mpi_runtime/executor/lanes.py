@@ -6,9 +6,10 @@ Each concurrency group has its own limit and its own loop. Calls of one group st
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,13 +44,10 @@ class Lanes:
         kind = _Coroutines if creation.is_async else _Threads
         self._groups = {name: kind(executor, results, limit) for name, limit in creation.concurrency.items()}
 
-    def construct(self, cls: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Return an instance of a class whose `__init__` is a coroutine. It runs in the loop of the default group."""
-        actor = cls.__new__(cls, *positional, **named) if cls.__new__ is not object.__new__ else object.__new__(cls)
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the result of a function. If the actor has coroutines, it runs in the loop of the default group."""
         group = self._groups[""]
-        assert isinstance(group, _Coroutines)
-        group.run(cls.__init__(actor, *positional, **named))
-        return actor
+        return group.run(function, *args) if isinstance(group, _Coroutines) else function(*args)
 
     def put(self, call: Call, arguments: list[Any]) -> None:
         """Run a call as soon as its group has room."""
@@ -121,7 +119,7 @@ class _Coroutines:
         self._results = results
         self._loop = asyncio.new_event_loop()
         self._room = asyncio.Semaphore(limit)
-        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+        self._tasks: dict[bytes, tuple[asyncio.Task[None], Scope]] = {}
         """Tasks that have begun. One that is cancelled before would never send its end."""
         threading.Thread(target=self._serve, name="mpi_runtime asyncio", daemon=True).start()
 
@@ -132,9 +130,20 @@ class _Coroutines:
     def put(self, work: Work) -> None:
         self._loop.call_soon_threadsafe(self._start, work)
 
-    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end, from another thread."""
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in the loop, from another thread, and return its result."""
+
+        async def call() -> tuple[Any, BaseException | None]:
+            try:
+                result = function(*args)
+                return (await result if inspect.iscoroutine(result) else result), None
+            except BaseException as error:  # SystemExit would end the loop
+                return None, error
+
+        result, error = asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+        if error is not None:
+            raise error
+        return result
 
     def _start(self, work: Work) -> None:
         self._loop.create_task(self._run(*work))
@@ -143,8 +152,9 @@ class _Coroutines:
         task = asyncio.current_task()
         assert task is not None
         attempt = attempt_of(call.id, call.attempt)
-        self._tasks[attempt] = task
-        scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
+        own = Scope(call.id, call.attempt, call, spec.name)
+        self._tasks[attempt] = task, own
+        scope.beside.set(own)
         start_us = time.monotonic_ns() // 1000
         saver = None
         try:
@@ -168,6 +178,7 @@ class _Coroutines:
             self._loop.call_soon_threadsafe(self._cancel, attempt)
 
     def _cancel(self, attempt: bytes) -> None:
-        task = self._tasks.get(attempt)
-        if task is not None:
+        if attempt in self._tasks:
+            task, own = self._tasks[attempt]
+            own.clean_up()
             task.cancel()

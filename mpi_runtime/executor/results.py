@@ -71,6 +71,9 @@ class Results:
         duration_us = time.monotonic_ns() // 1000 - start_us
         if self._has_left:  # user code has caught what `exit_actor` raises
             return
+        if spec.kind == METHOD and self._cancels.attempts and self._cancels.has(call):  # it was not interrupted
+            self.failed(spec, call, start_us, KeyboardInterrupt())
+            return
         try:
             message = self._result(call, spec, result, duration_us)
         except BaseException as error:
@@ -198,7 +201,8 @@ class Results:
         """Return an error as a value."""
         described: errors.MpiRuntimeError
         if self._cancels.has(call):
-            described = errors.TaskCancelledError(events.CANCELLED_TEXT.format(spec.name))
+            text = events.CANCELLED_TEXT.format(spec.name)
+            described = errors.task_error(errors.TaskCancelledError(text), text)
         else:
             if isinstance(error, KeyboardInterrupt):  # as in Ray: it must not look like a Ctrl-C of the caller
                 error = errors.TaskCancelledError(f"{spec.name} raised KeyboardInterrupt.").with_traceback(

@@ -181,6 +181,11 @@ def start(config: Config) -> Session:
     return _session
 
 
+def running_config() -> Config | None:
+    """The configuration of the running job; None: this is not its driver."""
+    return _session.config if _session is not None else None
+
+
 def _requeue_in_time(seconds: float) -> None:
     global _is_requeued
     from mpi_runtime import slurm  # not at the top: most jobs do not need it

@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TypeVar
 
 from mpi_runtime.api.calls import kill, remote
 from mpi_runtime.api.context import cluster_resources
-from mpi_runtime.api.values import put
+from mpi_runtime.api.values import get, put
 from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
@@ -64,6 +64,12 @@ class _Slot:
                 self._actor = self._make()
             actor = self._actor
         ref: ObjectRef[Any] = getattr(actor, method).remote(function, *args)
+        return ref
+
+    def ready(self) -> ObjectRef[Any]:
+        """Return a reference that is ready when the initializer has run."""
+        assert self._actor is not None
+        ref: ObjectRef[Any] = self._actor.__getattr__("__ray_ready__").remote()
         return ref
 
     def ended(self, error: BaseException | None) -> None:
@@ -115,8 +121,8 @@ class Pool:
 
         Args:
             processes: the number of processes; None: one for each CPU of the job.
-            initializer: called as `initializer(*initargs)` in each process first. If it raises, calls in this process
-                raise `ActorDiedError`.
+            initializer: called as `initializer(*initargs)` in each process first. The constructor waits for it. In
+                a process that replaces another, an error of it is raised by the calls sent there, as `ActorDiedError`.
             initargs: its arguments.
             maxtasksperchild: the number of tasks (chunks of calls) after which a process is replaced; None: no limit.
             context: accepted as in the standard library, without effect.
@@ -126,6 +132,7 @@ class Pool:
         Raises:
             ValueError: `processes` or `maxtasksperchild` is below 1, or an option does not exist.
             TypeError: the initializer is not callable, or cannot be serialised.
+            ActorDiedError: the initializer raised. The message has its traceback.
         """
         del context
         if processes is None:
@@ -138,6 +145,13 @@ class Pool:
         actor = remote(PoolProcess).options(**(ray_remote_args or {}))
         make = partial(actor.remote, None if initializer is None else put((initializer, tuple(initargs))))
         self._slots = [_Slot(make, maxtasksperchild or math.inf) for _ in range(processes)]
+        if initializer is not None:
+            try:
+                get([slot.ready() for slot in self._slots])
+            except BaseException:
+                for slot in self._slots:
+                    slot.kill()
+                raise
         self._dispatcher = Dispatcher("pool", self._slots, _Slot.ended)
         self._state = _RUNNING
         self._terminated = threading.Event()

@@ -158,7 +158,7 @@ def _group_entry(state: State, group: Group) -> dict[str, Any]:
         "placement_group_id": group.id.hex(),
         "name": group.name[1] if group.name is not None else "",
         "bundles": [listing.required(request) for request in group.requests],
-        "nodes": [bundle.node.id for bundle in group.bundles.values()],
+        "nodes": [group.bundles[i].node.id if i in group.bundles else "" for i in range(len(group.requests))],
         "strategy": group.strategy,
         "state": "CREATED" if group.is_placed else "RESCHEDULING" if group.bundles else "PENDING",
         "scheduling": "FINISHED" if group.is_placed else waiting,

@@ -122,6 +122,7 @@ def objects(state: State, id: bytes) -> list[dict[str, Any]]:
             "state": lifecycle.OBJECT_STATE_NAMES[found.state],
             "object_size": next((place.size for place in found.places()), len(found.data)),
             "node_ids": [state.nodes[number].id for number in found.copies or ()],
+            "is_spilled": found.disk is not None,
             "reference_count": found.references,
         }
         for found in chosen(state.objects, id)

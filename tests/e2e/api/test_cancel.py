@@ -10,7 +10,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import cancel, get, remote
-from mpi_runtime.errors import TaskCancelledError
+from mpi_runtime.errors import TaskCancelledError, TaskError
 from tests.e2e.shared import is_open, until_cancels_have_come
 from tests.helpers import run_program, wait_until
 
@@ -228,9 +228,38 @@ def test_methods_that_wait_do_not_run_and_one_that_runs_ends(tmp_path: Path, gat
         cancel(ref)
     until_cancels_have_come(tmp_path)
     gate.touch()
-    assert get(refs[0]) == 0
+    assert is_cancelled(refs[0])
     assert is_cancelled(refs[2])
     assert get(slow.what_ran.remote()) == [0, 1, 3]
+
+
+def test_methods_that_run_in_threads_end_but_their_values_are_lost(tmp_path: Path, gate: Path) -> None:
+    @remote(max_concurrency=2)
+    class Slow:
+        def work(self, number: int) -> int:
+            (tmp_path / str(number)).touch()
+            is_open(gate)
+            return number
+
+    slow = Slow.remote()
+    refs = [slow.work.remote(number) for number in range(2)]
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    cancel(refs[0])
+    until_cancels_have_come(tmp_path)
+    gate.touch()
+    assert is_cancelled(refs[0])
+    assert get(refs[1]) == 1
+
+
+def test_the_error_of_a_call_that_ran_is_one_of_a_task(tmp_path: Path) -> None:
+    ref = long.remote(tmp_path / "runs")
+    wait_until((tmp_path / "runs").exists)
+    cancel(ref)
+    with pytest.raises(TaskError, match=r"^long was cancelled by cancel\(\)\.$") as caught:
+        get(ref)
+    assert isinstance(caught.value, TaskCancelledError)
+    assert isinstance(caught.value.cause, TaskCancelledError)
+    assert is_cancelled(quick.remote(ref))
 
 
 def test_a_cancelled_call_is_not_run_again(tmp_path: Path) -> None:
@@ -355,23 +384,29 @@ def test_on_several_ranks(mpi: str) -> None:
 
 
 @remote
-def submits_late(path: Path) -> None:
-    """Submits a call only when it is interrupted."""
+def cleans_up(directory: Path) -> None:
+    """Submits a call before it is interrupted, and another one in order to clean up."""
     try:
-        path.with_suffix(".runs").touch()
+        long.remote(directory / "child")
+        (directory / "runs").touch()
         time.sleep(LONG_S)
     finally:
-        long.remote(path)
+        get(touch.remote(directory / "cleaned"))
 
 
-def test_recursive_cancel_reaches_what_is_submitted_after_it(tmp_path: Path) -> None:
-    ref = submits_late.remote(tmp_path / "child")
-    wait_until((tmp_path / "child.runs").exists)
+@remote
+def touch(path: Path) -> None:
+    path.touch()
+
+
+def test_calls_that_clean_up_run_and_earlier_ones_are_cancelled(tmp_path: Path) -> None:
+    ref = cleans_up.remote(tmp_path)
+    wait_until((tmp_path / "child").exists)
+    wait_until((tmp_path / "runs").exists)
     cancel(ref)
     assert is_cancelled(ref)
-    both = [quick.remote(number) for number in range(2)]  # no child holds one of the two CPUs
-    assert get(both, timeout=20) == [0, 1]
-    assert get(occupied.options(num_cpus=2).remote(), timeout=20)  # nor will one
+    assert (tmp_path / "cleaned").exists()
+    assert get(occupied.options(num_cpus=2).remote(), timeout=20)  # no child holds one of the two CPUs
 
 
 @remote

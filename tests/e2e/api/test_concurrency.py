@@ -1,6 +1,7 @@
 """Actors that take several calls at a time: threads, coroutines, concurrency groups."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -318,6 +319,65 @@ def test_calls_that_run_at_the_same_time_cannot_be_kept_in_order() -> None:
     plain.options(allow_out_of_order_execution=False, concurrency_groups={"io": 2}).remote()
 
 
+def test_a_constructor_runs_in_the_loop() -> None:
+    @remote
+    class Async:
+        def __init__(self, number: int) -> None:
+            self.loop = asyncio.get_running_loop()
+            self.number = asyncio.create_task(self.later(get(mpi_runtime.put(number))))
+
+        async def later(self, number: int) -> int:
+            return number
+
+        async def seen(self) -> tuple[bool, int]:
+            return asyncio.get_running_loop() is self.loop, await self.number
+
+    assert get(Async.remote(3).seen.remote(), timeout=20) == (True, 3)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])
+def test_a_constructor_that_raises_in_the_loop(error: BaseException) -> None:
+    @remote
+    class Plain:
+        def __init__(self) -> None:
+            raise error
+
+        async def run(self) -> None:
+            pass
+
+    @remote
+    class Async:
+        async def __init__(self) -> None:  # type: ignore[misc]
+            raise error
+
+        async def run(self) -> None:
+            pass
+
+    for made in (Plain.remote(), Async.remote()):
+        with pytest.raises(ActorDiedError):
+            get(made.run.remote(), timeout=30)
+
+
+def test_a_coroutine_that_swallows_its_cancellation_has_no_value() -> None:
+    @remote
+    class Async:
+        async def sleep(self) -> int:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            return 1
+
+        async def run(self) -> int:
+            return 2
+
+    actor = Async.remote()
+    ref = actor.sleep.remote()
+    get(actor.run.remote())
+    cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        get(ref, timeout=20)
+    assert get(actor.run.remote()) == 2
+
+
 def test_a_coroutine_is_cancelled() -> None:
     @remote
     class Async:
@@ -393,6 +453,32 @@ def test_what_a_coroutine_has_submitted_is_cancelled_with_it() -> None:
     cancel(first)
     with pytest.raises(TaskCancelledError):
         get(children[0], timeout=20)
+
+
+def test_a_coroutine_cleans_up_with_a_call(tmp_path: Path) -> None:
+    @remote
+    def clean() -> None:
+        (tmp_path / "cleaned").touch()
+
+    @remote
+    class Async:
+        async def sleep(self) -> None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await clean.remote()
+                raise
+
+        async def run(self) -> int:
+            return 1
+
+    actor = Async.remote()
+    ref = actor.sleep.remote()
+    get(actor.run.remote())
+    cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        get(ref, timeout=20)
+    assert (tmp_path / "cleaned").exists()
 
 
 def test_a_queued_call_of_a_busy_actor_is_cancelled(tmp_path: Path, gate: Path) -> None:

@@ -72,6 +72,37 @@ def test_an_error_comes_in_its_place() -> None:
         get(refs[3])
 
 
+def test_get_of_a_generator_is_the_generator() -> None:
+    generator = count.remote(2)
+    assert get(generator) is generator
+    assert taken(generator) == [0, 1]
+
+
+def test_one_result_is_the_single_value() -> None:
+    @remote
+    class Numbers:
+        @method(num_returns=1)
+        def one(self) -> Iterator[int]:
+            yield 7
+
+    assert get(count.options(num_returns=1).remote(1)) == 0
+    assert get(Numbers.remote().one.remote()) == 7
+    with pytest.raises(ZeroDivisionError, match="no more"):
+        get(fails_after.options(num_returns=1).remote(0))
+    with pytest.raises(ValueError, match="yielded 0 values, but num_returns is 1"):
+        get(count.options(num_returns=1).remote(0))
+
+
+def test_it_has_not_finished_while_an_error_was_not_taken() -> None:
+    generator = fails_after.remote(1)
+    wait([generator.completed()])
+    next(generator)
+    assert not generator.is_finished()
+    with pytest.raises(ZeroDivisionError):
+        get(next(generator))
+    assert generator.is_finished()
+
+
 def test_an_item_that_cannot_be_serialised() -> None:
     @remote
     def wrong() -> Iterator[Any]:

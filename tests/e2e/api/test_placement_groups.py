@@ -140,9 +140,11 @@ def test_a_task_may_make_a_group_and_another_end_it() -> None:
 def test_a_group_that_can_never_be_says_so(bundles: Any, strategy: str) -> None:
     group = placement_group(bundles, strategy=strategy)
     assert not group.wait(0.05)
-    assert "It is infeasible" in explain(group.ready())
+    with pytest.raises(InfeasibleResourceError, match="It is infeasible"):
+        get(group.ready(), timeout=20)
     facts = placement_group_table(group)
     assert (facts["state"], facts["stats"]["scheduling_state"]) == ("PENDING", "INFEASIBLE")
+    assert facts["bundles_to_node_id"] == dict.fromkeys(range(len(bundles)), "")
     remove_placement_group(group)
     with pytest.raises(PlacementGroupRemovedError, match="removed before it was placed"):
         get(group.ready())

@@ -77,6 +77,24 @@ def test_a_second_init_is_refused_or_ignored() -> None:
     assert mpi_runtime.cluster_resources()["CPU"] == 2
 
 
+def test_arguments_of_a_second_init_that_are_ignored_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    init(num_cpus=2, resources={"sky": 1}, quiet=True)
+    init(ignore_reinit_error=True)
+    init(num_cpus=2, resources={"sky": 1}, include_dashboard=False, ignore_reinit_error=True)
+    assert "ignored" not in caplog.text
+    init(num_cpus=2, namespace="mine", runtime_env={"env_vars": {"A": "b"}}, ignore_reinit_error=True)
+    lines = [line for line in caplog.messages if "ignored" in line]
+    assert len(lines) == 1
+    assert "namespace='mine'" in lines[0]
+    assert "runtime_env=" in lines[0]
+    assert "num_cpus" not in lines[0]
+
+
+def test_the_context_starts_a_job() -> None:
+    assert mpi_runtime.get_runtime_context().get_task_id() is None
+    assert is_initialized()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [

@@ -99,8 +99,21 @@ def test_each_process_is_initialised() -> None:
 
 
 def test_an_initializer_that_raises() -> None:
-    with Pool(1, initializer=fail, initargs=(7,)) as pool:
-        for _ in range(3):
+    with pytest.raises(ActorDiedError, match="OwnError: mine"):
+        Pool(2, initializer=fail, initargs=(7,))
+
+
+def fail_the_second_time(path: Path) -> None:
+    if path.exists():
+        fail(7)
+    path.touch()
+
+
+def test_an_initializer_that_raises_in_a_later_process(tmp_path: Path) -> None:
+    with Pool(1, fail_the_second_time, (tmp_path / "first",), maxtasksperchild=1) as pool:
+        assert (tmp_path / "first").exists()
+        assert pool.apply(abs, (-1,)) == 1
+        for _ in range(2):
             with pytest.raises(ActorDiedError, match="OwnError: mine"):
                 pool.apply(abs, (1,))
 

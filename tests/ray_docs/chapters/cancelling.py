@@ -1,5 +1,6 @@
 """Cancelling: calls that run, that wait, that have children, and what cannot be cancelled."""
 
+import asyncio
 import os
 import time
 
@@ -149,3 +150,200 @@ def force_is_refused_for_methods():
     a = A.remote()
     ref = a.f.remote()
     print(raised(lambda: ray.cancel(ref, force=True), "ValueError"))
+
+
+def cancel_of_a_running_method():
+    """A method that runs is not interrupted, but `get` raises."""
+
+    @ray.remote
+    class A:
+        def __init__(self):
+            self.done = 0
+
+        def f(self, gate, counts):
+            open(counts, "ab").write(b"x")
+            while not os.path.exists(gate):
+                time.sleep(0.01)
+            self.done += 1
+            return self.done
+
+        def get(self):
+            return self.done
+
+    with tally() as gate, tally() as counts:
+        a = A.remote()
+        ref = a.f.remote(gate.path, counts.path)
+        eventually(lambda: counts.count)
+        ray.cancel(ref)
+        time.sleep(0.5)
+        open(gate.path, "w").close()
+        print(raised(lambda: ray.get(ref, timeout=30), "TaskCancelledError"), ray.get(a.get.remote()))
+
+
+def cancel_of_a_running_method_in_a_thread():
+    """Also of an actor with several threads."""
+
+    @ray.remote(max_concurrency=2)
+    class A:
+        def f(self, gate, counts):
+            open(counts, "ab").write(b"x")
+            while not os.path.exists(gate):
+                time.sleep(0.01)
+            return 1
+
+    with tally() as gate, tally() as counts:
+        a = A.remote()
+        ref = a.f.remote(gate.path, counts.path)
+        eventually(lambda: counts.count)
+        ray.cancel(ref)
+        time.sleep(0.5)
+        open(gate.path, "w").close()
+        print(raised(lambda: ray.get(ref, timeout=30), "TaskCancelledError"))
+
+
+def a_coroutine_that_swallows_its_cancellation():
+    """Its value is lost: the call was cancelled."""
+
+    @ray.remote
+    class A:
+        async def f(self, counts):
+            open(counts, "ab").write(b"x")
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+            return 1
+
+    with tally() as counts:
+        a = A.remote()
+        ref = a.f.remote(counts.path)
+        eventually(lambda: counts.count)
+        ray.cancel(ref)
+        print(raised(lambda: ray.get(ref, timeout=30), "TaskCancelledError"))
+
+
+def a_task_that_swallows_its_cancellation():
+    """A task that catches KeyboardInterrupt and returns."""
+
+    @ray.remote
+    def f(counts):
+        open(counts, "ab").write(b"x")
+        try:
+            for _ in range(1000):
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            return 7
+
+    with tally() as counts:
+        ref = f.remote(counts.path)
+        eventually(lambda: counts.count)
+        ray.cancel(ref)
+        found = []
+        print(raised(lambda: found.append(ray.get(ref, timeout=30)), "TaskCancelledError"), found)
+
+
+def kinds_of_the_error_of_a_cancelled_call():
+    """The error of a call that ran is an error of a task too."""
+
+    @ray.remote
+    class A:
+        async def f(self, counts):
+            open(counts, "ab").write(b"x")
+            await asyncio.sleep(60)
+
+    @ray.remote
+    def g(path):
+        open(path, "ab").write(b"x")
+        for _ in range(1000):
+            time.sleep(0.05)
+
+    for call in (g, A.remote().f):
+        with tally() as counts:
+            ref = call.remote(counts.path)
+            eventually(lambda counts=counts: counts.count)
+            ray.cancel(ref)
+            print(raised(lambda ref=ref: ray.get(ref, timeout=30), "RayTaskError", "TaskCancelledError", "RayError"))
+
+
+def kinds_of_the_error_of_a_call_that_did_not_run():
+    """A call that has not started has run no code."""
+
+    @ray.remote(resources={"special": 2})
+    def hold(path):
+        open(path, "ab").write(b"x")
+        time.sleep(1)
+
+    with tally() as counts:
+        first = hold.remote(counts.path)
+        eventually(lambda: counts.count)
+        second = hold.remote(counts.path)
+        ray.cancel(second)
+        print(raised(lambda: ray.get(second, timeout=30), "RayTaskError", "TaskCancelledError"), ray.get(first))
+
+
+def a_coroutine_cleans_up_with_a_call():
+    """Calls made in `except CancelledError` run."""
+
+    @ray.remote
+    def clean(path):
+        open(path, "ab").write(b"x")
+        return 3
+
+    @ray.remote
+    class A:
+        async def f(self, counts, cleaned):
+            open(counts, "ab").write(b"x")
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await clean.remote(cleaned)
+                raise
+
+    with tally() as counts, tally() as cleaned:
+        a = A.remote()
+        ref = a.f.remote(counts.path, cleaned.path)
+        eventually(lambda: counts.count)
+        ray.cancel(ref)
+        print(raised(lambda: ray.get(ref, timeout=30), "TaskCancelledError"), eventually(lambda: cleaned.count, 5))
+
+
+def a_task_cleans_up_with_a_call():
+    """Also in `except KeyboardInterrupt` of a task."""
+
+    @ray.remote
+    def clean(path):
+        open(path, "ab").write(b"x")
+        return 3
+
+    @ray.remote
+    def f(counts, cleaned):
+        open(counts, "ab").write(b"x")
+        try:
+            for _ in range(1000):
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            ray.get(clean.remote(cleaned))
+            raise
+
+    with tally() as counts, tally() as cleaned:
+        ref = f.remote(counts.path, cleaned.path)
+        eventually(lambda: counts.count)
+        ray.cancel(ref)
+        print(raised(lambda: ray.get(ref, timeout=30), "TaskCancelledError"), eventually(lambda: cleaned.count, 5))
+
+
+def a_cancelled_call_as_an_argument():
+    """A call that needs the value of a cancelled one raises the same error."""
+
+    @ray.remote
+    def f(path):
+        open(path, "ab").write(b"x")
+        for _ in range(1000):
+            time.sleep(0.05)
+
+    with tally() as counts:
+        first = f.remote(counts.path)
+        second = ray.remote(lambda x: x).remote(first)
+        eventually(lambda: counts.count)
+        ray.cancel(first)
+        print(raised(lambda: ray.get(second, timeout=30), "TaskCancelledError"))

@@ -477,3 +477,51 @@ def two_callers_and_a_slow_one():
     ref = a.slow.remote()
     ray.get(ray.remote(lambda a: ray.get(a.fast.remote())).remote(a))
     print(ray.get(ref))
+
+
+def a_constructor_has_the_loop():
+    """`__init__` of an actor with coroutines runs in its loop, and a task made there runs."""
+
+    @ray.remote
+    class A:
+        def __init__(self):
+            self.loop = asyncio.get_running_loop()
+            self.seen = []
+            self.task = asyncio.create_task(self.work())
+
+        async def work(self):
+            self.seen.append(asyncio.get_running_loop() is self.loop)
+
+        async def f(self):
+            await self.task
+            return self.seen, asyncio.get_running_loop() is self.loop
+
+    print(ray.get(A.remote().f.remote()))
+
+
+def a_constructor_of_coroutines_that_raises():
+    """Its error is that of a constructor."""
+
+    @ray.remote
+    class A:
+        def __init__(self):
+            raise ValueError("no")
+
+        async def f(self):
+            return 1
+
+    print(raised(lambda: ray.get(A.remote().f.remote()), "ActorDiedError"))
+
+
+def a_constructor_of_coroutines_may_wait():
+    """`get` in the constructor waits."""
+
+    @ray.remote
+    class A:
+        def __init__(self):
+            self.x = ray.get(ray.put(5))
+
+        async def f(self):
+            return self.x
+
+    print(ray.get(A.remote().f.remote()))

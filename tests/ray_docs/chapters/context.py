@@ -5,7 +5,7 @@ import sys
 
 import ray
 
-from tests.ray_docs.helpers import raised
+from tests.ray_docs.helpers import raised, tally
 
 
 def ids_are_hexadecimal():
@@ -329,3 +329,42 @@ def graphs_of_actors():
             return self.x + y
 
     print(ray.get(A.bind(1).f.bind(2).execute()))
+
+
+def a_pool_waits_for_its_processes():
+    """The constructor of a pool returns when the initializer has run in each process."""
+    from ray.util.multiprocessing import Pool
+
+    with tally() as counts:
+        with Pool(2, initializer=counts.add):
+            print(counts.count)
+
+
+def a_pool_with_an_initializer_that_raises():
+    """The constructor raises."""
+    from ray.util.multiprocessing import Pool
+
+    def fail():
+        raise ValueError("no")
+
+    print(raised(lambda: Pool(2, initializer=fail), "RayActorError", "ValueError"))
+
+
+def locations_of_objects():
+    """Where values are, and how large."""
+    from ray.experimental import get_object_locations
+
+    refs = [ray.put(b"x" * 1_000_000), ray.put(1)]
+    found = get_object_locations(refs)
+    here = ray.get_runtime_context().get_node_id()
+    print([set(found[ref]) >= {"node_ids", "object_size"} for ref in refs], found[refs[0]]["node_ids"] == [here])
+    print(found[refs[0]]["object_size"] > 1_000_000, sorted(found[refs[0]]))
+
+
+def local_locations_of_objects():
+    """The same, as far as this process knows."""
+    from ray.experimental import get_local_object_locations
+
+    ref = ray.put(b"x" * 1_000_000)
+    found = get_local_object_locations([ref])
+    print(found[ref]["node_ids"] == [ray.get_runtime_context().get_node_id()], found[ref]["object_size"] > 1_000_000)

@@ -368,3 +368,79 @@ def a_crash_of_a_generator_is_tried_again():
 
     with tally() as mark:
         print([ray.get(ref) for ref in f.remote(mark.path)])
+
+
+def get_of_a_generator():
+    """`get` of a generator returns it."""
+
+    @ray.remote
+    def f():
+        yield 1
+        yield 2
+
+    generator = f.remote()
+    print(ray.get(generator) is generator, [ray.get(ref) for ref in generator])
+
+
+def get_of_a_list_with_a_generator():
+    """In a list it is no reference."""
+
+    @ray.remote
+    def f():
+        yield 1
+
+    print(raised(lambda: ray.get([f.remote()]), "ValueError", "TypeError"))
+
+
+def one_result_of_a_generator():
+    """`num_returns=1`: the single value that it yields."""
+
+    @ray.remote(num_returns=1)
+    def f(count):
+        yield from range(5, 5 + count)
+
+    print(ray.get(f.remote(1)))
+    print(raised(lambda: ray.get(f.remote(0)), "ValueError"))
+    print(raised(lambda: ray.get(f.remote(2)), "ValueError"))
+
+
+def one_result_of_a_generator_method():
+    """Also of methods."""
+
+    @ray.remote
+    class A:
+        @ray.method(num_returns=1)
+        def f(self):
+            yield 7
+
+    print(ray.get(A.remote().f.remote()))
+
+
+def one_result_of_a_generator_that_raises():
+    """The error is the value."""
+
+    @ray.remote(num_returns=1)
+    def f():
+        raise KeyError("x")
+        yield
+
+    print(raised(lambda: ray.get(f.remote()), "KeyError"))
+
+
+def is_finished_waits_for_the_error():
+    """A generator whose error was not taken has not finished."""
+
+    @ray.remote
+    def f():
+        yield 1
+        raise ValueError
+
+    generator = f.remote()
+    ray.wait([generator.completed()])
+    time.sleep(0.1)
+    seen = [generator.is_finished()]
+    next(generator)
+    seen.append(generator.is_finished())
+    error = next(generator)
+    seen.append(generator.is_finished())
+    print(seen, raised(lambda: ray.get(error), "ValueError"), raised(lambda: next(generator), "StopIteration"))

@@ -172,3 +172,11 @@ def gpus_that_are_only_stated():
         print(ray.get([half.remote() for _ in range(4)]))
         hidden = ray.remote(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"))
         print(ray.get(hidden.options(num_gpus=0).remote()) in ("", None))
+
+
+def the_context_starts_a_job():
+    """`get_runtime_context` starts a job."""
+    ray.shutdown()
+    context = ray.get_runtime_context()
+    print(ray.is_initialized(), context.get_task_id())
+    ray.shutdown()

@@ -461,3 +461,26 @@ def ready_after_removal():
     remove_placement_group(group)
     _all_free()
     print(raised(lambda: ray.get(group.ready(), timeout=5), "RayError", "GetTimeoutError"))
+
+
+def the_table_of_a_group_that_waits():
+    """A group that was not placed is in the table, without nodes."""
+    group = ray.util.placement_group([{"CPU": 1}, {"CPU": 1000}], strategy="PACK", name="waits")
+    table = ray.util.placement_group_table(group)
+    shown = ("state", "bundles", "bundles_to_node_id", "name", "strategy")
+    print({name: table[name] for name in shown})
+    print(any(entry["name"] == "waits" for entry in ray.util.placement_group_table().values()))
+    ray.util.remove_placement_group(group)
+
+
+def a_group_that_can_never_be():
+    """`ready` of a group that no node can hold.
+
+    Differs: nodes never join a job later, so `ready` fails at once.
+    """
+    group = ray.util.placement_group([{"CPU": 1000}])
+    print(
+        raised(lambda: ray.get(group.ready(), timeout=3), "GetTimeoutError", "TaskUnschedulableError", "RayTaskError")
+    )
+    print(group.wait(1))
+    ray.util.remove_placement_group(group)

@@ -48,4 +48,4 @@ def test_errors_are_seen_and_what_is_left_out_is_said() -> None:
     assert (failed["args"]["state"], failed["args"]["error"], failed["cname"]) == ("FAILED", "raised", "terrible")
     assert (fine["args"]["state"], fine["args"]["error"], "cname" in fine) == ("FINISHED", "", False)
     (label,) = (one for one in events if one["name"] == "process_labels")
-    assert label["args"]["labels"] == "the first 7 calls are left out: 2 are remembered"
+    assert label["args"]["labels"] == "the first 7 calls are left out: only 2 are kept"
