@@ -275,7 +275,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(tmp_path: Path) -> None:
         helpers.wait_until(lambda: "Ctrl-C once more ends at once" in program.stderr, 30)
         program.signal(signal.SIGINT)
         done = program.finish(30).expect(130)
-    assert "interrupted again: what runs is killed" in done.stderr
+    assert "interrupted again: running commands are killed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
