@@ -113,7 +113,7 @@ def test_what_an_actor_knows_of_itself(tmp_path: Path) -> None:
     member = Member.options(name="me", max_restarts=1, resources={"disk": 0.5}, num_cpus=1).remote()
     about = get(member.about.remote())
     assert (about["name"], about["restarted"]) == ("me", False)
-    assert about["task"].endswith("test_util_state.Member.about")
+    assert about["task"].endswith("test_state.Member.about")
     assert about["held"] == {"CPU": 1.0, "disk": 0.5}
     assert get(about["self"].about.remote())["id"] == about["id"]
     kill(member, no_restart=False)
