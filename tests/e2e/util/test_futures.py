@@ -499,13 +499,17 @@ def test_on_ranks() -> None:
     assert run_program(RANKS, ranks=3).expect(0).stdout == "done\n"
 
 
+prepared: int
+"""Set by the initializer, in executors."""
+
+
 def prepare(value: int) -> None:
     global prepared
     prepared = prepared + 1 if "prepared" in globals() else value
 
 
 def prepared_value(_: int) -> int:
-    return int(prepared)  # type: ignore[name-defined]
+    return prepared
 
 
 def test_an_initializer_runs_once_in_each_process() -> None:
