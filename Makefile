@@ -36,7 +36,7 @@ help:
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
 	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/dispatch/queues.py'"
 	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
-	@echo "make as-ray  libraries that are made for Ray, on this runtime"
+	@echo "make as-ray  libraries that are made for Ray, on this runtime; writes docs/libraries.md"
 	@echo "make ray-docs  the statements of Ray's documentation, on Ray itself and here"
 	@echo "make bench   this project and others, side by side; writes docs/performance.md"
 	@echo "make clean   remove what all of these have made"
@@ -114,7 +114,7 @@ bench: $(BENCH_VENV)/.installed
 
 # Libraries that bring Ray along, unchanged and without it. They are many and heavy: not a part of `make test`.
 as-ray: $(AS_RAY_VENV)/.installed
-	$(AS_RAY_VENV)/bin/python -m pytest tests/as_ray $(ARGS)
+	$(AS_RAY_VENV)/bin/python -m pytest tests/as_ray --table docs/libraries.md $(ARGS)
 
 # Against Ray itself: it is installed where `make bench` has it.
 ray-docs: $(BENCH_VENV)/.installed

@@ -17,6 +17,10 @@ from mpi_runtime.batch.show.report import report
 from mpi_runtime.errors import JournalError, LaunchError
 
 
+class NoBatchError(LaunchError):
+    """There is no such batch."""
+
+
 def view(words: Sequence[str]) -> int:
     """Show a batch, and return the exit code."""
     parser = argparse.ArgumentParser(prog="mpi-runtime batch", description="Show a batch.", allow_abbrev=False)
@@ -42,13 +46,13 @@ def directory_of(name: str) -> str:
     """The directory of the output of a batch.
 
     Raises:
-        LaunchError: there is no such batch.
+        NoBatchError: there is no such batch.
     """
     tried = dict.fromkeys((name, f"batch-{name}", f"batch-{Path(name).stem}"))
     for directory in tried:
         if Path(directory, FOLDER).is_dir():
             return directory
-    raise LaunchError(
+    raise NoBatchError(
         f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {FOLDER!r} in it. Name the "
         "directory of its output, or change to the directory in which it was started"
     )

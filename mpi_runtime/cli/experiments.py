@@ -1,15 +1,14 @@
 """The verb `tune`: lists, shows and resumes experiments of hyper-parameter search."""
 
-import argparse
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mpi_runtime.cli.main import on_directory
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal.claim import owner_of
 
@@ -26,21 +25,9 @@ class Seen:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a verb. Return 2 if there is no such experiment."""
-    parser = argparse.ArgumentParser(
-        prog="mpi-runtime tune",
-        description="Show experiments, the directories of mpi_runtime.tune, also while they run, and resume them.",
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, (_, what) in VERBS.items():
-        one = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.")
-        one.add_argument("directory", type=Path, help="of an experiment; with ls also one that holds several")
-    chosen = parser.parse_args(words)
-    try:
-        return VERBS[chosen.verb][0](chosen.directory)
-    except (JournalError, OSError, ValueError) as error:
-        print(f"mpi-runtime tune: {error}", file=sys.stderr)
-        return 2
+    """Run a verb."""
+    about = "Show experiments, the directories of mpi_runtime.tune, also while they run, and resume them."
+    return on_directory("tune", words, about, VERBS, "of an experiment; with ls also one that holds several")
 
 
 def list_all(directory: Path) -> int:

@@ -1,33 +1,20 @@
 """The verb `journal`: shows, verifies and compacts a journal."""
 
-import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mpi_runtime.errors import JournalError
+from mpi_runtime.cli.main import on_directory
 from mpi_runtime.journal import claim, upkeep
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a verb. Return 1 if `verify` has found damage, 2 if there is no journal or a job uses it."""
-    parser = argparse.ArgumentParser(
-        prog="mpi-runtime journal",
-        description="Show a journal, the directory of init(journal=...). Jobs write it, and it can be deleted.",
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, (_, what) in VERBS.items():
-        verbs.add_parser(name, help=what, description=f"{what.capitalize()}.").add_argument("directory", type=Path)
-    chosen = parser.parse_args(words)
-    try:
-        return VERBS[chosen.verb][0](chosen.directory)
-    except (JournalError, OSError) as error:
-        print(f"mpi-runtime journal: {error}", file=sys.stderr)
-        return 2
+    """Run a verb. Return 1 if `verify` has found damage."""
+    about = "Show a journal, the directory of init(journal=...). Jobs write it, and it can be deleted."
+    return on_directory("journal", words, about, VERBS, "of the journal")
 
 
 def show_runs(directory: Path) -> int:

@@ -5,10 +5,11 @@ The module of a verb is imported only when the verb is called.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 
-from mpi_runtime.errors import LaunchError
+from mpi_runtime.errors import JournalError, LaunchError
 
 VERBS = {
     # verb: (where its function is, what it does)
@@ -54,6 +55,24 @@ def main(words: Sequence[str] | None = None) -> int:
     except LaunchError as error:
         print(f"mpi-runtime {verb}: {error}", file=sys.stderr)
         return 2
+
+
+def on_directory(
+    verb: str, words: Sequence[str], about: str, verbs: Mapping[str, tuple[Callable[[Path], int], str]], help: str
+) -> int:
+    """Run one of the verbs below a verb, each of which takes a directory, and return its exit code."""
+    import argparse  # not at the top: each worker imports this file
+
+    parser = argparse.ArgumentParser(prog=f"mpi-runtime {verb}", description=about)
+    choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, (_, what) in verbs.items():
+        one = choices.add_parser(name, help=what, description=f"{what.capitalize()}.")
+        one.add_argument("directory", type=Path, help=help)
+    chosen = parser.parse_args(words)
+    try:
+        return verbs[chosen.verb][0](chosen.directory)
+    except (JournalError, OSError, ValueError) as error:
+        raise LaunchError(str(error)) from error
 
 
 def advice(word: str) -> str:

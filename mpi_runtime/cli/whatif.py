@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.memory.past import FOLDER, History, read_history
-from mpi_runtime.cli.batch_views import directory_of
+from mpi_runtime.batch.memory.past import History, read_history
+from mpi_runtime.cli.batch_views import NoBatchError, directory_of
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
 from mpi_runtime.whatif.batches import Batch
@@ -21,7 +21,7 @@ from mpi_runtime.whatif.virtual_cluster import Shape, custom
 def whatif(words: Sequence[str]) -> int:
     """Print a table of the durations of a batch or a job on other nodes."""
     options = _parser().parse_args(words)
-    subject, own, title = _job(options.name) if os.path.isfile(options.name) else _batch(options.name)
+    subject, own, title = _subject(options.name)
     cpus, memory = options.cpus_per_node or own.cpus, options.memory_per_node or own.memory
     gpus = options.gpus_per_node or [own.gpus]
     shapes = [own._replace(cpus=cpus, gpus=one, memory=memory) for one in gpus]
@@ -31,20 +31,24 @@ def whatif(words: Sequence[str]) -> int:
     return 0
 
 
+def _subject(name: str) -> tuple[Batch | Job, Shape, str]:
+    try:
+        return _batch(directory_of(name))
+    except NoBatchError as error:
+        if os.path.isfile(name):
+            return _job(name)
+        raise LaunchError(f"{error}; or name the recording of a job, which MPI_RUNTIME_RECORD=FILE makes") from None
+
+
 def _batch(directory: str) -> tuple[Batch, Shape, str]:
     """A finished batch, the largest node of its last run, and the number of its commands in words."""
-    if not os.path.isdir(os.path.join(directory, FOLDER)):
-        directory = directory_of(directory)
     try:
         history = read_history(directory)
     except (JournalError, OSError) as error:
         raise LaunchError(str(error)) from error
     batch = Batch(history)
     if not batch.durations:
-        raise LaunchError(
-            f"{directory} has no batch: name the directory of one that has run, as batch-NAME is, or the recording of "
-            "a job, which MPI_RUNTIME_RECORD=FILE makes"
-        )
+        raise LaunchError(f"no command of the batch {directory} has run")
     guessed = f", of {batch.guessed} the time is a guess" if batch.guessed else ""
     return batch, _node_of(history), f"{len(batch.durations)} commands{guessed}"
 
@@ -107,8 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "name",
-        help="the directory of a batch that has run, such as batch-NAME, or the file of a job that was run with "
-        "MPI_RUNTIME_RECORD=FILE",
+        help="a batch that has run (its file, its name, or the directory of its output), or the file of a job that was "
+        "run with MPI_RUNTIME_RECORD=FILE",
     )
     parser.add_argument("--nodes", type=_counts, default=[1, 2, 4, 8], metavar="N,...", help="1,2,4,8")
     parser.add_argument("--cpus-per-node", type=float, metavar="N", help="as the largest node of the last run had")

@@ -1,6 +1,6 @@
 """Libraries that are made for Ray, unchanged, on this runtime: `make as-ray` installs them and runs this.
 
-Elsewhere they are not installed, and each test is skipped. docs/from_ray.md has the table of what was run.
+Elsewhere they are not installed, and each test is skipped. docs/libraries.md is the table of the last run.
 """
 
 import importlib.util

@@ -15,7 +15,7 @@ import shlex
 from mpi_runtime.batch.file.entries import Entry, Place, Problem
 
 MARK = "#batch"
-_LIKE_MARK = re.compile(r"(?<!\S)#(?!batch\s)\s*batch\s+\w+=", re.IGNORECASE)
+_LIKE_MARK = re.compile(r"(?<!\S)#(?!(?-i:batch)\s)\s*batch\s+\w+=", re.IGNORECASE)
 _OPTION = re.compile(r"""(?P<name>\w+)=(?P<value>(?:[^\s"']|"[^"]*"|'[^']*')*)(?=\s|$)""")
 
 

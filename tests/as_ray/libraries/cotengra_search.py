@@ -1,4 +1,4 @@
-"""cotengra: contraction paths of tensor networks, searched by trials that run as tasks; slices contracted as tasks."""
+"""cotengra: a search of contraction paths with trials as tasks; slices contracted as tasks."""
 
 import cotengra as ctg
 import numpy as np

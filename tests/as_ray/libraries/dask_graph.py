@@ -1,4 +1,4 @@
-"""dask, by the names that Ray's documentation tells."""
+"""dask: `ray_dask_get`, `enable_dask_on_ray`, `disable_dask_on_ray`."""
 
 import dask
 import dask.array as da

@@ -1,4 +1,4 @@
-"""econml: the folds of double machine learning as tasks."""
+"""econml: `LinearDML(use_ray=True)`, the folds of double machine learning as tasks."""
 
 import numpy as np
 from econml.dml import LinearDML

@@ -1,4 +1,4 @@
-"""Hamilton: a graph of functions by their names and arguments; each node a task, with options by tags."""
+"""Hamilton: `RayGraphAdapter` with options of nodes; `RayTaskExecutor` with `Parallelizable`."""
 
 import ray.cloudpickle
 from hamilton import base, driver

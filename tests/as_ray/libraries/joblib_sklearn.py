@@ -1,4 +1,4 @@
-"""joblib and scikit-learn, by the names that Ray's documentation tells."""
+"""joblib and scikit-learn: `register_ray()`, the backend "ray", `GridSearchCV`."""
 
 import joblib
 import numpy as np

@@ -1,4 +1,4 @@
-"""modin: data frames in partitions, whose work runs as tasks. The results are those of pandas."""
+"""modin: data frames as in pandas: groupby, sort, merge, apply, describe, parquet, an error."""
 
 import modin.config
 import numpy as np

@@ -1,4 +1,4 @@
-"""prefect-ray: the tasks of a flow as tasks of the job."""
+"""prefect-ray: a flow with `RayTaskRunner`, `map` and `remote_options`."""
 
 import os
 

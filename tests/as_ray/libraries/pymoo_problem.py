@@ -1,4 +1,4 @@
-"""pymoo: the evaluations of a generation as tasks; the same optimum as without."""
+"""pymoo: `RayParallelization` in a genetic algorithm; the same optimum as without."""
 
 import numpy as np
 import ray

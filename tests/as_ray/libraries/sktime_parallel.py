@@ -1,4 +1,4 @@
-"""sktime: forecasting benchmarks and the like in parallel, backend "ray"."""
+"""sktime: `parallelize` and `evaluate` with `backend="ray"`."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""unidist: its own API of tasks and actors, with Ray as the backend."""
+"""unidist: tasks, actors and `wait` with the backend Ray."""
 
 from unidist.config import Backend
 

@@ -1,4 +1,4 @@
-"""xyzpy: a function over all combinations of parameters, as labelled data."""
+"""xyzpy: `combo_runner_to_ds` on its `RayExecutor`."""
 
 import xyzpy
 from xyzpy.gen.ray_executor import RayExecutor

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.run import program
 from tests import helpers
 from tests.e2e.batch.test_python import output_of
@@ -55,8 +56,7 @@ def test_a_command_waits_for_the_processes_of_its_earlier_run(tmp_path: Path, mo
     out = str(path)
 
     def run(is_own: bool) -> program.Ending:
-        one = program.Program(text="echo new", env=os.environ, stdout=out, stderr=out, is_own=is_own)
-        return program.run_program(one)
+        return program.run_program(Command(text="echo new", stdout=out, stderr=out), os.environ, (), is_own)
 
     monkeypatch.setattr(program, "LOCK_LIMIT_S", 0.1)
     with open(path) as other:

@@ -92,7 +92,7 @@ def test_a_group_has_a_name_like_others(tmp_path: Path) -> None:
     ("words", "said"),
     [
         ([sys.executable], "is no recording of a job"),
-        (["batch-none"], "batch-none has no batch"),
+        (["batch-none"], "there is no batch 'batch-none' here"),
         (["batch-none", "--nodes", "0"], "must be whole numbers of 1 or more"),
         (["batch-none", "--gpus-per-node", "many"], "must be numbers with commas between them, not 'many'"),
     ],

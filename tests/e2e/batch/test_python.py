@@ -155,10 +155,11 @@ def test_a_processor_is_claimed_by_one_command_at_a_time(monkeypatch: pytest.Mon
 
 def test_a_command_is_bound_to_its_processors_and_nothing_else_is() -> None:
     assert output_of("""
-from mpi_runtime.batch.run.program import Program, run_program
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.run.program import run_program
 own = os.sched_getaffinity(0)
 text = "grep Cpus_allowed_list /proc/self/status | cut -f 2"
-ending = run_program(Program(text=text, env=os.environ, stdout="out", stderr="out", cpus=[min(own)]))
+ending = run_program(Command(text=text, stdout="out", stderr="out"), os.environ, [min(own)], False)
 print(ending.exit_code, open("out").read().strip() == str(min(own)), os.sched_getaffinity(0) == own)
 result = ray.get(batch.command(text, pin=True))
 print(len(result.cpus) < 2, not result.cpus or open(result.stdout).read().strip() == str(result.cpus[0]))

@@ -179,7 +179,7 @@ runpy.run_module("mpi_runtime", run_name="__main__")
 def test_a_full_disk_ends_the_batch_and_the_same_line_goes_on(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.txt", "".join(f"echo {number} >> done\n" for number in range(300)))
     done = helpers.run_program(FULL, file, cwd=tmp_path).expect(2)
-    assert "cannot be written: No space left on device. What runs is ended." in done.stderr
+    assert "cannot be written: No space left on device. Running commands were ended." in done.stderr
     known = [name for name, ended in read_history(str(tmp_path / "batch-jobs")).ends.items() if ended.result.is_success]
     assert known
     done = run_batch(file, cwd=tmp_path).expect(0)

@@ -44,7 +44,7 @@ def test_status_and_logs_while_it_runs_and_after(tmp_path: Path) -> None:
     assert seen[1] == "0 of 2 done, 1 failed, 1 waiting"
     assert seen[3] == "  failed  line-1: exit code 3"
     assert view(tmp_path, "log", file, "line-1") == "first words\n"
-    assert "no command 'line-2' of this batch has ended" in run_batch("log", "jobs", "line-2", cwd=tmp_path).stderr
+    assert "the command 'line-2' has not ended" in run_batch("log", "jobs", "line-2", cwd=tmp_path).stderr
     assert "there is no batch 'other' here" in run_batch("status", "other", cwd=tmp_path).expect(2).stderr
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.batch.memory.past import History, read_history
+from mpi_runtime.host.mpiexec import find_launcher
 from tests import helpers
 
 ROOT = helpers.ROOT
@@ -275,7 +276,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(tmp_path: Path) -> None:
         helpers.wait_until(lambda: "Ctrl-C once more ends at once" in program.stderr, 30)
         program.signal(signal.SIGINT)
         done = program.finish(30).expect(130)
-    assert "interrupted again: what runs is killed" in done.stderr
+    assert "interrupted again: running commands are killed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -319,3 +320,22 @@ def test_words_that_are_nearly_right_get_a_hint(tmp_path: Path) -> None:
     ):
         assert hint in run_verb(*words, cwd=tmp_path).expect(2).stderr
     run_verb("whatif", "jobs", cwd=tmp_path).expect(0)
+
+
+@pytest.mark.mpi
+def test_mpirun_in_a_command_of_a_slurm_job_stays_on_its_host(tmp_path: Path) -> None:
+    """With the variables of the job it would start its ranks on other nodes."""
+    launcher = find_launcher("openmpi")
+    assert launcher is not None
+    command = f"{launcher.path} -n 2 sh -c 'echo rank $OMPI_COMM_WORLD_RANK' #batch num_cpus=2 time_limit=60\n"
+    variables = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOBID": "7",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_NODELIST": "n[1-2]",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NNODES": "2",
+        "SLURM_TASKS_PER_NODE": "1(x2)",
+    }
+    run_batch(written(tmp_path / "jobs.txt", command), cwd=tmp_path, env=variables).expect(0)
+    assert sorted((tmp_path / "batch-jobs" / "line-1.out").read_text().splitlines()) == ["rank 0", "rank 1"]

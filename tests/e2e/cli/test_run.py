@@ -509,3 +509,16 @@ print(len(ranks), [listening(pid) for pid in ranks | forkservers | {os.getpid()}
     count, _, found = completed.stdout.partition(" ")
     assert int(count) >= 1
     assert set(found.strip()) <= set("[], "), found
+
+
+@pytest.mark.mpi
+def test_the_session_of_a_killed_launcher_is_cleared_by_the_next_job(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "mpi_runtime", "run", "--mpi", "openmpi", "-n", "2", "-c"]
+    with helpers.start_command([*words, "import time; time.sleep(1000)"], env={"TMPDIR": str(tmp_path)}) as killed:
+        helpers.wait_until(lambda: list(tmp_path.glob("ompi.*/pmix.*.tool.*")), 60)
+        killed.signal(signal.SIGKILL)
+        killed.finish(30)
+    assert list(tmp_path.glob("ompi.*"))
+    with helpers.start_command([*words, "print('ran')"], env={"TMPDIR": str(tmp_path)}) as following:
+        assert following.finish(60).expect(0).stdout == "ran\nran\n"
+    helpers.wait_until(lambda: not list(tmp_path.glob("ompi.*")), 10)

@@ -232,7 +232,7 @@ def test_a_timeout_may_forget_the_result(name: str, gate: Path) -> None:
     get_one = getattr(pool, name)
     pool.submit(lambda worker, value: worker.same_after.remote(value, gate), "late")
     pool.submit(same, "next")
-    with pytest.raises(TimeoutError, match="forgotten"):
+    with pytest.raises(TimeoutError, match="dropped"):
         get_one(timeout=0.05, ignore_if_timedout=True)
     gate.touch()
     assert get_one() == "next"

@@ -500,6 +500,7 @@ def test_on_ranks() -> None:
 
 
 prepared: int
+"""Set by the initializer, in executors."""
 
 
 def prepare(value: int) -> None:
