@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.past import FOLDER, Memory, Planned
+from mpi_runtime.batch.memory.past import FOLDER, BatchJournal, Planned
 from mpi_runtime.batch.memory.results import CommandResult
 
 
@@ -170,20 +170,20 @@ def journal_us(count: int) -> tuple[float, int]:
 
     One write for each command that ends, as where commands are long: the dearest case.
     """
-    with tempfile.TemporaryDirectory() as folder, contextlib.closing(Memory(folder)) as memory:
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(BatchJournal(folder)) as journal:
         commands = [Command(text="python train.py --seed {i}", name=f"train.{one}") for one in range(count)]
-        memory.plan([Planned("train", tuple(commands), True)])
-        memory.turn()
+        journal.plan([Planned("train", tuple(commands), True)])
+        journal.turn()
         before, size = cpu_s(), _size(folder)
         for command_of in commands:
-            key, _ = memory.key_of(command_of)
-            memory.began(command_of)
+            key, _ = journal.key_of(command_of)
+            journal.began(command_of)
             result = CommandResult(
                 name=command_of.name, command="python train.py --seed 1", exit_code=0, is_success=True, start=1e9,
                 end=1e9 + 1, host="node1", cpu_time=1.0, peak_memory=1 << 20, stdout=f"{folder}/{command_of.name}.out",
             )  # fmt: skip
-            memory.ended(command_of, key, result)
-            memory.turn()
+            journal.ended(command_of, key, result)
+            journal.turn()
         return 1e6 * (cpu_s() - before) / count, (_size(folder) - size) // count
 
 

@@ -172,13 +172,14 @@ def commands(tree: Path, file: str) -> list[Command]:
     module = "mpi_runtime." + file.removeprefix("mpi_runtime/").removesuffix(".py").replace("/", ".")
     package, _, stem = module.rpartition(".")
     uses = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{stem}\b")
-    tests = {str(path.relative_to(tree)): path.read_text() for path in sorted((tree / "tests/unit").glob("test_*.py"))}
+    is_of_scheduler = file.startswith("scheduler/")
+    tests = {str(path.relative_to(tree)): path.read_text() for path in sorted((tree / "tests/unit").rglob("test_*.py"))}
     named = [test for test in tests if re.search(rf"_{stem}(_|\.)", test)]
     using = [test for test, text in tests.items() if test not in named and uses.search(text)]
-    near = [package, "tests.builders"] if package == "mpi_runtime.scheduler" else [package]
+    near = [package, "tests.builders"] if is_of_scheduler else [package]
     others = [test for test, text in tests.items() if test not in named + using and any(one in text for one in near)]
     before, after = ([(*PYTEST, *some) for some in parts if some] for parts in ((named, using), (others,)))
-    worlds = [(*SIMULATION, world) for world in WORLDS.get(stem, ())] if package == "mpi_runtime.scheduler" else []
+    worlds = [(*SIMULATION, world) for world in WORLDS.get(stem, ())] if is_of_scheduler else []
     return [*before, *worlds, *SIMULATIONS * file.startswith(SIMULATED), *after]
 
 

@@ -24,13 +24,14 @@ from mpi_runtime.cli.main import VERBS
 from mpi_runtime.errors import ray as ray_errors
 from mpi_runtime.tune import schedulers, search
 from tests.helpers import ROOT
-from tests.rules.house import PACKAGE, modules, texts
+from tests.rules.house import PACKAGE, files, modules, texts
 
 GUIDES = "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "guides").glob("*.md")))
 REFERENCE = {path: path.read_text() for path in sorted((ROOT / "docs" / "reference").glob("*.md"))}
 DIRECTIVE = re.compile(r"^::: mpi_runtime\.([\w.]+)$", re.MULTILINE)
 DIRECTIVES = [name for text in REFERENCE.values() for name in DIRECTIVE.findall(text)]
 PAGES = {path: text for path, text in texts() if path.suffix == ".md"}
+FILE_OF_TESTS = re.compile(r"\btest_\w+\.py\b")
 INSIDE = {
     "actor_pool",
     "addresses",
@@ -214,6 +215,14 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert (ROOT / page).exists(), target
         if anchor:
             assert anchor in anchors(page), target
+
+
+def test_files_of_tests_that_pages_name_exist() -> None:
+    names = {path.name for path in files()}
+    wrong = [
+        f"{path}: {name}" for path, text in PAGES.items() for name in FILE_OF_TESTS.findall(text) if name not in names
+    ]
+    assert not wrong
 
 
 def test_figures_of_the_readme_are_those_of_the_benchmark() -> None:

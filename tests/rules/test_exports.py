@@ -10,7 +10,7 @@ import pytest
 
 import mpi_runtime
 from tests.helpers import ROOT
-from tests.rules.house import PACKAGE, is_for_types, modules
+from tests.rules.house import PACKAGE, Module, is_for_types, modules, python_files
 
 NAMES = sorted(mpi_runtime.__all__)
 
@@ -74,3 +74,36 @@ def test_modules_of_util_need_no_import_of_their_own() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["Queue", "ActorPool", "Pool", "False", "False"]
+
+
+def bound(module: Module) -> set[str]:
+    """The names that a module binds when it is loaded."""
+    found: set[str] = set()
+    todo: list[ast.AST] = [*module.tree.body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        else:
+            todo += ast.iter_child_nodes(node)
+    return found
+
+
+def test_what_others_import_of_the_package_exists() -> None:
+    """Of tests and benchmarks mypy does not say it, because it knows neither `C.remote` nor the methods of handles."""
+    names = {name: bound(module) for name, module in modules().items()}
+    wrong = [
+        f"{path}:{node.lineno}: {node.module}.{alias.name}"
+        for path, text in python_files()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE
+        for alias in node.names
+        if alias.name != "*"
+        and f"{node.module}.{alias.name}" not in names
+        and not {alias.name, "*", "__getattr__"} & names.get(node.module or "", set())
+    ]
+    assert not wrong

@@ -84,6 +84,15 @@ def test_each_equivalent_mutant_exists() -> None:
     assert [entry for entry in EQUIVALENT if not any(entry.names(one) for one in made.get(entry.file, ()))] == []
 
 
+def test_each_file_is_found_and_has_unit_tests() -> None:
+    assert [pattern for pattern in run.FILES if not [*ROOT.glob(pattern)]] == []
+    assert {Path(file).stem for file in run.files(ROOT)} >= run.WORLDS.keys()
+    assert [file for file in run.files(ROOT) if run.commands(ROOT, file)[-1][: len(run.PYTEST)] != run.PYTEST] == []
+    first, world, *_ = run.commands(ROOT, "scheduler/nodes/spilling.py")
+    assert "tests/unit/scheduler/test_spilling.py" in first
+    assert world == (*run.SIMULATION, "--spills")
+
+
 def test_a_mutant_is_killed_survives_or_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = b"def twice(value):\n    while value < 0:\n        value += 1\n    return 2 * value\n"
     (tmp_path / "m.py").write_bytes(source)
