@@ -21,6 +21,8 @@ else:
     import tomli as tomllib
 
 PACKAGE = "mpi_runtime"
+PACKAGED = (PACKAGE, "scheduler", "gpu", "slurm")
+"""Where files of the package are."""
 
 
 @cache
@@ -56,6 +58,11 @@ def texts() -> Iterator[tuple[Path, str]]:
 def python_files() -> Iterator[tuple[Path, str]]:
     """Each Python file of the project with its content."""
     return ((name, text) for name, text in texts() if name.suffix == ".py")
+
+
+def room_of(path: Path) -> str:
+    """Return the name of the room in which a file of the package stands; a loose file's is that of the package."""
+    return path.parts[path.parts[0] == PACKAGE and len(path.parts) > 2]
 
 
 @dataclass(frozen=True)
