@@ -29,8 +29,6 @@ GRACE_S = 3.0
 STUCK_S = 20.0
 """How long after its time-out a test may go on before the whole run is ended."""
 NAME = "mpi_runtime"
-MPI_SEGMENTS = ("sm_segment.", "vader_segment.", "mpich_shm_")
-"""Shared memory of MPI libraries; a job that crashed leaves it behind, and it does not say whose it is."""
 FOLDER_MARKS = {"mpi": "mpi", "slurm": "slurm", "device": "device"}
 
 with suppress(ImportError):
@@ -113,9 +111,8 @@ def files() -> set[str]:
     temporary = tempfile.gettempdir()
     found = {f"{temporary}/{name}" for name in os.listdir(temporary) if name.startswith(NAME)}
     if os.path.isdir("/dev/shm"):
-        # In CI nobody else runs MPI programs; elsewhere `Program.finish` looks for those of its own.
-        # Not those of MPI libraries: of a rank that is killed inside MPI_Init nobody can remove them.
-        found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith(MPI_SEGMENTS)}
+        # Not those of MPI libraries: a neighbour's rank may have left one. `Program.finish` looks for its own.
+        found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith(helpers.MPI_SEGMENTS)}
     return found
 
 

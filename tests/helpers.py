@@ -33,6 +33,8 @@ HANG_S = 60.0
 """How long a program may take unless the test says otherwise: a bound on hangs, not a claim about speed."""
 AFTERLIFE_S = 3.0
 """How long descendants may live after the process that was started."""
+MPI_SEGMENTS = ("sm_segment.", "vader_segment.", "mpich_shm_", "ucx_")
+"""Shared memory of MPI libraries; the names do not tell whose it is. A rank that is killed in `MPI_Init` leaves it."""
 STACKS_MAX = 12
 SETTLE_S = 2.0
 """How long after its last work a job is taken to be idle."""
@@ -227,7 +229,7 @@ class Program:
     def processes(self) -> list[int]:
         """Return the ids of all its living processes, whoever their parents are."""
         pids = marked(self.mark)
-        # What MPI libraries keep there has names that do not tell whose it is; asked now, it can be looked for later.
+        # Files of MPI libraries have names that do not tell whose they are: keep those that are mapped while it lives.
         self._shared_files |= {path for pid in pids for path in shared_files(pid)}
         return pids
 
@@ -280,11 +282,19 @@ class Program:
         return self.completed
 
     def kill(self) -> None:
-        """Kill all of it."""
+        """Kill all of it, and remove the shared memory that MPI libraries can now no longer remove."""
+        self.processes()
         self.process.kill()  # while a process is being started its mark cannot be read yet
         kill_marked(self.mark)
         self.process.wait(AFTERLIFE_S)
+        self.remove_segments()
         self._forget()
+
+    def remove_segments(self) -> None:
+        """Remove the shared memory of MPI libraries that its processes had when last looked at."""
+        for path in self._shared_files:
+            if Path(path).name.startswith(MPI_SEGMENTS):
+                Path(path).unlink(missing_ok=True)
 
     def _forget(self) -> None:
         assert self.process.stdin is not None

@@ -28,7 +28,6 @@ import pytest
 
 from mpi_runtime.host.process_tree import LAUNCHERS
 from tests import helpers
-from tests.conftest import MPI_SEGMENTS
 from tests.helpers import Program, make_place, mpi_python, start_command, wait_until
 
 LIMIT_S = 75.0
@@ -175,20 +174,13 @@ def run(case: Case) -> float:
         wait_until(lambda: program.process.poll() is not None, LIMIT_S, f"the end: {case}")
         wait_until(lambda: not program.processes(), REST_S, f"the end of all processes: {case}")
         if case.when != "after":
-            forget_segments(program)
+            program.remove_segments()
         completed = program.finish()
         if completed.returncode not in case.codes:
             pytest.fail(f"{case}: ended with {completed.returncode}\n{completed.output()}")
         if not completed.returncode and "done" not in completed.stdout:
             pytest.fail(f"{case}: it did not go on\n{completed.output()}")
         return time.monotonic() - since
-
-
-def forget_segments(program: Program) -> None:
-    """Take away shared memory of MPI libraries: that of a rank that was killed in `MPI_Init` nobody else can remove."""
-    for path in list(program._shared_files):
-        if Path(path).name.startswith(MPI_SEGMENTS):
-            Path(path).unlink(missing_ok=True)
 
 
 def started(case: Case) -> Program:

@@ -24,6 +24,16 @@ if os.fork() == 0:
 """
 
 
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "w+b") as file:
+    file.truncate(4096)
+    memory = mmap.mmap(file.fileno(), 4096)
+print("made", flush=True)
+input()
+"""
+
+
 def inner_mark() -> str:
     return f"{os.environ[helpers.MARK]}/inner"
 
@@ -151,20 +161,29 @@ def test_a_program_that_leaves_files_of_the_runtime_fails() -> None:
 
 
 def test_a_program_that_leaves_shared_memory_fails() -> None:
-    source = """if True:
-        import mmap, os, sys
-        with open(sys.argv[1], "w+b") as file:
-            file.truncate(4096)
-            memory = mmap.mmap(file.fileno(), 4096)
-        print("made", flush=True)
-        input()
-    """
     path = Path(f"/dev/shm/mpich_shm_{os.getpid()}")
-    program = start_program(source, str(path))
+    program = start_program(MAPS, str(path))
     program.wait_for_line("made")
     assert program.processes() == [program.pid]
     with pytest.raises(pytest.fail.Exception, match=f"left files behind: .*{path}"):
         program.finish()
+    path.unlink()
+
+
+def test_shared_memory_of_a_program_that_is_killed_goes_with_it() -> None:
+    path = Path(f"/dev/shm/sm_segment.{os.getpid()}")
+    program = start_program(MAPS, str(path))
+    program.wait_for_line("made")
+    assert path.exists()
+    program.kill()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("prefix", helpers.MPI_SEGMENTS)
+def test_what_a_rank_of_a_neighbour_has_left_is_not_ours(prefix: str) -> None:
+    path = Path(f"/dev/shm/{prefix}left-{os.getpid()}")
+    with conftest.nothing_left(inner_mark()):
+        path.touch()
     path.unlink()
 
 
