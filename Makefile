@@ -20,12 +20,13 @@ RUN := $(VENV)/bin/python
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images test test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images quick test test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
+	@echo "make quick   what a change needs before it is committed, in two minutes: lint, types, rules, unit, a sample of the rest"
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
 	@echo "make bare    what a plain installation can do, which has no optional library"
@@ -46,6 +47,25 @@ demo: $(VENV)/.installed-run
 
 test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
+
+# Lint, types, rules and unit tests, and a sample of the rest; first whole files of tests that differ from QUICK_BASE.
+QUICK_BASE ?= main
+QUICK_CHANGED = $(shell git diff --name-only --diff-filter=d $(QUICK_BASE) -- 'tests/**/test_*.py' 2>/dev/null)
+QUICK_E2E := $(addprefix tests/e2e/, \
+	'api/test_programs.py::test_everything_in_one_program[plain]' \
+	'api/test_journal.py::test_a_second_run_has_the_same_values_and_runs_nothing[plain]' \
+	'api/test_restarts.py::test_it_is_created_again_with_the_same_arguments' \
+	'api/test_more_than_memory.py::test_values_of_the_driver_come_back' \
+	'batch/test_examples.py::test_gpus[1]' \
+	'gpu/test_programs.py::test_eight_gpus[None]' \
+	'launch/test_ends.py::test_executors_are_killed_and_the_job_goes_on[openmpi]' \
+	'launch/test_ends.py::test_the_driver_is_killed[9-plain]' \
+	'tune/test_program.py::test_trials_stop_at_the_report_that_can_be_computed' \
+	'util/test_queue.py::test_many_producers_and_consumers')
+quick: lint format-check $(VENV)/.installed-dev
+	$(RUN) -m mypy
+	$(RUN) -m tests.simulation.run --seeds $(SEEDS) | tail -n 1 | cut -c 1-60
+	$(RUN) -m pytest -q -m "not device" -n 3 --dist worksteal $(QUICK_CHANGED) tests/rules tests/unit $(QUICK_E2E) $(ARGS)
 
 # The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
 TUNE_TESTS := tests/unit/objects/test_serialize_frames.py tests/unit/tune/test_learning.py tests/e2e/tune/test_views.py \

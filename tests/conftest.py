@@ -86,6 +86,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(FOLDER_MARKS[part])
 
 
+def pytest_collection_finish() -> None:
+    """Leave what is loaded by now to the end of the run: else each `gc.collect` of a test looks at all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("hosts") and (os.geteuid() or not shutil.which("ip")):
         pytest.skip("makes network namespaces: run as root, with iproute2 installed")

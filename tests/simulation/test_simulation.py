@@ -17,6 +17,7 @@ from mpi_runtime.scheduler.values import journaling
 from tests.helpers import ROOT
 from tests.simulation import world
 from tests.simulation.options import (
+    Options,
     calm_options,
     dropping_options,
     large_options,
@@ -66,24 +67,38 @@ MOVES_FLOORS = {
 }  # fmt: skip
 
 
+def simulate_and_count(options: Options) -> tuple[Result, Counter[str]]:
+    """Simulate, and count the moves that were reported."""
+    moves: Counter[str] = Counter()
+    add = Stories.add
+
+    def counted(self: Stories, id: bytes | int, move: Move, cause: str) -> None:
+        add(self, id, move, cause)
+        moves[f"{named(move).thing} {named(move).name}"] += 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stories, "add", counted)
+        return simulate(options), moves
+
+
 @cache
-def result(seed: int) -> Result:
-    return simulate(random_options(seed))
+def result(seed: int) -> tuple[Result, Counter[str]]:
+    return simulate_and_count(random_options(seed))
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, 353232683772])
 def test_a_small_world_goes_well(seed: int) -> None:
-    assert result(seed).counters["runs"] > 0
+    assert result(seed)[0].counters["runs"] > 0
 
 
 @cache
-def losing_result(seed: int) -> Result:
-    return simulate(losing_options(seed))
+def losing_result(seed: int) -> tuple[Result, Counter[str]]:
+    return simulate_and_count(losing_options(seed))
 
 
 @pytest.mark.parametrize("seed", LOSING_SEEDS)
 def test_a_small_world_that_loses_ranks_goes_well(seed: int) -> None:
-    assert losing_result(seed).counters["runs"] > 0
+    assert losing_result(seed)[0].counters["runs"] > 0
 
 
 @pytest.mark.parametrize("seed", CALM_SEEDS)
@@ -125,7 +140,7 @@ def test_the_seeds_spill_enough() -> None:
 def test_the_seeds_lose_enough() -> None:
     counters: Counter[str] = Counter()
     for seed in LOSING_SEEDS:
-        counters.update(losing_result(seed).counters)
+        counters.update(losing_result(seed)[0].counters)
     assert {name: counters[name] for name, floor in FLOORS_OF_LOSSES.items() if counters[name] < floor} == {}
 
 
@@ -133,24 +148,17 @@ def test_the_seeds_lose_enough() -> None:
 def test_the_seeds_explore_enough() -> None:
     counters: Counter[str] = Counter()
     for seed in SEEDS:
-        counters.update(result(seed).counters)
+        counters.update(result(seed)[0].counters)
     assert {name: counters[name] for name, floor in FLOORS.items() if counters[name] < floor} == {}
 
 
 @pytest.mark.timeout(300)
-def test_the_seeds_explore_every_move_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seeds_explore_every_move_that_is_told() -> None:
     told: Counter[str] = Counter()
-    add = Stories.add
-
-    def counted(self: Stories, id: bytes | int, move: Move, cause: str) -> None:
-        add(self, id, move, cause)
-        told[f"{named(move).thing} {named(move).name}"] += 1
-
-    monkeypatch.setattr(Stories, "add", counted)
     for seed in SEEDS:
-        simulate(random_options(seed))
+        told.update(result(seed)[1])
     for seed in LOSING_SEEDS_OF_MOVES:
-        simulate(losing_options(seed))
+        told.update(losing_result(seed)[1])
     assert {name: told[name] for name, floor in MOVES_FLOORS.items() if told[name] < floor} == {}
 
 

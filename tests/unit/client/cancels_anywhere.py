@@ -49,6 +49,7 @@ def cancels(both: tuple[Client, Peer], monkeypatch: pytest.MonkeyPatch) -> Itera
     An interrupt that Python had to ignore is not repeated: it would come later, at a line that nobody has chosen.
     """
     monkeypatch.setattr(executor_cancels, "_interrupt_again", lambda: None)
+    monkeypatch.setattr(outbox, "TICKS_IDLE_MAX", 1)  # each of hundreds of lines waits for the end of a sending thread
     reading, writing = os.pipe2(os.O_NONBLOCK)
     before, hook = signal.getsignal(CANCEL_SIGNAL), sys.unraisablehook
     cancels = Cancels(reading)

@@ -495,6 +495,7 @@ def test_a_forked_child_does_not_use_what_its_parent_was_given_ahead(both: tuple
     client.forked()
     with pytest.raises(errors.RuntimeNotInitializedError, match="forked child"):
         put(client, bytes(99_990))
+    client.outbox.ticking = False  # a forked child has no thread that sends: nobody is to wait for its end
 
 
 def again_size() -> int:
