@@ -230,25 +230,11 @@ def run(
         TuneError: a trial has failed.
         TypeError, ValueError: as `Tuner`.
     """
+    arguments = dict(locals())
     if isinstance(run_or_experiment, Experiment):
-        own = run_or_experiment.arguments
-        return run(
-            run_or_experiment.run,
-            name=_free(run_or_experiment.name, own["storage_path"]),
-            metric=metric,
-            mode=mode,
-            search_alg=search_alg,
-            scheduler=scheduler,
-            verbose=verbose,
-            progress_reporter=progress_reporter,
-            fail_fast=fail_fast,
-            reuse_actors=reuse_actors,
-            raise_on_failed_trial=raise_on_failed_trial,
-            callbacks=callbacks,
-            max_concurrent_trials=max_concurrent_trials,
-            seed=seed,
-            **own,
-        )
+        own = run_or_experiment
+        name = _free(own.name, own.arguments["storage_path"])
+        return run(**{**arguments, "run_or_experiment": own.run, "name": name, **own.arguments})
     if restore is not None:
         raise ValueError(
             "run(restore=...) is not supported: pass the checkpoint in config, and open it in the function"
