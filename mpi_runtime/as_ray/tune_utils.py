@@ -9,7 +9,7 @@ from typing import Any
 
 
 def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter: bool = False) -> dict[str, Any]:
-    """Nested dictionaries as one, with names like `a/b`.
+    """Nested dictionaries as one, with names like `a/b`. Empty ones are left out.
 
     Raises:
         ValueError: a key has the delimiter, and `prevent_delimiter` is set.
@@ -18,7 +18,7 @@ def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter:
     for key, value in dt.items():
         if prevent_delimiter and delimiter in str(key):
             raise ValueError(f"the key {key!r} has the delimiter {delimiter!r}: choose another delimiter")
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             inner = flatten_dict(value, delimiter, prevent_delimiter)
             found.update({f"{key}{delimiter}{name}": one for name, one in inner.items()})
         else:

@@ -230,25 +230,11 @@ def run(
         TuneError: a trial has failed.
         TypeError, ValueError: as `Tuner`.
     """
+    arguments = dict(locals())
     if isinstance(run_or_experiment, Experiment):
-        own = run_or_experiment.arguments
-        return run(
-            run_or_experiment.run,
-            name=_free(run_or_experiment.name, own["storage_path"]),
-            metric=metric,
-            mode=mode,
-            search_alg=search_alg,
-            scheduler=scheduler,
-            verbose=verbose,
-            progress_reporter=progress_reporter,
-            fail_fast=fail_fast,
-            reuse_actors=reuse_actors,
-            raise_on_failed_trial=raise_on_failed_trial,
-            callbacks=callbacks,
-            max_concurrent_trials=max_concurrent_trials,
-            seed=seed,
-            **own,
-        )
+        own = run_or_experiment
+        name = _free(own.name, own.arguments["storage_path"])
+        return run(**{**arguments, "run_or_experiment": own.run, "name": name, **own.arguments})
     if restore is not None:
         raise ValueError(
             "run(restore=...) is not supported: pass the checkpoint in config, and open it in the function"
@@ -265,16 +251,18 @@ def run(
         trial_name_creator, seed,
     )  # fmt: skip
     tuner = Tuner(trainable, param_space=config, tune_config=tuning, run_config=settings)
-    if resume:
-        found = tuner._folder() / str(name)
-        if name is None or (resume != "AUTO" and not Tuner.can_restore(found)):
-            raise ValueError(f"run(resume={resume!r}): there is no experiment {found} to continue")
-        if Tuner.can_restore(found):
-            tuner = Tuner.restore(found, trainable)
-    grid = tuner.fit()
+    grid = (_resumed(tuner, name, resume, trainable) if resume else tuner).fit()
     if raise_on_failed_trial and grid.num_errors:
         raise TuneError(f"{grid.num_errors} of {len(grid)} trials have failed. The first: {grid.errors[0]}")
     return ExperimentAnalysis(grid, metric, mode)
+
+
+def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: Any) -> Tuner:
+    """The experiment of this name, or with "AUTO" a new one if there is none."""
+    found = tuner._folder() / str(name)
+    if name is None or (resume != "AUTO" and not Tuner.can_restore(found)):
+        raise ValueError(f"run(resume={resume!r}): there is no experiment {found} to continue")
+    return Tuner.restore(found, trainable) if Tuner.can_restore(found) else tuner
 
 
 def run_experiments(

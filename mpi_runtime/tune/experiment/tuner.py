@@ -30,7 +30,7 @@ from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Event, Reported
-from mpi_runtime.tune.study.settings import CheckpointConfig, RunConfig, TuneConfig, study_of
+from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -93,7 +93,8 @@ class Tuner:
         if not isinstance(param_space, Mapping | None):
             raise TypeError(f"param_space must be a dictionary of values and domains by name, not {param_space!r}")
         self._space = dict(param_space or {})
-        _check_checkpoints(self._prepared, self._run.checkpoint_config)
+        if not self._prepared.is_class:
+            self._run.checkpoint_config.check_function()
         for callback in self._run.callbacks:
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
@@ -368,16 +369,6 @@ def _culprit(parts: Mapping[str, Any]) -> str:
         except Exception as error:  # noqa: PERF203
             return f"{name}: {error}"
     return ""
-
-
-def _check_checkpoints(trainable: Prepared, config: CheckpointConfig) -> None:
-    """Refuse settings for classes with a function."""
-    for name in ("checkpoint_frequency", "checkpoint_at_end"):
-        if getattr(config, name) and trainable.target is not None and not trainable.is_class:
-            raise ValueError(
-                f"{name} is for subclasses of Trainable. A function reports its checkpoints: "
-                "tune.report(metrics, checkpoint=...)"
-            )
 
 
 def _fresh(tune: TuneConfig) -> TuneConfig:

@@ -24,11 +24,12 @@ def page(results: Any) -> str:
     metric = results.metric
     parts = [f"<p>{len(results)} trials, {results.num_terminated} ended, {results.num_errors} failed.</p>"]
     if metric is not None and any(metric in result.metrics for result in results):
-        best = results.get_best_result()
-        parts.append(
-            f"<p>Best {in_html(metric)}: {best.metrics[metric]:.6g} in trial {best.trial_id}, with "
-            f"<code>{in_html(json.dumps(best.config, default=repr))}</code></p>"
-        )
+        if results.mode is not None:
+            best = results.get_best_result()
+            parts.append(
+                f"<p>Best {in_html(metric)}: {best.metrics[metric]:.6g} in trial {best.trial_id}, with "
+                f"<code>{in_html(json.dumps(best.config, default=repr))}</code></p>"
+            )
         parts += [f"<h2>{in_html(metric)}, report by report</h2>", _curves(results, metric), _rungs(results)]
         parts += ["<h2>Parameters and result</h2>", _coordinates(results, metric)]
     parts += ["<h2>Trials</h2><p>A click on a title sorts.</p>", _table(results)]

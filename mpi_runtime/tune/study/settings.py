@@ -90,6 +90,15 @@ class CheckpointConfig:
         if self.num_to_keep is not None and self.num_to_keep < 1:
             raise ValueError(f"num_to_keep={self.num_to_keep}: at least 1, or None for all")
 
+    def check_function(self) -> None:
+        """Refuse settings for classes, if the trainable is a function."""
+        for name in ("checkpoint_frequency", "checkpoint_at_end"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} is for subclasses of Trainable. A function reports its checkpoints: "
+                    "tune.report(metrics, checkpoint=...)"
+                )
+
 
 @dataclass(frozen=True)
 class RunConfig:

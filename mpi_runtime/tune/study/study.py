@@ -91,9 +91,10 @@ class Study:
 
     def __post_init__(self) -> None:
         """Check the settings before the first trial."""
-        for other in (self.scheduler, self.searcher):
-            self.metric = _agreed("metric", self.metric, other)
-            self.mode = _agreed("mode", self.mode, other)
+        self.metric = _agreed("metric", self.metric, self.scheduler)
+        self.mode = _agreed("mode", self.mode, self.scheduler)
+        if self.metric is None and self.mode is None:
+            self.metric, self.mode = getattr(self.searcher, "metric", None), getattr(self.searcher, "mode", None)
         check_goal(self.metric, self.mode)
         self._is_named = self.metric is not None
         if self.metric is None and self.mode is not None:
@@ -415,11 +416,13 @@ class Study:
         return trial
 
 
-def _agreed(name: str, value: str | None, other: TrialScheduler | Searcher) -> str | None:
-    """The metric or mode of the experiment and its scheduler or searcher, if they do not contradict each other."""
-    own: str | None = getattr(other, name, None)
+def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | None:
+    """The metric or mode of the experiment and its scheduler, if they do not contradict each other."""
+    own: str | None = getattr(scheduler, name)
     if value is not None and own is not None and value != own:
-        raise ValueError(f"{name} is {value!r} for the experiment and {own!r} for {type(other).__name__}: set it once")
+        raise ValueError(
+            f"{name} is {value!r} for the experiment and {own!r} for {type(scheduler).__name__}: set it once"
+        )
     return value if own is None else own
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -248,6 +249,11 @@ def _callable(known: Prepared) -> Any:
         @functools.wraps(target)
         def made(*args: Any, **more: Any) -> Any:
             return target(*args, **_values(parameters), **more)
+
+        with contextlib.suppress(TypeError, ValueError):  # not every callable has a signature
+            own = inspect.signature(target)
+            rest = [one for name, one in own.parameters.items() if name not in parameters]
+            made.__signature__ = own.replace(parameters=rest)
 
     setattr(made, PREPARED, known)
     return made

@@ -34,8 +34,9 @@ def results(folder: Path, **more: Any) -> tune.ResultGrid:
 
 def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results(tmp_path, progress_reporter=CLIReporter())
-    last = capsys.readouterr().out.splitlines()[-1]
+    last, place = capsys.readouterr().out.splitlines()[-2:]
     assert re.fullmatch(r"4 trials after \d+ s: 4 terminated; best loss 0\.2\d* in trial 00000", last)
+    assert place == f"results: {tmp_path / 'e'}"
 
 
 def test_a_table_has_the_best_trial_first(tmp_path: Path) -> None:

@@ -88,6 +88,9 @@ def timesteps_are_summed():
         def step(self):
             return {"timesteps_this_iter": 10}
 
+        def save_checkpoint(self, checkpoint_dir):
+            pass
+
     with _fitted(Steps, run={"stop": {"timesteps_total": 35}}) as results:
         print(results[0].metrics["timesteps_total"], results[0].metrics["training_iteration"])
 
@@ -175,7 +178,7 @@ def bounds_of_integers():
         tune.randint(1, 4), tune.lograndint(1, 4), tune.qrandint(1, 10, 3), tune.qrandint(1, 4), tune.qrandint(2, 9, 2),
         tune.qlograndint(1, 10, 3), tune.qlograndint(4, 20, 4), tune.qrandint(-5, 5, 5),
     ):  # fmt: skip
-        print(sorted(set(domain.sample(size=2000, random_state=1))))
+        print(sorted({int(one) for one in domain.sample(size=2000, random_state=1)}))
 
 
 def multiples_are_drawn_evenly():
@@ -240,6 +243,9 @@ def a_class_with_parameters_is_a_class():
         def step(self):
             return {"sum": sum(self.data)}
 
+        def save_checkpoint(self, checkpoint_dir):
+            pass
+
     made = tune.with_resources(tune.with_parameters(Steps, data=[1, 2, 3]), {"cpu": 1})
     print(issubclass(made, tune.Trainable), made({}).step()["sum"], made.__name__)
     print(ray.get(ray.remote(made).remote({}).train.remote())["sum"])
@@ -279,7 +285,7 @@ def a_number_is_the_metric():
         return config["x"] ** 2
 
     def yields(config):
-        for step in range(3):
+        for step in range(1, 4):
             yield config["x"] * step
 
     for trial in (returns, yields):
@@ -349,12 +355,15 @@ def wrong_modes_are_refused():
     )
 
 
-def a_metric_is_named_once():
-    """Also with a searcher."""
+def a_searcher_may_have_a_metric_of_its_own():
+    """Another than the experiment."""
 
     class Own(Searcher):
         def suggest(self, trial_id):
             return {}
+
+        def on_trial_complete(self, trial_id, result=None, error=False):
+            pass
 
     def fit():
         with _fitted(_counts, {"x": 1}, search_alg=Own(metric="step", mode="max"), metric="score", mode="max"):
@@ -421,7 +430,7 @@ def experiments_are_objects():
         two = {"second": {"run": _counts, "stop": {"step": 3}, "storage_path": folder}}
         print([trial.last_result["step"] for trial in tune.run_experiments(two, verbose=0)])
         third = Experiment("third", _counts, num_samples=2, storage_path=folder)
-        print(len(tune.run(third, verbose=0).trials), third.name)
+        print(len(tune.run(third, verbose=0).trials))
 
 
 def experiments_need_something_to_run():

@@ -217,7 +217,6 @@ def test_a_wrong_suggestion_is_refused(answer: Any, words: str) -> None:
         ({"metric": "x", "mode": "best"}, "mode must be"),
         ({"scheduler": ASHAScheduler()}, "AsyncHyperBandScheduler compares trials, but by what"),
         ({"scheduler": ASHAScheduler(metric="x")}, "metric='x' and mode=None"),
-        ({"metric": "x", "mode": "min", "searcher": Searcher("y", "min")}, "'y' for Searcher"),
         ({"scheduler": ASHAScheduler(metric="y", mode="max"), "metric": "x"}, "set it once"),
         ({"count": 0}, "at least 1"),
         ({"slots": 0}, "never start"),
