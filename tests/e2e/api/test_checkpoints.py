@@ -269,7 +269,7 @@ actor = Wrong.remote()
 try:
     print([ray.get(actor.call.remote()) for _ in range(3)])
 except ray.errors.ActorDiedError as error:
-    print("KeyError" in str(error), "name another journal" in str(error))
+    print("KeyError" in str(error), "use another journal" in str(error))
 """
     told, _, done = again(source, tmp_path)
     assert told == "[1, 2, 3]\n"

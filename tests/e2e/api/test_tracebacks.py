@@ -74,7 +74,7 @@ def test_both_ends_of_an_error_are_the_users() -> None:
     text = shown(error)
     assert frames(str(error)) == [(HERE, "inner"), (HERE, "deep")]
     local = frames(text.replace(str(error), ""))
-    assert local == [(HERE, "caught"), (HERE, "<lambda>"), ("values.py", "get")], text
+    assert local == [(HERE, "caught"), (HERE, "<lambda>"), ("api/values.py", "get")], text
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_methods_and_constructors_and_generators_and_coroutines() -> None:
     ):
         error = caught(lambda ref=ref: get(ref))  # type: ignore[misc]
         assert frames(str(error)) == [(HERE, function), (HERE, "deep")]
-        assert frames(shown(error).replace(str(error), ""))[-1] == ("values.py", "get")
+        assert frames(shown(error).replace(str(error), ""))[-1] == ("api/values.py", "get")
 
 
 def test_f_map_shows_the_users_frames() -> None:
@@ -139,7 +139,7 @@ def test_awaiting_and_futures_show_none_of_ours() -> None:
 
     for act in (lambda: asyncio.run(wait()), lambda: inner.remote(0).future().result()):
         error = caught(act)
-        ours = [one for one in frames(shown(error)) if "/" in one[0] or one[0] == "values.py"]
+        ours = [one for one in frames(shown(error)) if "/" in one[0]]
         assert ours in ([], [("client/blocking_future.py", "result")]), shown(error)
 
 
@@ -177,7 +177,7 @@ def test_a_timeout_shows_none_of_ours() -> None:
     ref = remote(__import__("time").sleep).remote(0.5)
     error = caught(lambda: get(ref, timeout=0.01))
     assert isinstance(error, GetTimeoutError)
-    assert frames(shown(error))[2:] == [("values.py", "get")]
+    assert frames(shown(error))[2:] == [("api/values.py", "get")]
     get(ref)
 
 
@@ -192,7 +192,7 @@ def test_a_bug_of_ours_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(Waiting, "get", broken)
         found = frames(shown(caught(lambda: get(inner.remote(1)))))
         monkeypatch.undo()
-        assert ("values.py", "_get") in found
+        assert ("api/values.py", "_get") in found
         assert found[-1] == (HERE, "broken")
 
 
@@ -202,7 +202,7 @@ def test_a_bug_of_ours_in_a_task_keeps_its_last_frames() -> None:
         mpi_runtime.wait(3)  # type: ignore[arg-type]
 
     error = caught(lambda: get(use.remote()))
-    assert frames(str(error)) == [(HERE, "use"), ("values.py", "wait"), ("values.py", "_what_to_wait_for")]
+    assert frames(str(error)) == [(HERE, "use"), ("api/values.py", "wait"), ("api/values.py", "_what_to_wait_for")]
 
 
 APP = """
@@ -227,7 +227,7 @@ def test_an_error_that_ends_the_program(options: tuple[str, ...]) -> None:
     assert frames(completed.stderr) == [
         ("app.py", "<module>"),
         ("app.py", "main"),
-        ("values.py", "get"),
+        ("api/values.py", "get"),
         ("app.py", "fail"),
     ]
     assert completed.stderr.count("Traceback") == 2
