@@ -17,6 +17,7 @@ from mpi_runtime.job import running
 from mpi_runtime.objects import serialize
 
 T = TypeVar("T")
+Stream = TypeVar("Stream", bound="ObjectRefGenerator[Any]")
 Waitable = TypeVar("Waitable", bound="ObjectRef[Any] | ObjectRefGenerator[Any]")
 
 _READERS: Mapping[str | None, Callable[..., Any]] = {
@@ -32,6 +33,8 @@ def get(refs: ObjectRef[T], *, timeout: float | None = None, device: None = None
 def get(
     refs: Sequence[ObjectRef[T]], *, timeout: float | None = None, device: None = None, copy: bool = False
 ) -> list[T]: ...
+@overload
+def get(refs: Stream, *, timeout: float | None = None, device: None = None, copy: bool = False) -> Stream: ...
 @overload
 def get(
     refs: ObjectRef[Any], *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None, copy: bool = False

@@ -73,7 +73,7 @@ def test_an_error_comes_in_its_place() -> None:
 
 
 def test_get_of_a_generator_is_the_generator() -> None:
-    generator = count.remote(2)
+    generator: Any = count.remote(2)
     assert get(generator) is generator
     assert taken(generator) == [0, 1]
 
@@ -85,7 +85,8 @@ def test_one_result_is_the_single_value() -> None:
         def one(self) -> Iterator[int]:
             yield 7
 
-    assert get(count.options(num_returns=1).remote(1)) == 0
+    zero: Any = count.options(num_returns=1).remote(1)
+    assert get(zero) == 0
     assert get(Numbers.remote().one.remote()) == 7
     with pytest.raises(ZeroDivisionError, match="no more"):
         get(fails_after.options(num_returns=1).remote(0))
