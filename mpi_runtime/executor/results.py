@@ -193,7 +193,15 @@ class Results:
         return gpu_errors.fault(self.granted, error) if self.granted.gpu_ids else None
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
-        value = self.error_of(call, spec, error)
+        try:
+            if spec.kind == TASK:
+                self._cancels.interruptible = call  # user code describes and pickles the error
+            value = self.error_of(call, spec, error)
+        except KeyboardInterrupt as interrupt:
+            self._cancels.interruptible = None
+            value = self.error_of(call, spec, interrupt)
+        finally:
+            self._cancels.interruptible = None
         said = "" if self._cancels.has(call) or isinstance(error, KeyboardInterrupt) else remote_errors.brief(error)
         return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error), said=said)
 

@@ -103,7 +103,7 @@ def tail(
             begin, size = place
             return _last(Path(directory, ARCHIVE), begin, begin + size, lines, bytes_max)
         found = []
-        for path in dict.fromkeys(one for one in (result.stdout, result.stderr) if one):
+        for path in dict.fromkeys(one for one in (result.stdout, result.stderr) if os.path.isfile(one)):
             found += _last(Path(path), 0, os.stat(path).st_size, lines, bytes_max)
         return found
     return []

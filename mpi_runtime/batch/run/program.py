@@ -232,6 +232,8 @@ def _open_for_writing(path: str, is_locked: bool, appends: bool, opened: list[in
     open. So if a batch starts while the processes of a killed run still end, no command runs beside itself.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    if is_locked:  # neither a symbolic link, which another user may have made, nor a pipe without a reader
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, 0o666)
     except FileNotFoundError:
@@ -239,6 +241,7 @@ def _open_for_writing(path: str, is_locked: bool, appends: bool, opened: list[in
         descriptor = os.open(path, flags, 0o666)
     opened.append(descriptor)
     if is_locked:
+        os.set_blocking(descriptor, True)
         _lock(descriptor, path)
     found = os.fstat(descriptor)
     if found.st_size and not appends and stat.S_ISREG(found.st_mode):

@@ -63,16 +63,22 @@ class Hangs:
         return Hangs, (self.path,)
 
 
+class HangsAsError(Hangs, Exception):
+    pass
+
+
 @remote(max_retries=3)
 def hang(path: Path, count: int) -> Any:
+    if not count:
+        raise HangsAsError(path)
     return Hangs(path) if count == 1 else [Hangs(path)] * count
 
 
 @pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_call_that_hangs_in_the_pickling_of_its_result(count: int, force: bool, tmp_path: Path) -> None:
-    refs = hang.options(num_returns=count).remote(tmp_path / "runs", count)
-    ref = refs if count == 1 else refs[0]
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_call_that_hangs_in_the_pickling_of_its_result_or_error(count: int, force: bool, tmp_path: Path) -> None:
+    refs = hang.options(num_returns=max(1, count)).remote(tmp_path / "runs", count)
+    ref = refs[0] if count == 2 else refs
     wait_until((tmp_path / "runs").exists)
     started = time.monotonic()
     cancel(ref, force=force)

@@ -50,6 +50,23 @@ print(os.path.getsize(run("while :; do echo flood; done", output_limit=1_000_000
     ]
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_nothing_in_the_place_of_an_output_is_written_through(kind: str, tmp_path: Path) -> None:
+    """Else another user of a shared directory would choose the file that is overwritten, or stop the batch."""
+    victim, output = tmp_path / "victim", tmp_path / "batch-commands" / "line-1.out"
+    victim.write_text("precious")
+    output.parent.mkdir()
+    if kind == "link":
+        output.symlink_to(victim)
+    else:
+        os.mkfifo(output)
+    done = run_batch(written(tmp_path / "commands.txt", "echo one\necho two\n"), cwd=tmp_path)
+    assert "line-1: it could not be started" in done.stderr
+    assert "1 of 2 done, 1 failed" in done.stderr
+    assert victim.read_text() == "precious"
+
+
 def test_a_command_waits_for_the_processes_of_its_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "own.out"
     path.write_text("of the earlier run")
