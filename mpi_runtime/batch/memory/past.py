@@ -296,18 +296,16 @@ class BatchJournal:
         """Write the pending records. Nobody may hear of them before.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: it cannot be written, or another job has taken the batch over, because this one stood still.
         """
+        self._claim.beat()
         if self._pending:
-            data = memoryview(b"".join(self._pending))
-            self._pending = []
-            while data:
-                data = data[self._file.write(data) :]
+            data, self._pending = b"".join(self._pending), []
+            segments.write_all(self._file, data)
             self._is_synced = False
         if not self._is_synced and time.monotonic() - self._synced_s > SYNC_S:
             os.fdatasync(self._file.fileno())
             self._is_synced, self._synced_s = True, time.monotonic()
-        self._claim.beat()
 
     def close(self) -> None:
         """Bring all to the disk, and let others run this batch. What `turn` could not write is lost."""
