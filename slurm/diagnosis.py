@@ -98,7 +98,7 @@ class Usable(msgspec.Struct, frozen=True):
     cpus: int | None
     """None: a number was stated."""
     gpus: int | None
-    """None: a number was stated, nobody has looked, or it is known why there are none."""
+    """None: a number was stated, the GPUs were not probed, or the reason for their absence is known."""
 
 
 def unused(

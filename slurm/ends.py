@@ -11,7 +11,7 @@ from mpi_runtime.slurm.allocation import Allocation
 
 
 def question(own: Allocation) -> tuple[Sequence[str], Callable[[str, float], float | None]] | None:
-    """Return a command that asks the batch system, and a function that reads its answer; None: nobody can be asked.
+    """Return a command that asks the batch system, and a function that reads its answer; None: no such command.
 
     The function takes the answer and the time now, and returns the end of the job's time, or None if it is not stated.
     Both times are in seconds since 1970.

@@ -1,4 +1,4 @@
-"""The output of a job, and its progress below it, for people who wait for the job."""
+"""The output of a job, with its progress below."""
 
 import os
 from typing import IO

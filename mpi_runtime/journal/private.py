@@ -1,7 +1,7 @@
 """Directories and files of a journal belong to this user alone: whoever can write to them can run code as this user.
 
-Values are pickles, and loading them runs code. So a journal that another user may change is refused, and what a journal
-makes has the modes 0700 and 0600, whatever the umask is.
+Values are pickles, and loading them runs code. So a journal that another user may change is refused. New directories
+and files get the modes 0700 and 0600, whatever the umask is.
 """
 
 from __future__ import annotations

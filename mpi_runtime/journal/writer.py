@@ -1,6 +1,6 @@
 """Writes the records of a run in a thread, so that nothing waits for a disk.
 
-A second thread flushes them to the disk. That may take seconds; what is written meanwhile outlives this process too.
+A second thread flushes them to the disk. That may take seconds; records written meanwhile outlive this process too.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class SpillFile:
                 self._direct = -1
                 continue
             if not count:
-                raise OSError(errno.EIO, "the file is shorter than what was written to it")
+                raise OSError(errno.EIO, "the file is shorter than the data that was written to it")
             done += count
 
 

@@ -311,18 +311,16 @@ class BatchJournal:
         """Write the pending records. They must not be reported before.
 
         Raises:
-            OSError: the journal cannot be written.
+            OSError: the journal cannot be written, or another job took the batch over because this one stood still.
         """
+        self._claim.beat()
         if self._pending:
-            data = memoryview(b"".join(self._pending))
-            self._pending = []
-            while data:
-                data = data[self._file.write(data) :]
+            data, self._pending = b"".join(self._pending), []
+            segments.write_all(self._file, data)
             self._is_synced = False
         if not self._is_synced and time.monotonic() - self._synced_s > SYNC_S:
             os.fdatasync(self._file.fileno())
             self._is_synced, self._synced_s = True, time.monotonic()
-        self._claim.beat()
 
     def close(self) -> None:
         """Flush all to the disk, and let others run this batch. Records that `turn` could not write are lost."""

@@ -154,10 +154,7 @@ class StudyLog:
                 f"Trial {trial_id} has {what}, in its configuration or report, which cannot be written ({error}). "
                 f"Use {cure}."
             ) from None
-        frame = segments.frame(Noted(LINE, self._number, data))
-        view = memoryview(frame)
-        while view:
-            view = view[self._file.write(view) :]
+        segments.write_all(self._file, segments.frame(Noted(LINE, self._number, data)))
         self._number += 1
 
     def turn(self) -> None:
