@@ -78,10 +78,7 @@ def run(words: Sequence[str]) -> int:
         found = command(options.hosts)
         os.execve(found[0], found, inner)
     if options.journal:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise LaunchError(f"the journal {folder} cannot be made: {error.strerror}") from error
+        make_directory(folder)
     try:
         return restarts.run(command, options.hosts, inner, file, options.restarts)
     finally:
@@ -95,6 +92,18 @@ def _exit_file(hosts: str | None, folder: Path, env: Mapping[str, str]) -> Path 
         return Path(f"/proc/{os.getpid()}/fd/{os.memfd_create('mpi_runtime exit')}")
     folder = folder if folder.exists() else Path.cwd()
     return folder / f".mpi_runtime-exit-{os.uname().nodename}-{os.getpid()}" if os.access(folder, os.W_OK) else None
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory of a journal.
+
+    Raises:
+        LaunchError: it cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"the journal {path} cannot be made: {error.strerror}") from error
 
 
 def read_program(file: TextIO) -> str:
