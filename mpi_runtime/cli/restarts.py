@@ -61,6 +61,7 @@ def run(
         file: the exit file of the program.
         restarts: the largest number of restarts.
     """
+    number, code = 0, 1
     for number in range(restarts + 1):
         exit_file.forget(file)
         code, received = _run_once(command(hosts), env, file)

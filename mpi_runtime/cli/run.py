@@ -80,7 +80,7 @@ def run(words: Sequence[str]) -> int:
         found = command(options.hosts)
         os.execve(found[0], found, inner)
     if options.restarts:
-        _make_directory(folder)
+        make_directory(folder)
     try:
         return restarts.run(command, options.ranks, options.hosts, inner, file, options.restarts)
     finally:
@@ -100,6 +100,18 @@ def _exit_file(hosts: str | None, folder: Path, env: Mapping[str, str]) -> Path 
     if hosts is None and not from_environment(env).nodes:
         return Path(f"/proc/{os.getpid()}/fd/{os.memfd_create('mpi_runtime exit')}")
     return folder / f".mpi_runtime-exit-{os.uname().nodename}-{os.getpid()}" if os.access(folder, os.W_OK) else None
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory of a journal.
+
+    Raises:
+        LaunchError: it cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"the journal {path} cannot be made: {error.strerror}") from error
 
 
 def read_program(file: TextIO) -> str:

@@ -28,8 +28,9 @@ def rows(outcomes: dict[str, str]) -> Iterator[str]:
     distributions = metadata.packages_distributions()
     for name, outcome in sorted(outcomes.items()):
         library, _, what = (ast.get_docstring(ast.parse((LIBRARIES / f"{name}.py").read_text())) or "").partition(": ")
-        found = distributions.get(EXPECTED[name][0])
-        version = metadata.version(found[0]) if found else ""
+        module = EXPECTED[name][0]
+        found = distributions.get(module, [module.rpartition(".")[2]])
+        version = metadata.version(found[0]) if outcome != "skipped" else ""
         yield f"| {library} | {version} | {' '.join(what.split()).rstrip('.')} | {RESULTS[outcome]} |\n"
 
 

@@ -15,8 +15,10 @@ EXPECTED = {
     # program: (the module that it needs, what it prints)
     "cotengra_search": ("cotengra", "True 8\n32 [1, 2]\n"),
     "dask_graph": ("dask", "499500\n(np.int64(999), np.int64(0))\n499.5\n"),
+    "datatrove_pipeline": ("datatrove", "40\n"),
     "econml_crossfit": ("econml", "True 3.0\n"),
     "hamilton_dag": ("hamilton", "{'total': 42, 'squared': 36}\n{'added': 100}\n"),
+    "hydra_sweep": ("hydra_plugins.hydra_ray_launcher", "['1', '4', '9']\n"),
     "joblib_sklearn": ("sklearn", "True\n"),
     "modin_frames": ("modin", "groupby\nsort\nmerge\napply\ndescribe\nparquet\nerror True\n"),
     "prefect_flow": ("prefect_ray", "14\n"),
@@ -37,7 +39,7 @@ def test_each_program_is_run() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_library_made_for_ray(name: str) -> None:
     module, expected = EXPECTED[name]
-    if importlib.util.find_spec(module) is None:
+    if importlib.util.find_spec(module.partition(".")[0]) is None or importlib.util.find_spec(module) is None:
         pytest.skip(f"needs {module}: make as-ray")
     program = LIBRARIES / f"{name}.py"
     options = ("-W", "ignore", "-m", "mpi_runtime", "--as-ray")

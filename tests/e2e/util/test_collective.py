@@ -312,7 +312,7 @@ def test_bad_arguments(members: list[Any]) -> None:
 
 @pytest.mark.parametrize(("size", "rank"), [(0, 0), (2, 2), (2, -1)])
 def test_ranks_out_of_bounds(size: int, rank: int) -> None:
-    with pytest.raises(ValueError, match=r"(rank|world_size) must be"):
+    with pytest.raises(ValueError, match=r"rank must be|world_size must be"):
         collective.init_collective_group(size, rank)
 
 
