@@ -283,7 +283,6 @@ class State:
         self.names: dict[tuple[str, str], Name] = {}
         """Names of actors, by namespace and name."""
         self.groups: dict[bytes, Group] = {}
-        """By the ids of their objects."""
         self.group_names: dict[tuple[str, str], bytes] = {}
         self.waiting_groups: dict[bytes, Group] = {}
         """Groups that are not placed, in order of creation."""
@@ -318,7 +317,6 @@ class State:
         """Extents to free, by rank."""
         self.spilling = Spilling()
         self.alarms = Alarms()
-        """See `ALARMS` of `core.py`."""
         self.effects = Effects()
         self.stories = Stories()
         self.next_executor = 1
@@ -339,8 +337,7 @@ class State:
         """The time since 1970 minus the head's clock."""
         self.end_us: int | None = None
         """The end of the job's time, by the head's clock; None: not known."""
-        self.logged: set[str] = set()
-        """The subjects of notes that are not repeated. Only for membership."""
+        self.logged: set[str] = set()  # the subjects of notes that are not repeated: only for membership
         self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
         self.has_journal = self.recalls = self.is_ending = False

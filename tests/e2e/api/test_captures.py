@@ -77,7 +77,7 @@ def test_what_cannot_be_carried_is_explained() -> None:
     def use() -> None:
         lock.acquire()
 
-    with pytest.raises(TypeError, match=r"inspect_serializability\(use\) shows which"):
+    with pytest.raises(TypeError, match=r"inspect_serializability\(use\) shows what"):
         remote(use).remote()
 
 
