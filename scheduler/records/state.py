@@ -324,15 +324,13 @@ class State:
         """The node that got the last call with SPREAD."""
         self.fetching: dict[bytes, dict[int, Fetching]] = {}
         """By object and node."""
-        self.fetch_orders = 0
         self.sending: dict[int, int] = {}
         """The number of copies that each rank sends."""
         self.lineages: dict[bytes, Lineage] = {}
         """By the ids of their calls, the oldest first."""
-        self.lineage_bytes = 0
         self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
         """The last attempts that have ended."""
-        self.ran = 0
+        self.fetch_orders = self.lineage_bytes = self.ran = 0
         self.wall_us = 0
         """The time since 1970 minus the head's clock."""
         self.end_us: int | None = None

@@ -301,7 +301,7 @@ class Quality:
                 if worker.is_idle and not effect.force:
                     ended.append(worker)
                 worker.is_ending = True
-            elif isinstance(effect, Free):
+            elif isinstance(effect, Free) and not effect.executor:  # else nothing lies there, unless it is another's
                 for offset in effect.offsets:
                     self._freed(rank, offset)
             elif isinstance(effect, Erase):

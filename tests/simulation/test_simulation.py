@@ -24,6 +24,7 @@ from tests.simulation.options import (
     losing_options,
     random_options,
     spilling_options,
+    tree_options,
 )
 from tests.simulation.run import FailedError, Result, simulate, simulate_again
 
@@ -107,6 +108,16 @@ def test_a_calm_world_goes_well(seed: int) -> None:
 
 
 DROPPING_SEEDS = range(40)
+TREE_SEEDS = range(24)
+FLOORS_OF_TREES = {"deaths": 500, "blocks": 1000, "calls abandoned": 200, "rank losses": 5, "runs": 4000}
+
+
+@pytest.mark.timeout(300)
+def test_trees_of_calls_that_wait_for_each_other_end_whatever_dies() -> None:
+    counters: Counter[str] = Counter()
+    for seed in TREE_SEEDS:
+        counters.update(simulate(tree_options(seed)).counters)
+    assert {name: counters[name] for name, floor in FLOORS_OF_TREES.items() if counters[name] < floor} == {}
 
 
 @pytest.mark.timeout(300)
