@@ -24,6 +24,7 @@ _HOMES = {
     "study.callback": ("Callback",),
     "trials.checkpoint": ("Checkpoint",),
     "show.loggers": ("CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
+    "experiment.by_name": ("create_scheduler", "create_searcher"),
     "experiment.old_names": ("Experiment", "ExperimentAnalysis", "run", "run_experiments"),
     "show.progress": ("CLIReporter", "JupyterNotebookReporter", "ProgressReporter"),
     "trials.reporting": ("Context", "TuneContext", "get_checkpoint", "get_context", "report"),
@@ -51,6 +52,7 @@ _HOMES = {
         "ExperimentPlateauStopper",
         "FunctionStopper",
         "MaximumIterationStopper",
+        "NoopStopper",
         "Stopper",
         "TrialPlateauStopper",
     ),
@@ -79,6 +81,7 @@ __all__ = [
     "JupyterNotebookReporter",
     "LoggerCallback",
     "MaximumIterationStopper",
+    "NoopStopper",
     "PlacementGroupFactory",
     "ProgressReporter",
     "Result",
@@ -95,6 +98,8 @@ __all__ = [
     "TuneError",
     "Tuner",
     "choice",
+    "create_scheduler",
+    "create_searcher",
     "get_checkpoint",
     "get_context",
     "grid_search",
@@ -123,6 +128,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime.tune import schedulers, search
+    from mpi_runtime.tune.experiment.by_name import create_scheduler, create_searcher
     from mpi_runtime.tune.experiment.old_names import Experiment, ExperimentAnalysis, run, run_experiments
     from mpi_runtime.tune.experiment.results import Result, ResultGrid
     from mpi_runtime.tune.experiment.timeout import TimeoutStopper
@@ -151,6 +157,7 @@ if TYPE_CHECKING:
         ExperimentPlateauStopper,
         FunctionStopper,
         MaximumIterationStopper,
+        NoopStopper,
         Stopper,
         TrialPlateauStopper,
     )

@@ -25,6 +25,7 @@ import mpi_runtime.tune.experiment.log as study_log
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
+from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
@@ -87,7 +88,7 @@ class Tuner:
             TypeError, ValueError: an argument is invalid.
         """
         self._prepared = prepared(trainable)
-        self._given, self._run = tune_config or TuneConfig(), run_config or RunConfig()
+        self._given, self._run = with_objects(tune_config or TuneConfig()), run_config or RunConfig()
         self._tune = _fresh(self._given)
         """An unused copy, for resumes."""
         if not isinstance(param_space, Mapping | None):

@@ -33,6 +33,7 @@ class LearningSearcher(Searcher):
         self.seed = seed
         self.points = [dict(point) for point in points_to_evaluate or ()]
         self.domains: dict[str, Any] = {}
+        self._has_begun = False
         self._first: deque[dict[str, Any]] = deque()
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
@@ -50,11 +51,14 @@ class LearningSearcher(Searcher):
         if not self.domains and not callable(self._space):
             raise ValueError(f"{type(self).__name__} has nothing to search: the space has no domain such as uniform()")
         self._first = deque(self.points)
+        self._has_begun = True
         self.begin(spec.get("seed", 0) if self.seed is None else self.seed)
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The configuration of a new trial."""
+        """The configuration of a new trial. Outside of an experiment the space is that of the searcher."""
+        if not self._has_begun:
+            self.set_search_properties(None, None, {})
         first = self._first.popleft() if self._first else None
         if first is not None and self.domains:
             first = named(first, self.domains)

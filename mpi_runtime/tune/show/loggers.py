@@ -115,7 +115,7 @@ class JsonLoggerCallback(_Lines):
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """Add a line."""
-        self.add(trial, json.dumps({**result, "config": trial.config}, default=repr) + "\n")
+        self.add(trial, json.dumps(result, default=repr) + "\n")
 
 
 class CSVLoggerCallback(_Lines):
@@ -134,7 +134,7 @@ class CSVLoggerCallback(_Lines):
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """Add a line."""
-        values = flat(result)
+        values = flat({name: value for name, value in result.items() if name != "config"})
         names = self._names[trial.trial_id]
         new = [name for name in values if name not in names]
         if new:
@@ -176,7 +176,7 @@ class TBXLoggerCallback(LoggerCallback):
         if writer is None:
             writer = self._writers[trial.trial_id] = self._writer_of(trial.local_path, flush_secs=5)
         step = int(result.get("timesteps_total") or result["training_iteration"])
-        for name, value in flat(result).items():
+        for name, value in flat({**result, "config": None}).items():
             if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
                 writer.add_scalar(f"ray/tune/{name}", value, global_step=step)
 

@@ -23,10 +23,10 @@ class TuneConfig:
     """The reported value to optimise; None: trials are not compared."""
     mode: str | None = None
     """"min" or "max": which value of the metric is best."""
-    search_alg: Searcher | None = None
-    """Suggests configurations; None: grids and random values."""
-    scheduler: TrialScheduler | None = None
-    """Decides which trials continue; None: all of them."""
+    search_alg: Searcher | str | None = None
+    """Suggests configurations; None: grids and random values. `Tuner` takes the names of `create_searcher` too."""
+    scheduler: TrialScheduler | str | None = None
+    """Decides which trials continue; None: all of them. `Tuner` takes the names of `create_scheduler` too."""
     num_samples: int = 1
     """The number of trials, or of trials for each combination of the grids; -1: until a limit of time."""
     max_concurrent_trials: int | None = None
@@ -104,9 +104,9 @@ class CheckpointConfig:
 class RunConfig:
     """How an experiment runs."""
 
-    stop: Stopper | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None = None
+    stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None = None
     """Ends trials: a dictionary of reported values (reaching one of them suffices), a function of trial id and report,
-    or a `Stopper`."""
+    a `Stopper`, or a list of them."""
     failure_config: FailureConfig = field(default_factory=FailureConfig)
     """What happens to trials that fail."""
     name: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -158,6 +158,14 @@ class TimeLimit(Stopper):
         return False
 
 
+class NoopStopper(Stopper):
+    """Ends nothing."""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """False."""
+        return False
+
+
 class CombinedStopper(Stopper):
     """Ends a trial, or the experiment, when one of several stoppers does."""
 
@@ -176,7 +184,9 @@ class CombinedStopper(Stopper):
         return any(stopper.stop_all() for stopper in self.stoppers)
 
 
-def as_stopper(stop: Stopper | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None) -> Stopper:
+def as_stopper(
+    stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None,
+) -> Stopper:
     """`stop` of a `RunConfig` as a stopper.
 
     Raises:
@@ -188,9 +198,13 @@ def as_stopper(stop: Stopper | Mapping[str, Any] | Callable[[str, dict[str, Any]
         return stop
     if isinstance(stop, Mapping):
         return _KeyStopper(stop)
+    if isinstance(stop, list) and all(isinstance(one, Stopper) for one in stop):
+        return CombinedStopper(*stop)
     if callable(stop):
         return FunctionStopper(stop)
-    raise TypeError(f"stop must be a dictionary, a function (trial_id, result), or a Stopper, not {stop!r}")
+    raise TypeError(
+        f"stop must be a dictionary, a function (trial_id, result), a Stopper or a list of them, not {stop!r}"
+    )
 
 
 def time_limit(stopper: Stopper) -> float:

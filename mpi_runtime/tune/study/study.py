@@ -232,7 +232,12 @@ class Study:
         trial.iteration += 1
         if "training_iteration" in metrics:
             trial.iteration = int(_number("count", "training_iteration", trial, metrics))
-        known = {"training_iteration": trial.iteration, "time_this_iter_s": passed, "time_total_s": trial.time_total_s}
+        known: dict[str, Any] = {
+            "training_iteration": trial.iteration,
+            "time_this_iter_s": passed,
+            "time_total_s": trial.time_total_s,
+            "config": trial.config,
+        }
         if metrics.get("timesteps_this_iter") is not None:
             trial.timesteps += _number("count", "timesteps_this_iter", trial, metrics)
             known["timesteps_total"] = int(trial.timesteps)

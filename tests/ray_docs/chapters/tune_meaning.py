@@ -481,3 +481,42 @@ def utilities_for_dictionaries():
     print(flatten_dict({"a": {"b": 1, "c": {"d": 2}}, "e": {}}))
     print(merge_dicts({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}}), unflattened_lookup("a/b", {"a": {"b": 4}}))
     print(raised(lambda: deep_update({"a": 1}, {"b": 2}), "Exception"), deep_update({"a": 1}, {"b": 2}, True))
+
+
+# Names instead of objects.
+
+
+def schedulers_and_searchers_by_name():
+    """In `TuneConfig`, and made by functions."""
+    print(type(tune.create_scheduler("pbt", hyperparam_mutations={"x": [1, 2]}, metric="a", mode="max")).__name__)
+    print(
+        type(tune.create_scheduler("async_hyperband", max_t=5)).__name__,
+        raised(lambda: tune.create_scheduler("a"), "ValueError"),
+    )
+    print(type(tune.create_searcher("random")).__name__, raised(lambda: tune.create_searcher("a"), "ValueError"))
+    with tempfile.TemporaryDirectory() as folder:
+        found = tune.run(
+            _counts, metric="score", mode="max", search_alg="random", scheduler="async_hyperband", storage_path=folder,
+            verbose=0,
+        )  # fmt: skip
+        print(found.best_result["score"])
+
+
+def several_stoppers():
+    """In a list; one of them suffices."""
+    from ray.tune.stopper import MaximumIterationStopper, NoopStopper
+
+    with _fitted(_counts, run={"stop": [NoopStopper(), MaximumIterationStopper(3), TimeoutStopper(60)]}) as results:
+        print(results[0].metrics["step"])
+
+
+def the_configuration_is_in_each_report():
+    """For callbacks, stoppers and results."""
+    seen = []
+
+    def stop(trial_id, result):
+        seen.append(result["config"]["x"])
+        return result["step"] >= 2
+
+    with _fitted(_counts, {"x": 5}, run={"stop": stop}) as results:
+        print(seen, results[0].metrics["config"], results[0].config)

@@ -324,8 +324,7 @@ def logger_of_ones_own():
 def metrics_that_come_by_themselves():
     """Each report has these besides.
 
-    Differs: without `date`, `node_ip`, `iterations_since_restore`, `time_since_restore` and `config`, which say what
-    other metrics or the result say.
+    Differs: without `date`, `node_ip`, `iterations_since_restore` and `time_since_restore`, which repeat other metrics.
     """
 
     def trial(config):

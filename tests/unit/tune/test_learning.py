@@ -218,6 +218,15 @@ def test_wrong_goals_and_spaces_are_refused(name: str, library: str) -> None:
         searcher.on_trial_complete("00000", {"loss": 1.0, "training_iteration": 1})
 
 
+def test_a_searcher_may_be_asked_without_an_experiment() -> None:
+    for searcher in (TuneBOHB(SPACE, metric="loss", mode="min"), TuneBOHB(SPACE)):
+        if searcher.metric is None:
+            with pytest.raises(ValueError, match="set metric and mode"):
+                searcher.suggest("0")
+        else:
+            assert isinstance(searcher.suggest("0"), dict)
+
+
 def test_optuna_takes_a_function_as_space() -> None:
     pytest.importorskip("optuna")
 

@@ -60,8 +60,8 @@ def test_a_trial_that_raises_is_repeated_from_its_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (tune.TuneConfig(scheduler="asha"), "ASHAScheduler"),  # type: ignore[arg-type]
-        (tune.TuneConfig(search_alg="random"), "must be a Searcher"),  # type: ignore[arg-type]
+        (tune.TuneConfig(scheduler="asha"), "ASHAScheduler"),
+        (tune.TuneConfig(search_alg="random"), "must be a Searcher"),
     ],
 )
 def test_settings_of_a_wrong_type_are_refused(config: tune.TuneConfig, words: str) -> None:

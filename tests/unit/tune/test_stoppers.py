@@ -32,6 +32,7 @@ def test_keys_may_be_nested() -> None:
 def test_functions_and_nothing() -> None:
     assert ends(as_stopper(lambda trial_id, result: trial_id == "a" and result["x"] > 1), [1, 2]) == [False, True]
     assert ends(as_stopper(None), [1, 2]) == [False, False]
+    assert ends(as_stopper([tune.NoopStopper(), tune.MaximumIterationStopper(2)]), [1, 2]) == [False, True]
     stopper = tune.MaximumIterationStopper(2)
     assert as_stopper(stopper) is stopper
     assert ends(stopper, [0, 0, 0]) == [False, True, True]

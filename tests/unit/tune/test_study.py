@@ -73,6 +73,7 @@ def test_reports_are_completed() -> None:
         "training_iteration": 2,
         "time_this_iter_s": 3.0,
         "time_total_s": 5.0,
+        "config": {"n": 0},
         "done": False,
         "trial_id": "00000",
     }

@@ -1,0 +1,69 @@
+"""Schedulers and searchers by the names of Ray Tune."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mpi_runtime.tune import schedulers, search
+from mpi_runtime.tune.schedulers.base import TrialScheduler
+from mpi_runtime.tune.search.base import Searcher
+from mpi_runtime.tune.study.settings import TuneConfig
+
+SCHEDULERS = {
+    "fifo": "FIFOScheduler",
+    "async_hyperband": "AsyncHyperBandScheduler",
+    "asynchyperband": "AsyncHyperBandScheduler",
+    "median_stopping_rule": "MedianStoppingRule",
+    "medianstopping": "MedianStoppingRule",
+    "hyperband": "HyperBandScheduler",
+    "hb_bohb": "HyperBandForBOHB",
+    "pbt": "PopulationBasedTraining",
+    "pbt_replay": "PopulationBasedTrainingReplay",
+    "pb2": "PB2",
+}
+SEARCHERS = {
+    "variant_generator": "BasicVariantGenerator",
+    "random": "BasicVariantGenerator",
+    "hyperopt": "HyperOptSearch",
+    "bayesopt": "BayesOptSearch",
+    "bohb": "TuneBOHB",
+    "nevergrad": "NevergradSearch",
+    "optuna": "OptunaSearch",
+}
+
+
+def create_scheduler(scheduler: str, **arguments: Any) -> TrialScheduler:
+    """A scheduler by name, such as "async_hyperband", with its arguments.
+
+    Raises:
+        ValueError: there is no such scheduler.
+    """
+    made: TrialScheduler = _found("scheduler", schedulers, SCHEDULERS, scheduler)(**arguments)
+    return made
+
+
+def create_searcher(search_alg: str, **arguments: Any) -> Searcher:
+    """A searcher by name, such as "optuna", with its arguments.
+
+    Raises:
+        ImportError: its library is not installed.
+        ValueError: there is no such searcher.
+    """
+    made: Searcher = _found("search_alg", search, SEARCHERS, search_alg)(**arguments)
+    return made
+
+
+def with_objects(tune: TuneConfig) -> TuneConfig:
+    """The settings with a searcher and a scheduler in the place of their names."""
+    if isinstance(tune.search_alg, str):
+        tune = replace(tune, search_alg=create_searcher(tune.search_alg))
+    if isinstance(tune.scheduler, str):
+        tune = replace(tune, scheduler=create_scheduler(tune.scheduler))
+    return tune
+
+
+def _found(argument: str, room: Any, names: dict[str, str], name: str) -> Any:
+    if name.lower() not in names:
+        raise ValueError(f"{argument} must be one of {sorted(names)}, not {name!r}")
+    return getattr(room, names[name.lower()])
