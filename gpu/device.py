@@ -10,7 +10,7 @@ UNIT = 10_000
 """Units in one whole device. Fewer units are a share of it."""
 
 DEVICE, PROGRAM, BUSY, NODE, NOBODY = "device", "program", "busy", "node", "nobody"
-"""Who may be the cause when a process can no longer use its devices: the device; the device or a mistake in the
+"""The possible causes when a process can no longer use its devices: the device; the device or a mistake in the
 program; other processes that use the device; the driver of the whole node; none of these."""
 
 

@@ -35,7 +35,7 @@ class Fault(NamedTuple):
     name: str
     """Its name in the CUDA runtime."""
     blame: str = DEVICE
-    """Who may be the cause; see `device.py`."""
+    """The possible cause; see `device.py`."""
     number: int = 0
     """CUDA's number for it."""
 

@@ -77,8 +77,8 @@ _BEGIN = """\
 left="$PWD/{name}-{job}.exit"
 # Anything of that name goes first: written through a symbolic link of another user, it could be any file.
 {{ rm -f "$left" && (set -C; echo >"$left") && rm -f "$left"; }} 2>/dev/null || exit {cannot_write}
-told=
-trap 'told=1' USR1 URG  # the end is near: the program gets USR1 as soon as it can handle it
+warned=
+trap 'warned=1' USR1 URG  # the end is near: the program gets USR1 as soon as it can handle it
 trap 'exit 143' TERM
 check() {{
     local code=$?
@@ -111,7 +111,7 @@ hand_on() {{  # USR1 goes to the program itself if it is on this node: a launche
 }}
 until [ -s "$left" ] || ! kill -0 $launcher 2>/dev/null; do sleep 0.1; done
 trap hand_on USR1 URG
-[ -z "$told" ] || hand_on
+[ -z "$warned" ] || hand_on
 while wait $launcher; kill -0 $launcher 2>/dev/null; do :; done  # a signal ends a `wait` early
 wait $launcher
 code=$?

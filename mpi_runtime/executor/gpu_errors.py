@@ -30,7 +30,7 @@ class Granted(NamedTuple):
 
 
 def fault(granted: Granted, error: BaseException) -> Fault | None:
-    """Return why this process can no longer use its devices, if the error or CUDA says so; else None."""
+    """Return why this process can no longer use its devices, if the error or CUDA shows that; else None."""
     from mpi_runtime.gpu import cuda_context, faults  # not at the top: only a failing call with GPUs needs them
 
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):

@@ -99,7 +99,7 @@ def is_of_other_family(launch: Launch, library: str) -> bool:
     Call it before MPI_Init, because some libraries end the process in it without naming the cause.
     """
     if launch.kind == "slurm-pmix":
-        # Some builds of MPICH speak PMIx, and their version text says so. The others end the process in MPI_Init.
+        # Some builds of MPICH speak PMIx, and their version text names it. The others end the process in MPI_Init.
         return "MPICH configure:" in library and "pmix" not in library.lower()
     return ("MPICH" in library and launch.kind == "openmpi") or ("Open MPI" in library and launch.kind == "mpich")
 

@@ -70,7 +70,7 @@ def read_zip(path: str) -> bytes:
     """Read a zip file of the user as an archive.
 
     Raises:
-        ValueError: it is no zip file, is too large, or has entries with paths outside of one directory.
+        ValueError: it is not a zip file, is too large, or has entries with paths outside of one directory.
     """
     import zipfile
 

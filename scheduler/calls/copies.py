@@ -21,7 +21,7 @@ def fetched(state: State, event: Fetched, now: int) -> None:
     """Handle a fetched copy, or a failed fetch."""
     fetching = find(state, event)
     if event.offset >= 0:
-        if fetching is None:  # it is fetched from elsewhere by now, or made again, or not needed any more
+        if fetching is None:  # it is fetched from elsewhere by now, or rebuilt, or not needed any more
             objects.free_extent(state, Stored(event.rank, event.offset, 1))
         else:
             arrived(state, fetching, event, now)

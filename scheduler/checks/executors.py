@@ -219,7 +219,7 @@ def check_executor(state: State, executor: Executor) -> None:
     name = f"executor {executor.id}"
     node = executor.rank.node
     holds(executor.rank.executors.get(executor.id) is executor, f"{name} is unknown to its rank")
-    holds(executor.id in state.clients, f"{name} is no client")
+    holds(executor.id in state.clients, f"{name} is not a client")
     idle = executor.id in node.idle.get(executor.key, {})
     places = [idle, executor.queue is not None, executor.actor is not None]
     if executor.state == STOPPING and executor.actor is None:

@@ -37,7 +37,7 @@ def are_lost(state: State, task: Task) -> bool:
 
 
 def wait_again(state: State, task: Task) -> bool:
-    """If a call has lost arguments, have it wait until they are made again, or fail."""
+    """If a call has lost arguments, have it wait until they are rebuilt, or fail."""
     if not task.call.arguments or not are_lost(state, task):
         return False
     advance(state.stories, task, WAIT_AGAIN, "an argument is lost")
@@ -50,7 +50,7 @@ def wait_again(state: State, task: Task) -> bool:
 
 
 def await_lost(state: State, task: Task, ids: Iterable[bytes]) -> None:
-    """Have a call wait for the arguments that are made again."""
+    """Have a call wait for the arguments that are rebuilt."""
     for id in ids:
         found = state.objects[id]
         if found.state in UNSEALED:

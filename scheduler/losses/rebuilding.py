@@ -1,7 +1,7 @@
 """Rebuilding: calls run again to make lost values, or the values are lost for good.
 
 A call that runs again may need other lost values. These are made first. Each run uses a retry, as after a crash. A
-value that cannot be made again gets an error with the reason.
+value that cannot be rebuilt gets an error with the reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rebuild(state: State, lost: Sequence[Object], cause: str) -> tuple[int, int]
 
 
 _NOT_KEPT = (
-    "Only what a task has returned that may be run again (max_retries), and was not cancelled, can be made again, and "
+    "Only what a task has returned that may be run again (max_retries), and was not cancelled, can be rebuilt, and "
     "what a generator that is being run again yields once more"
 )
 _DROPPED = (
@@ -110,7 +110,7 @@ def give_up(state: State, found: Object, cause: str, why: str) -> None:
 
 
 def run_again(state: State, lineage: Lineage, cause: str) -> None:
-    """Run a call once more. Its lost values are made again, and objects of it that were freed exist again."""
+    """Run a call once more. Its lost values are rebuilt, and objects of it that were freed exist again."""
     task = lineage.task
     advance(state.stories, task, lifecycle.MAKE_AGAIN, cause)
     state.finished -= 1

@@ -131,7 +131,7 @@ _ACTOR_MOVES = {
 }  # fmt: skip
 _OBJECT_MOVES = {
     "made": VALUE, "stored": STORE, "given an error of user code": RAISE, "given an error": REFUSE,
-    "lost": LOSE_VALUE, "found again": FIND, "to be made again": REBUILD,
+    "lost": LOSE_VALUE, "found again": FIND, "to be rebuilt": REBUILD,
     "lost for good": GIVE_UP,
 }  # fmt: skip
 _EXECUTOR_MOVES = {"started": STARTED, "asked to stop": STOP, "gone": LEAVE}

@@ -481,7 +481,7 @@ class Actor(Struct, eq=False, gc=False):
     unsaved_why: str = ""
     """Why its state is not saved any more; empty: it is saved."""
     recalls: bool = False
-    """Whether it began with a state of an earlier run. That state may contain calls that this run makes again."""
+    """Whether it began with a state of an earlier run. That state may contain calls that this run repeats."""
 
     def __str__(self) -> str:
         where = f" (pid {self.executor.pid}, {self.executor.rank.node.hostname})" if self.executor is not None else ""

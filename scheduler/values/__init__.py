@@ -4,6 +4,6 @@
 - `endings.py`: ends of calls: return values, and the release of arguments
 - `items.py`: items of calls that yield
 - `spreading.py`: which rank fetches a value, and from which source
-- `lineage.py`: calls that are remembered so that lost values can be made again
+- `lineage.py`: calls that are remembered so that lost values can be rebuilt
 - `journaling.py`: which calls are recorded in the journal, and which are recalled
 """

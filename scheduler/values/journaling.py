@@ -69,7 +69,7 @@ def ask(state: State, task: Task, actor: bytes = b"") -> bool:
 
 
 def forget_key(task: Task) -> None:
-    """Forget the key of a task with an argument that may be made again: the value can differ."""
+    """Forget the key of a task with an argument that may be rebuilt: the value can differ."""
     if task.function.spec.kind == TASK:  # the state of an actor does not change with its arguments
         task.key = b""
         task.call.kept = ()

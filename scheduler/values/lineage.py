@@ -1,4 +1,4 @@
-"""Lineage: the calls that are remembered so that lost values of arenas can be made again.
+"""Lineage: the calls that are remembered so that lost values of arenas can be rebuilt.
 
 A call is remembered as long as its values in arenas, if it may run again. Its record and its small arguments are kept,
 and of large arguments only the lineage. So a chain of calls can run again from the last values that still exist. Small
@@ -6,7 +6,7 @@ values live in the head and need no lineage. Values that no task has made (`put(
 errors, and calls that must not run twice have none. Arguments with references inside are not held, because these may
 hold anything. Actors are not held.
 
-All lineage takes at most LINEAGE_BYTES_MAX. The oldest is dropped first; its values cannot be made again.
+All lineage takes at most LINEAGE_BYTES_MAX. The oldest is dropped first; its values cannot be rebuilt.
 
 Functions here return ids that need not be held any more. The caller releases them.
 """
@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.records.state import Lineage, Object, State
 
 
 def keep(state: State, task: Task) -> list[bytes]:
-    """Remember an ended call if its values may have to be made again. Returns ids to release."""
+    """Remember an ended call if its values may have to be rebuilt. Returns ids to release."""
     call, spec = task.call, task.function.spec
     needs = [*call.arguments, *call.holds]
     if not task.retries or spec.kind != TASK or spec.num_returns < 0 or task.state != FINISHED:

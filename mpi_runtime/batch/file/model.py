@@ -183,7 +183,7 @@ def _flag(value: Any) -> bool:
 
 
 def _pairs(value: Any) -> Any:
-    """`A=1,B=2` as a dictionary of texts; what is no text as it is."""
+    """`A=1,B=2` as a dictionary of texts; other values as they are."""
     return dict(part.partition("=")[::2] for part in value.split(",") if part) if isinstance(value, str) else value
 
 

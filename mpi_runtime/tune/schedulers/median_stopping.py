@@ -46,7 +46,7 @@ class MedianStoppingRule(TrialScheduler):
             metric: the reported value to compare; None: that of `TuneConfig`.
             mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
             grace_period: younger trials are not stopped, and their reports do not count.
-            min_samples_required: the number of other trials that must have come as far.
+            min_samples_required: the number of other trials that must have got as far.
             hard_stop: False pauses trials, until nothing else runs. Reports then need checkpoints.
 
         Raises:
@@ -76,7 +76,7 @@ class MedianStoppingRule(TrialScheduler):
         self._spared: set[str] = set()
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Compare it with the trials that have come as far."""
+        """Compare it with the trials that got as far."""
         own = self._histories.setdefault(trial.trial_id, _History())
         own.best = max(own.best, score)
         if time < self._grace:
@@ -105,7 +105,7 @@ class MedianStoppingRule(TrialScheduler):
             bisect.insort(self._means.setdefault(time, []), own.sums[-1] / len(own.sums))
 
     def _others(self, trial_id: str, own: _History, time: float) -> list[float]:
-        """The means up to this time of the other trials that have come as far, ascending."""
+        """The means up to this time of the other trials that got as far, ascending."""
         is_new = not own.times or time > own.times[-1]
         known = self._means.get(time, [])
         if is_new and len(known) == len(self._last) - bisect.bisect_left(self._last, time):

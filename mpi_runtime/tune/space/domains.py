@@ -196,7 +196,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
     """Multiples of `q` from `lower` to `upper`, both included.
 
     Raises:
-        ValueError: a bound is no multiple of `q`, or `lower` is not below `upper`.
+        ValueError: a bound is not a multiple of `q`, or `lower` is not below `upper`.
     """
     return Float(*_ordered("quniform", lower, upper), q=_step("quniform", q, lower, upper))
 
@@ -214,7 +214,7 @@ def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float
     """Like `loguniform`, in multiples of `q`.
 
     Raises:
-        ValueError: a bound is no multiple of `q`, `lower` is not positive, or not below `upper`.
+        ValueError: a bound is not a multiple of `q`, `lower` is not positive, or not below `upper`.
     """
     return Float(*_positive("qloguniform", lower, upper, base), log=True, q=_step("qloguniform", q, lower, upper))
 

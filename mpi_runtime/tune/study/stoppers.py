@@ -234,6 +234,6 @@ def _value(metric: str, trial_id: str, result: Result) -> float:
 
 
 def _spread(values: Iterable[float]) -> float:
-    """The standard deviation; infinite if a value is not finite, which is no plateau."""
+    """The standard deviation; infinite if a value is not finite, which is not a plateau."""
     known = list(values)
     return statistics.pstdev(known) if all(map(math.isfinite, known)) else math.inf

@@ -195,7 +195,7 @@ CONTRADICTIONS: dict[Callable[[State], None], str] = {
     who_idles_has_a_grant: "idles with a grant|does not add up|CPU",
     nobody_idles: "of which none idles",
     an_executor_is_in_two_places: "is in 2 places",
-    an_executor_is_no_client: "is no client",
+    an_executor_is_no_client: "is not a client",
     a_load_is_wrong: "load .*, in hand",
     an_executor_is_not_known_to_its_queue: "usable True, but its queue thinks otherwise",
     a_loaded_executor_is_forgotten: "loaded True, but its queue thinks otherwise",

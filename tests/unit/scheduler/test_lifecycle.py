@@ -159,7 +159,7 @@ def test_an_actor_that_dies_for_good_says_what_it_went_through() -> None:
             reason: Any = cluster.told(method)
         assert reason.code == "ActorDiedError"
         assert "What had happened before: 0 s ago the actor was to start again (executor 1" in reason.message
-        assert "the object was to be made again" not in reason.message
+        assert "the object was to be rebuilt" not in reason.message
         cluster.forget()
 
 

@@ -191,7 +191,7 @@ def test_a_lost_value_is_made_again_by_its_call() -> None:
         cluster.one(Fetch, to=0)
         cluster.rank_says(Fetched(0, id, 0))
         assert cluster.told(id).offset == 0
-        assert "the object was to be made again (rank 1 on host1 was killed)" in cluster.explain(id)["story"]
+        assert "the object was to be rebuilt (rank 1 on host1 was killed)" in cluster.explain(id)["story"]
         cluster.released(id)
         cluster.take(Free, 2)
         assert cluster.is_clean()
