@@ -95,6 +95,3 @@ def f(a):  # all is made
 '''
     found = [(line + below, word.partition(":")[0]) for line, text in spoken(source) for below, word in found_in(text)]
     assert sorted(found) == [(1, "'Whose'"), (3, "'goes on'"), (8, "'anew'"), (9, "'is no'")]
-
-
-def test_each_room_that_is_not_plain_yet_exists() -> None:
