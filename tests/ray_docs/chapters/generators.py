@@ -444,3 +444,25 @@ def is_finished_waits_for_the_error():
     error = next(generator)
     seen.append(generator.is_finished())
     print(seen, raised(lambda: ray.get(error), "ValueError"), raised(lambda: next(generator), "StopIteration"))
+
+
+def one_result_of_a_function_that_returns_a_generator():
+    """A plain function that returns a generator gives its first item."""
+
+    @ray.remote
+    def f(count):
+        return (i for i in range(3, 3 + count))
+
+    print(ray.get(f.remote(1)), raised(lambda: ray.get(f.remote(0)), "ValueError"))
+
+
+def one_result_of_an_asynchronous_generator():
+    """`num_returns=1` of an asynchronous generator."""
+
+    @ray.remote
+    class A:
+        @ray.method(num_returns=1)
+        async def f(self):
+            yield 7
+
+    print(raised(lambda: print(ray.get(A.remote().f.remote(), timeout=10)), "TypeError", "ValueError", "RayTaskError"))
