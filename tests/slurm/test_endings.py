@@ -171,10 +171,10 @@ def test_a_directory_into_which_nothing_can_be_written_is_told(slurm: Cluster) -
     (directory / "app.py").write_text("print('not reached')\n")
     words = ["mpi-runtime", "submit", "--cpus-per-node=1", "--sbatch=--hold", "app.py"]
     job = slurm.run(*words, cwd=directory).stdout.strip()
-    (directory / f"app-{job}.exit").symlink_to("/dev/full")  # answers as a full file system
+    (directory / f"app-{job}.exit").mkdir()  # as little can be written there as on a full file system
     slurm.run("scontrol", "release", job)
     assert slurm.wait(job).expect("FAILED", "73:0").stdout == ""
-    (directory / f"app-{job}.exit").unlink()  # it can be read for ever
+    (directory / f"app-{job}.exit").rmdir()
     said = slurm.run("mpi-runtime", "status", job, cwd=directory).stdout
     assert "its node could write nothing into its directory: the file system is full, or your quota" in said, said
 

@@ -181,7 +181,7 @@ except ray.errors.GetTimeoutError:
     seconds = [float(re.findall(r"for (\d+) s\.", line)[0]) for line in lines]
     first = [line for line in lines if line.startswith("waiting for next_one and 1 other values for ")]
     assert 2 <= len(first) <= 3, lines  # after 0.5, 1.5 and 3.5 seconds, or later
-    assert all("Of next_one: It needs 1 CPU" in line or "behind busy" in line for line in first), lines
+    assert all(". next_one: It needs 1 CPU" in line or "behind busy" in line for line in first), lines
     pauses = [later - sooner for sooner, later in zip([0, *seconds], seconds[: len(first)], strict=False)]
     assert pauses == sorted(pauses), lines
     assert list(dict.fromkeys(line.split()[2] for line in lines[len(first) :])) == ["sleep", "items"], lines

@@ -514,8 +514,10 @@ print(len(ranks), [listening(pid) for pid in ranks | forkservers | {os.getpid()}
 @pytest.mark.mpi
 def test_the_session_of_a_killed_launcher_is_cleared_by_the_next_job(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mpi_runtime", "run", "--mpi", "openmpi", "-n", "2", "-c"]
-    with helpers.start_command([*words, "import time; time.sleep(1000)"], env={"TMPDIR": str(tmp_path)}) as killed:
-        helpers.wait_until(lambda: list(tmp_path.glob("ompi.*/pmix.*.tool.*")), 60)
+    source = "import time, mpi_runtime; mpi_runtime.init(); print('up', flush=True); time.sleep(1000)"
+    with helpers.start_command([*words, source], env={"TMPDIR": str(tmp_path)}) as killed:
+        killed.wait_for_line("up")
+        assert list(tmp_path.glob("ompi.*/pmix.*.tool.*"))
         killed.signal(signal.SIGKILL)
         killed.finish(30)
     assert list(tmp_path.glob("ompi.*"))

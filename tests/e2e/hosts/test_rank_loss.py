@@ -192,4 +192,4 @@ def test_the_exit_code_is_that_of_the_program(end: str, code: int | None, two_ho
         completed = program.finish()
     assert completed.returncode == code if code is not None else completed.returncode > 0, completed.output()
     assert not [path for path in (folder / "journal").iterdir() if "exit" in path.name]
-    assert ("has not come to its end" in completed.stderr) == (code is None)
+    assert ("the program did not end by itself" in completed.stderr) == (code is None)

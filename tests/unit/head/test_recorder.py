@@ -54,7 +54,7 @@ def test_the_verb_fails_when_something_differs(tmp_path: Path, capsys: pytest.Ca
     data[-1] ^= 1  # of the hash of the only decision
     path.write_bytes(data)
     assert main(["replay", str(path)]) == 1
-    assert "decision 1, at 30 us, has other effects than were recorded" in capsys.readouterr().out
+    assert "decision 1, at 30 us, has other effects than the recording" in capsys.readouterr().out
 
 
 def test_the_verb_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

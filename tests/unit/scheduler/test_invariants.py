@@ -196,7 +196,7 @@ CONTRADICTIONS: dict[Callable[[State], None], str] = {
     nobody_idles: "of which none idles",
     an_executor_is_in_two_places: "is in 2 places",
     an_executor_is_no_client: "is not a client",
-    a_load_is_wrong: "load .*, in hand",
+    a_load_is_wrong: "load .*, and its calls are",
     an_executor_is_not_known_to_its_queue: "usable True, but its queue thinks otherwise",
     a_loaded_executor_is_forgotten: "loaded True, but its queue thinks otherwise",
     a_queue_that_waits_is_forgotten: "a family waits without queues that do, or the reverse",
