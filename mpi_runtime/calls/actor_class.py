@@ -8,11 +8,9 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
-import msgspec
-
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import specs
-from mpi_runtime.calls.actor_handle import ActorHandle, inside, weak_handle
+from mpi_runtime.calls.actor_handle import ActorHandle, inside, pack_class, weak_handle
 from mpi_runtime.calls.arguments import Parameters, digest_of_arguments, pack
 from mpi_runtime.calls.code import Code
 from mpi_runtime.calls.specs import Method
@@ -264,7 +262,7 @@ class ActorClass(Registered, Generic[T, Init]):
         """Create the actor under its name, or return a handle to the actor that has the name."""
         client = running.client()
         name, namespace = self._options["name"], self._options.get("namespace") or client.inherited.namespace
-        handle = msgspec.msgpack.encode((self._name, self._methods))
+        handle = pack_class(self._name, self._methods)
         detached = self._options.get("lifetime") == "detached"
         ref, found, handle = create_named_actor(client, creation, namespace, name, handle, detached)
         if found == creation.id:

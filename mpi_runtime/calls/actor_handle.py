@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -46,10 +47,12 @@ class ActorHandle(Generic[T]):
     calls before it.
     """
 
-    def __init__(self, ref: ActorRef, class_name: str, methods: dict[str, Method]) -> None:
+    def __init__(self, ref: ActorRef, class_name: str, methods: dict[str, Method], packed: bytes = b"") -> None:
         self._mpi_runtime_ref = ref
         self._mpi_runtime_class = class_name
         self._mpi_runtime_methods = methods
+        self._mpi_runtime_packed = packed
+        """Class and methods as they are sent; empty: not packed yet."""
 
     def __getattr__(self, name: str) -> ActorMethod:
         if name.startswith("_mpi_runtime"):
@@ -87,7 +90,9 @@ class ActorHandle(Generic[T]):
         return isinstance(other, ActorHandle) and self._mpi_runtime_ref == other._mpi_runtime_ref
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ActorHandle, (self._mpi_runtime_ref, self._mpi_runtime_class, self._mpi_runtime_methods)
+        if not self._mpi_runtime_packed:
+            self._mpi_runtime_packed = pack_class(self._mpi_runtime_class, self._mpi_runtime_methods)
+        return _unpickled, (self._mpi_runtime_ref, self._mpi_runtime_packed)
 
 
 class ActorMethod:
@@ -277,8 +282,21 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 def weak_handle(id: bytes, handle: bytes) -> ActorHandle[Any]:
     """A handle from the data that was stored with the name. It does not keep the actor alive."""
-    class_name, methods = msgspec.msgpack.decode(handle, type=tuple[str, dict[str, Method]])
-    return ActorHandle(weak_actor(id), class_name, methods)
+    return _unpickled(weak_actor(id), handle)
+
+
+def pack_class(class_name: str, methods: dict[str, Method]) -> bytes:
+    """The name of a class and its methods as bytes, which go with each handle and with the name of an actor."""
+    return msgspec.msgpack.encode((class_name, methods))
+
+
+@functools.lru_cache(maxsize=256)
+def _unpacked(packed: bytes) -> tuple[str, dict[str, Method]]:
+    return msgspec.msgpack.decode(packed, type=tuple[str, dict[str, Method]])
+
+
+def _unpickled(ref: ActorRef, packed: bytes) -> ActorHandle[Any]:
+    return ActorHandle(ref, *_unpacked(packed), packed)
 
 
 def inside(namespace: str) -> str:
