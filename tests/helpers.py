@@ -54,7 +54,7 @@ OPENMPI_ENVIRONMENT = {
 Answer = TypeVar("Answer")
 
 
-def wait_until(condition: Callable[[], Answer], timeout: float = 10.0, what: str = "") -> Answer:
+def wait_until(condition: Callable[[], Answer], timeout: float = 30.0, what: str = "") -> Answer:
     """Ask until the answer is true and return it; fail after `timeout` seconds."""
     end = time.monotonic() + timeout
     while not (answer := condition()):

@@ -7,6 +7,7 @@ executors. So executors that write too much have to wait, and no other process.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import select
@@ -22,6 +23,8 @@ LAG_BYTES_MAX = 4 << 20
 LAG_BYTES_RESUME = 1 << 20
 WRITE_BYTES = select.PIPE_BUF
 """Bytes that a pipe takes in one piece. The driver writes to the same pipe, and lines must not be mixed."""
+_FOR_NOW = {errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
+RETRY_S = 0.02
 STALL_S = 5.0
 """Seconds without progress, at the end of a job, after which the remaining output is dropped."""
 
@@ -128,19 +131,25 @@ class Printer:
                 before, since_s = self._written_bytes, time.monotonic()
         if self._thread.is_alive():
             lost = self._put_bytes - self._written_bytes
-            text = f"mpi_runtime: {lost} bytes of output of tasks are lost: none was read for {STALL_S:g} s.\n"
+            text = f"mpi_runtime: {lost} bytes of output of tasks are lost: none could be written for {STALL_S:g} s.\n"
             if lost and select.select([], [2], [], 0)[1]:
                 os.write(2, text.encode())
 
 
 def _write(stream: int, data: bytes) -> Iterator[int]:
-    """Write all of the data, in parts that end with a line if possible. Yield the number of bytes of each part."""
+    """Write all of the data, in parts that end with a line if possible. Yield the number of bytes of each part.
+
+    A stream that takes nothing for now (a full disk, a pipe that another process has made non-blocking) is asked again.
+    """
     at = 0
     while at < len(data):
         end = data.rfind(b"\n", at, at + WRITE_BYTES) + 1 or at + WRITE_BYTES
         try:
             written = os.write(stream, data[at:end])
-        except OSError:
+        except OSError as error:
+            if error.errno in _FOR_NOW:
+                time.sleep(RETRY_S)
+                continue
             written = len(data) - at  # the reader is gone
         at += written
         yield written

@@ -270,7 +270,9 @@ def test_what_tasks_print_comes_line_by_line_with_its_origin(way: dict[str, obje
 
     assert said("speak") == ["first of 1", "no end of line until here 1"]
     assert said("Speaker") == ["made", "ü speaks"]
-    assert said("flood") == [f"line {n} of the flood" for n in range(20_000)]
+    flood = [f"line {n} of the flood" for n in range(20_000)]
+    assert sorted(set(flood) ^ set(said("flood"))) == []  # says what differs: the whole list is too long to read
+    assert said("flood") == flood
     assert said("last_words") == ["these are my last words"]
     assert "the driver speaks" in lines
     assert re.search(rf"\(speak pid=\d+{rank}\) an error of 1$", completed.stderr, re.MULTILINE), completed.stderr

@@ -104,7 +104,10 @@ def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatc
     """They notice that the driver reads no more reports, and their `finally` blocks run."""
 
     def waits(config: dict[str, Any]) -> None:
+        (tmp_path / f"began{config['a']}").touch()
         try:
+            while config["a"] == 3 and len(list(tmp_path.glob("began*"))) < 4:
+                time.sleep(0.01)  # a trial that had not begun would be cancelled, without a `finally`
             for _ in range(50):
                 tune.report({"score": None if config["a"] == 3 else 1.0})
                 time.sleep(0.01)

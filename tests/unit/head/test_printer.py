@@ -108,3 +108,26 @@ def test_lines_stay_whole_though_others_write_to_the_same_pipe(pipe: tuple[int, 
     theirs.join()
     printing.close(lambda: True)
     assert [line for line in lines if line != b"theirs"] == expected
+
+
+def test_a_pipe_that_another_process_has_made_non_blocking_gets_all(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    os.set_blocking(writer, False)
+    printing = Printer(lambda _: None)
+    size = 1 << 20
+    printing.print(writer, b"", b"z" * (size - 1) + b"\n")
+    wait_until(lambda: not select.select([], [writer], [], 0)[1])
+    assert read(reader, size) == b"z" * (size - 1) + b"\n"
+    printing.close(lambda: True)
+
+
+def test_output_waits_for_room_on_a_full_disk(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    full = os.open("/dev/full", os.O_WRONLY)
+    printing = Printer(lambda _: None)
+    printing.print(full, b"", b"first\n")
+    os.dup2(writer, full)  # now it has room
+    printing.print(full, b"", b"second\n")
+    printing.close(lambda: True)
+    os.close(full)
+    assert os.read(reader, 100) == b"first\nsecond\n"
