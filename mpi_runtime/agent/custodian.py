@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from mpi_runtime.agent.custody import Custody
@@ -33,26 +34,25 @@ from mpi_runtime.transport.messages import (
     Shutdown,
     WorkerToHead,
 )
-from mpi_runtime.transport.tokens import tokens_of
+from mpi_runtime.transport.tokens import Tokens, tokens_of
 
 
+@dataclass(eq=False)
 class ExecutorLine:
     """The custodian's record of an executor."""
 
-    def __init__(self, number: int, rank: int, channel: Channel, tokens: int, custody: Custody) -> None:
-        self.number = number
-        self.rank = rank
-        """The rank that has its process."""
-        self.channel = channel
-        self.tokens = tokens
-        """The event counter behind the tokens of its custody."""
-        self.custody = custody
-        self.arrived = 0
-        """How many frames it has sent."""
-        self.is_refused = False
-        """Whether it has sent a frame that cannot be read. Its later frames are ignored."""
-        self.is_orphaned = False
-        """Whether its rank is lost. Its frames are ignored, and nothing but the end of the line reports its end."""
+    number: int
+    rank: int
+    """The rank that has its process."""
+    channel: Channel
+    tokens: Tokens
+    custody: Custody
+    arrived: int = 0
+    """How many frames it has sent."""
+    is_refused: bool = False
+    """Whether it has sent a frame that cannot be read. Its later frames are ignored."""
+    is_orphaned: bool = False
+    """Whether its rank is lost. Its frames are ignored, and nothing but the end of the line reports its end."""
 
 
 class Custodian:
@@ -81,12 +81,12 @@ class Custodian:
         """
         ours, theirs = pair()
         tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
-        self.add(number, rank, Channel(ours), tokens)
+        self.add(number, rank, Channel(ours), tokens_of(tokens))
         return [theirs.detach(), os.dup(tokens)]
 
-    def add(self, number: int, rank: int, channel: Channel, tokens: int) -> ExecutorLine:
+    def add(self, number: int, rank: int, channel: Channel, tokens: Tokens) -> ExecutorLine:
         """Serve an executor over this line from now on."""
-        custody = Custody(tokens_of(tokens), partial(self._poller.send, channel))
+        custody = Custody(tokens, partial(self._poller.send, channel))
         line = self._lines[number] = ExecutorLine(number, rank, channel, tokens, custody)
         self._poller.add(channel, partial(self._on_line, line))
         return line
@@ -236,7 +236,7 @@ class Custodian:
         self._extents.drop_requests(number)
         self._poller.remove(line.channel)
         line.channel.close()
-        os.close(line.tokens)
+        line.tokens.close()
 
     def stop(self) -> None:
         """Take nothing from executors any more. Their lines stay open until they are dead, or they would report it."""

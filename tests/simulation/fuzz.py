@@ -43,6 +43,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, Frame, Splitter, pair
 from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Shutdown, ToExecutor
 from mpi_runtime.transport.start import Start
+from mpi_runtime.transport.tokens import tokens_of
 from tests.mpi import memory_transport
 from tests.simulation import run
 from tests.simulation.mutated_frames import in_bytes, in_fields, mutated
@@ -245,7 +246,7 @@ class Attack:
         ours, theirs = pair()
         theirs.close()
         tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
-        self.agent.custodian.add(number, 0, Channel(ours), tokens)
+        self.agent.custodian.add(number, 0, Channel(ours), tokens_of(tokens))
 
     # One frame
 
@@ -314,6 +315,8 @@ class Attack:
         """Leave nothing open."""
         self.head._printer.close(lambda: True)
         for agent in (self.agent, self.theirs.agent):
+            for executor in list(agent._executors.values()):
+                agent._forget(executor)
             agent._transfers._active.clear()  # nobody answers
             agent._transfers._sends._outgoing.clear()
             agent.close()

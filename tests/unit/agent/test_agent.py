@@ -29,6 +29,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, packed, pair
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Log, Pull, Shutdown
+from mpi_runtime.transport.tokens import tokens_of
 from tests.mpi import memory_transport
 
 CALLS = [bytes([number] * 16) for number in range(1, 10)]
@@ -61,8 +62,10 @@ class Desk:
         ours, self.end = pair()
         self.tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         self.pipe, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.line = self.agent.custodian.add(1, rank, Channel(ours), self.tokens)
-        self.executor = self.agent._executors[1] = LocalExecutor(1, self.agent._drafts.take(), cancels, self.line.custody)
+        self.line = self.agent.custodian.add(1, rank, Channel(ours), tokens_of(self.tokens))
+        self.executor = self.agent._executors[1] = LocalExecutor(
+            1, self.agent._drafts.take(), cancels, self.line.custody
+        )
 
     def write(self, data: bytes) -> list[Any]:
         """Write to the executor's descriptor: what is reported then."""
@@ -341,7 +344,7 @@ def test_a_rank_goes_on_without_its_forkserver(
     forkserver.end.close()
     desk.executor.pid = 4711
     ours, theirs = pair()
-    starting = desk.agent.custodian.add(2, 0, Channel(ours), os.eventfd(0, os.EFD_NONBLOCK))
+    starting = desk.agent.custodian.add(2, 0, Channel(ours), tokens_of(os.eventfd(0, os.EFD_NONBLOCK)))
     desk.agent._executors[2] = LocalExecutor(2, desk.agent._drafts.take(), os.eventfd(0), starting.custody)
     theirs.close()
     desk.end.close()
