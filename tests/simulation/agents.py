@@ -181,6 +181,7 @@ class Agent:
         world.counters["forks"] += 1
         is_cursed = tuple(executor.effect.environment.items()) == CURSED
         if world.chance(world.options.stillborn / 4):
+            world.counters["stillborn"] += 1
             world.counters["executors that could not be started"] += 1
             executor.die("could not be started: no more processes are allowed")
 
