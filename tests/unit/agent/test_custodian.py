@@ -103,9 +103,9 @@ class Pair:
         """The executor claims a call."""
         os.eventfd_read(self.descriptors[0])
 
-    def dies(self, exited: Exited = Exited(1, 9)) -> Ended:
+    def dies(self, status: int = 9) -> Ended:
         """The process ends, which its agent reports."""
-        self.agents[1]._on_exited(self.process, exited)
+        self.agents[1]._on_exited(self.process, Exited(1, status))
         ended = self.reports[1].pop()
         assert isinstance(ended, Ended)
         return ended
@@ -338,7 +338,7 @@ def test_what_an_executor_has_printed_is_quoted_if_it_has_begun_no_call(two: Pai
     os.write(two.descriptors[-1], b"no such module\n")
     two.process.pid = 1
     two.agents[1].pause_logs(False)
-    ended = two.dies(Exited(1, 3 << 8))
+    ended = two.dies(3 << 8)
     two.custodian.end(ended)
     assert two.heard()[-1].cause == "exited with code 3 before its call had ended\nno such module"
     two.reports[1].clear()
