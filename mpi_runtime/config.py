@@ -35,6 +35,7 @@ COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
 """Set for commands of batches: the process id of their executor, by which they are found if it is killed."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
+DIRECT_LINES = "MPI_RUNTIME_DIRECT_LINES"
 
 RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 _GPU_RESERVE_MB = 512
@@ -255,6 +256,11 @@ def gpu_pin(env: Mapping[str, str] = os.environ) -> int:
     """Return the bytes of the object store that each process may pin for copies from and to GPUs; 0: none."""
     text = env.get(GPU_PIN_MB, "")
     return (int(text) if text.isdecimal() else 0) << 20
+
+
+def direct_lines(env: Mapping[str, str] = os.environ) -> bool:
+    """Return whether executors on the host of rank 0 may have direct lines to the head."""
+    return env.get(DIRECT_LINES, "1") != "0"
 
 
 def to_bytes(config: Config) -> bytes:

@@ -2,7 +2,8 @@
 
 The agent obeys the scheduler and decides nothing. It never decodes what clients and scheduler send each other.
 
-- `agent.py`: the agent: performs effects of the scheduler, forwards frames, reports ends of executors
+- `agent.py`: the agent: performs effects of the scheduler, has executors started and ended
+- `custodian.py`: the executors' lines: forwards frames, gives memory, reports ends; of direct lines at the head
 - `executors.py`: the agent's record of an executor; unsent results of one that died
 - `custody.py`: the calls assigned to one executor: which are sent, stolen, ended
 - `forkserver.py`: the connection to the forkserver, which is restarted if it was killed

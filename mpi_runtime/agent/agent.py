@@ -1,8 +1,7 @@
-"""The node agent, which head and worker share: the executors of this rank, and its part of the arena.
+"""The node agent, which head and worker share: the processes of this rank's executors, and its part of the arena.
 
-The agent obeys the scheduler and keeps only what it needs for that. It forwards frames to and from executors without
-decoding them; `custody.py` records the calls assigned to each executor. If a frame of an executor cannot be read, the
-agent reports it to the head, which orders a kill, and ignores all further frames of that executor.
+The agent obeys the scheduler and keeps only what it needs for that. It has executors forked and killed, and reads their
+output. What they send goes to a custodian: that of this agent, or that of the head's if they have direct lines.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from mpi_runtime.agent.custody import Custody
+from mpi_runtime.agent.custodian import Custodian
 from mpi_runtime.agent.executors import Drafts, LocalExecutor, describe_status, keep_spare, last_words
 from mpi_runtime.agent.extents import NOBODY, Extents
 from mpi_runtime.agent.forkserver import ForkserverLine, Forkservers
@@ -30,14 +28,11 @@ from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.scheduler.protocol import effects, rank_events
 from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, RankEffect, StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.protocol.events import DRIVER
 from mpi_runtime.scheduler.protocol.ids import attempt_of
-from mpi_runtime.transport import codec, messages
+from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
-from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError, Frame, pair
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Drained, FromExecutor, Pull, Shutdown, Unpull, WorkerToHead
-from mpi_runtime.transport.tokens import tokens_of
+from mpi_runtime.transport.messages import Ended, Pull, Unpull, WorkerToHead
 
 
 class NodeAgent:
@@ -83,12 +78,13 @@ class NodeAgent:
             arena,
             rank,
             now_s,
-            self._send,
+            poller.send,
             lambda size, clients: report(rank_events.RoomWanted(rank, size, clients)),
             lambda: self._spills.wake(),
         )
         self._transfers = Transfers(transport, arena, lambda size, use: extents.ask(size, NOBODY, use), extents.free)
         self._spills = Spills(rank, spill_directory, arena, extents, poller, report)
+        self.custodian = Custodian(rank, poller, report, extents)
         self._drafts = Drafts()
         self._executors: dict[int, LocalExecutor] = {}
         self._logs_paused = False
@@ -145,9 +141,10 @@ class NodeAgent:
         if isinstance(effect, effects.Spill | effects.Restore | effects.Erase):
             self._spills.obey(effect)
         elif isinstance(effect, StopExecutor | TakeBack | Cancel):
+            left = self.custodian.obey(effect)
             executor = self._executors.get(effect.executor)
-            if executor is not None:  # else it died, which the agent reports
-                _FOR_EXECUTOR[type(effect)](self, executor, effect)
+            if left is not None and executor is not None:  # else it died, which the agent reports
+                self._act_on(executor, left)
         else:
             _FOR_AGENT[type(effect)](self, effect)
 
@@ -157,34 +154,45 @@ class NodeAgent:
         else:
             self._extents.free(effect.offsets)
 
-    def _start(self, effect: StartExecutor) -> None:
-        if effect.executor in self._executors:
-            raise BadFrameError(f"executor {effect.executor} is started twice")
+    def start(self, effect: StartExecutor, key: bytes = b"") -> None:
+        """Start an executor. With a `key` it has a direct line, whose ends the head has handed to this rank under it.
+
+        Raises:
+            BadFrameError: it cannot be meant; nothing was changed.
+        """
+        number = effect.executor
+        if number in self._executors:
+            raise BadFrameError(f"executor {number} is started twice")
         try:
             devices, variables = self.gpus.devices(effect.uuids), self.gpus.variables(effect.uuids)
         except (IndexError, KeyError, ValueError) as error:
             raise BadFrameError(f"rank {self._rank} has no GPUs {effect.uuids}") from error
+        ends: list[int] = []
         try:
             keep_spare()
             self._forkserver.start()
+            ends += self._transport.take(key) if key else self.custodian.open(number, self._rank)
+            if not ends:
+                raise OSError("its direct line has not arrived")
             draft = self._drafts.take()
         except OSError as error:
-            self._report(rank_events.ExecutorDied(effect.executor, b"", f"could not be started: {shortage(error)}"))
+            for end in ends:
+                os.close(end)
+            self._end(Ended(number, f"could not be started: {shortage(error)}"), is_direct=bool(key))
             return
-        ours, theirs = pair()
-        tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         cancelled, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        executor = self._executor(effect.executor, Channel(ours), tokens, cancels, draft)
+        custody = None if key else self.custodian.custody_of(number)
+        executor = self._executors[number] = LocalExecutor(number, draft, cancels, custody)
         written = []
         for stream in (1, 2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             os.set_blocking(write_end, True)
-            lines = Lines(read_end, executor.number, stream, self._report, self._poller)
+            lines = Lines(read_end, number, stream, self._report, self._poller)
             lines.pause(True)  # until its process id is known, which is in the prefix of its lines
             executor.outputs.append(lines)
             written.append(write_end)
         request = Fork(
-            effect.executor,
+            number,
             effect.environment,
             effect.gpu_ids,
             effect.threads,
@@ -194,54 +202,21 @@ class NodeAgent:
             effect.imports,
             draft,
         )
-        self._forkserver.ask(request, [theirs.fileno(), tokens, cancelled, *written])
-        theirs.close()
-        for descriptor in (cancelled, *written):
+        theirs = [*ends, cancelled, *written]
+        self._forkserver.ask(request, theirs)
+        for descriptor in theirs:
             os.close(descriptor)
-        self._poller.add(executor.channel, lambda: self._on_executor(executor))
 
-    def _executor(self, number: int, channel: Channel, tokens: int, cancels: int, draft: int) -> LocalExecutor:
-        custody = Custody(tokens_of(tokens), partial(self._send, channel))
-        executor = self._executors[number] = LocalExecutor(number, channel, tokens, cancels, draft, custody)
-        return executor
-
-    def _stop(self, executor: LocalExecutor, effect: StopExecutor) -> None:
-        if effect.force:
-            self._kill(executor)
-        else:
-            self._send(executor.channel, codec.encode([messages.Exit()]))
-
-    def _kill(self, executor: LocalExecutor) -> None:
-        # The forkserver kills it: only the parent knows that the process id still belongs to the child.
-        self._forkserver.ask(Kill(executor.number), [])
-
-    def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
-        """Forward a frame to an executor. `ids`: the calls in it, in order."""
-        executor = self._executors.get(number)
-        if executor is None:
-            return  # it died, which the agent reports
-        executor.custody.pass_on(ids, frame)
-
-    def _send(self, channel: Channel, frame: bytes) -> None:
-        channel.send(frame)
-        if channel.unsent_bytes:
-            self._poller.watch_unsent(channel)
-
-    def _take_back(self, executor: LocalExecutor, effect: TakeBack) -> None:
-        self._report(rank_events.TakenBack(executor.number, executor.custody.take_back(effect.count)))
-
-    def _cancel(self, executor: LocalExecutor, effect: Cancel) -> None:
-        """Interrupt a call, whether it runs or not. With `force`, kill the executor if the call runs."""
-        if effect.force:
-            taken, is_running = executor.custody.cancel_by_force(effect.id)
-            self._report(rank_events.TakenBack(executor.number, taken))
-            if is_running:
-                self._kill(executor)
-            return  # else it has ended or was stolen, and the scheduler may give it to the same executor
-        # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
-            self._forkserver.ask(Interrupt(executor.number), [])
+    def _act_on(self, executor: LocalExecutor, effect: StopExecutor | TakeBack | Cancel) -> None:
+        """Kill a process, or interrupt a call of it, whether it runs or not."""
+        if isinstance(effect, StopExecutor):
+            # The forkserver kills it: only the parent knows that the process id still belongs to the child.
+            self._forkserver.ask(Kill(executor.number), [])
+        elif isinstance(effect, Cancel):
+            # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
+                self._forkserver.ask(Interrupt(executor.number), [])
 
     def _fetch(self, effect: Fetch) -> None:
         """Transfer a copy of an object to this host."""
@@ -269,67 +244,6 @@ class NodeAgent:
         else:
             raise BadFrameError(f"rank {rank} asks for bytes behind the end of an object")
 
-    # Frames of clients
-
-    def _on_executor(self, executor: LocalExecutor) -> None:
-        try:
-            frames = executor.channel.receive()
-        except ChannelClosedError:
-            self._poller.remove(executor.channel)  # the forkserver reports how it ended
-            return
-        self._on_frames(executor, frames)
-
-    def _on_frames(self, executor: LocalExecutor, frames: list[Frame]) -> None:
-        executor.arrived += len(frames)
-        try:
-            for count, frame in frames:
-                if count == LOCAL:
-                    self._on_local(executor, frame)
-                    continue
-                if count:
-                    executor.custody.end(count)
-                self._report(FromExecutor(executor.number, frame, count))
-            if executor.channel.splitter.problem:
-                raise BadFrameError(executor.channel.splitter.problem)
-        except BadFrameError as error:
-            self._refuse(executor, str(error))
-
-    def _refuse(self, executor: LocalExecutor, problem: str) -> None:
-        """Refuse an executor that has sent a bad frame: ignore it, prevent further starts, and report it."""
-        executor.is_refused = True
-        self._poller.remove(executor.channel)
-        executor.custody.doom()
-        self._report(rank_events.FrameRefused(executor.number, problem))
-
-    def _on_local(self, executor: LocalExecutor, frame: bytes) -> None:
-        for message in codec.to_agent.decode(frame):
-            if isinstance(message, Drained):
-                executor.custody.drained(message.received)
-            elif isinstance(message, Shutdown):
-                raise BadFrameError("an executor asks for the end of the job")
-            else:
-                self._on_memory(executor.number, executor.channel, message)
-
-    def on_driver(self, channel: Channel, frame: bytes) -> bool:
-        """Take a frame of the driver to its agent. Return whether it ends the job.
-
-        Raises:
-            BadFrameError: the frame cannot be read.
-        """
-        for message in codec.to_agent.decode(frame):
-            if isinstance(message, Shutdown):
-                return True
-            if isinstance(message, Drained):
-                raise BadFrameError("the driver drops calls, and has none")
-            self._on_memory(DRIVER, channel, message)
-        return False
-
-    def _on_memory(self, client: int, channel: Channel, message: messages.Allocate | messages.Abandon) -> None:
-        if isinstance(message, messages.Allocate):
-            self._extents.allocate(client, channel, message)
-        elif not self._extents.abandon(client, message.offset):
-            raise BadFrameError(f"it gives back memory at {message.offset}, which it was not given")
-
     def turn(self) -> float | None:
         """Do the work of one turn of the loop. Return the seconds until the next must come; None: for ever."""
         for fetched in self._transfers.poll():
@@ -344,30 +258,31 @@ class NodeAgent:
     # Ends
 
     def _on_exited(self, executor: LocalExecutor, exited: Exited, with_forkserver: bool = False) -> None:
-        """Report the end of an executor. The frames that it sent before are forwarded first."""
-        if not executor.is_refused:
-            self._on_frames(executor, executor.channel.receive_rest())
-        left = self._drafts.left(executor.draft, executor.arrived)
-        if left is not None and not executor.is_refused:
-            self._on_frames(executor, [left])
-        running = executor.custody.close()
+        """Pass the end of a process on to the custodian of its line, which reports it."""
+        unsent = self._drafts.content(executor.draft)  # before another executor gets the draft
         self._forget(executor)
-        # If it began no call, its output is the only hint at the reason, so the end of it is quoted.
-        said = "" if running or not executor.outputs else last_words(executor.outputs[-1].last)
-        status, was_killed = exited.status, ""
-        if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            was_killed = self._memory.has_killed()
-        cause = exited.problem or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
-        died = rank_events.ExecutorDied(executor.number, running, cause, bool(was_killed))
-        died.extents, died.with_forkserver = self._extents.of(executor.number), with_forkserver
-        self._report(died)
+        ended = Ended(executor.number, exited.problem, with_forkserver=with_forkserver, draft=unsent)
+        if not exited.problem:
+            status, was_killed = exited.status, ""
+            if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+                was_killed = self._memory.has_killed()
+            ended.out_of_memory = bool(was_killed)
+            ended.cause = describe_status(status) + (f", {was_killed}" if was_killed else "")
+            ended.said = last_words(executor.outputs[-1].last) if executor.outputs else ""
+        self._end(ended, executor.custody is None)
+
+    def _end(self, ended: Ended, is_direct: bool) -> None:
+        if is_direct:
+            self._report(ended)
+        else:
+            self.custodian.end(ended)
 
     def stop(self) -> None:
         """End forkserver and executors."""
         self._forkserver.end()
         for executor in list(self._executors.values()):
             self._forget(executor)
-        self._extents.drop_requests()
+        self.custodian.stop()
         self._transfers.stop_all()
 
     @property
@@ -378,16 +293,13 @@ class NodeAgent:
     def close(self) -> None:
         """Close the arena. Call it when all ranks of the job are idle."""
         self._transfers.complete()
+        self.custodian.close()
         self._spills.close()
         self._drafts.close()
         self._arena.close()
 
     def _forget(self, executor: LocalExecutor) -> None:
         """Forward the last output of an executor that has ended, and close its descriptors."""
-        self._poller.remove(executor.channel)
-        executor.channel.close()
-        self._extents.drop_requests(executor.number)
-        os.close(executor.tokens)
         os.close(executor.cancels)
         self._drafts.give_back(executor.draft)
         for lines in executor.outputs:
@@ -396,14 +308,9 @@ class NodeAgent:
 
 
 _FOR_AGENT: dict[type, Callable[[NodeAgent, Any], None]] = {
-    StartExecutor: NodeAgent._start,
+    StartExecutor: NodeAgent.start,
     Fetch: NodeAgent._fetch,
     effects.Free: NodeAgent._free,
     effects.StopFetch: lambda agent, effect: agent._transfers.stop(effect.id),
     effects.RoomAnswer: lambda agent, effect: agent._extents.answered(effect.is_coming, effect.reason),
-}
-_FOR_EXECUTOR: dict[type, Callable[[NodeAgent, LocalExecutor, Any], None]] = {
-    StopExecutor: NodeAgent._stop,
-    TakeBack: NodeAgent._take_back,
-    Cancel: NodeAgent._cancel,
 }

@@ -12,8 +12,7 @@ from fcntl import F_ADD_SEALS, F_SEAL_SHRINK, fcntl
 
 from mpi_runtime.agent.custody import Custody
 from mpi_runtime.agent.lines import Lines
-from mpi_runtime.transport.channel import Channel
-from mpi_runtime.transport.draft import SIZE, WORD, left
+from mpi_runtime.transport.draft import SIZE, WORD, sealed
 
 SPARE_DESCRIPTORS = 24
 """File descriptors that must be free before an executor is started. It needs ten for a moment; the others are for long
@@ -23,24 +22,23 @@ SAID_BYTES_MAX = 2000
 
 
 class LocalExecutor:
-    """An executor of this rank."""
+    """The process of an executor of this rank."""
 
-    def __init__(self, number: int, channel: Channel, tokens: int, cancels: int, draft: int, custody: Custody) -> None:
+    def __init__(self, number: int, draft: int, cancels: int, custody: Custody | None) -> None:
         self.number = number
         self.draft = draft
         """The index of its draft."""
-        self.arrived = 0
-        """How many frames it has sent."""
-        self.channel = channel
-        self.custody = custody
-        self.tokens = tokens
-        """The event counter behind the tokens of its custody."""
         self.cancels = cancels
         """A pipe into which the ids of cancelled attempts are written."""
-        self.is_refused = False
-        """Whether it has sent a frame that cannot be read. Its later frames are ignored."""
+        self.custody = custody
+        """Its calls; None: the head's agent has them, and it has a direct line."""
         self.pid = 0
         self.outputs: list[Lines] = []
+
+    @property
+    def may_run_calls(self) -> bool:
+        """Whether it may be running a call, as far as its agent knows."""
+        return self.custody is None or bool(self.custody.ids)
 
 
 def describe_status(status: int) -> str:
@@ -96,9 +94,9 @@ class Drafts:
         os.pwrite(self.descriptor, bytes(WORD), self._free[-1] * SIZE)
         return self._free.pop()
 
-    def left(self, draft: int, arrived: int) -> tuple[int, bytes] | None:
-        """Return what a dead executor had sealed and not sent: see `transport/draft.py`."""
-        return left(os.pread(self.descriptor, SIZE, draft * SIZE), arrived)
+    def content(self, draft: int) -> bytes:
+        """Return what a dead executor has sealed, for `left` in `transport/draft.py`; empty if it is nothing."""
+        return sealed(os.pread(self.descriptor, SIZE, draft * SIZE))
 
     def give_back(self, draft: int) -> None:
         """Take the draft of an executor that has ended."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from mpi_runtime.agent.custody import Custody
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 
@@ -18,7 +17,10 @@ class Watched(Protocol):
 
     number: int
     pid: int
-    custody: Custody
+
+    @property
+    def may_run_calls(self) -> bool:
+        """Whether it may be running a call."""
 
 
 class MemoryWatch:
@@ -48,7 +50,7 @@ class MemoryWatch:
         now = self._now_s()
         if now < self._next_s:
             return self._next_s - now
-        if not self._is_tight and not any(executor.custody.ids for executor in executors):
+        if not self._is_tight and not any(executor.may_run_calls for executor in executors):
             return None
         self._next_s = now + PERIOD_S
         self._kills_before, self._kills = self._kills, self._memory.kills()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from mpi_runtime.transport.base import Buffer
 from mpi_runtime.transport.channel import Channel
 from mpi_runtime.transport.patience import Patience
 
@@ -62,6 +63,12 @@ class Poller:
     def resume(self, source: HasFileno | int) -> None:
         """Wait for data from it again."""
         self._epoll.modify(source if isinstance(source, int) else source.fileno(), select.EPOLLIN)
+
+    def send(self, channel: Channel, frame: Buffer) -> None:
+        """Send a frame, as much of it now as the other end takes."""
+        channel.send(frame)
+        if channel.unsent_bytes:
+            self.watch_unsent(channel)
 
     def watch_unsent(self, channel: Channel) -> None:
         """Flush the channel when the other end takes more, if frames are unsent. Call it after a send."""

@@ -21,7 +21,9 @@ import os
 import signal
 import time
 
+from mpi_runtime import config as configuration
 from mpi_runtime.agent.poller import Poller, shorter
+from mpi_runtime.head.direct_lines import DirectLines
 from mpi_runtime.head.journal import JournalKeeper, open_journal
 from mpi_runtime.head.printer import Printer
 from mpi_runtime.head.recorder import new_recorder
@@ -40,6 +42,7 @@ from mpi_runtime.transport.base import Buffer, Transport, TransportError
 from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError
 from mpi_runtime.transport.messages import (
     BetweenRanks,
+    Ended,
     EndJob,
     FromExecutor,
     Idle,
@@ -83,6 +86,7 @@ class Head:
         self._is_thread = is_thread
         self._driver = driver
         self._transport = transport
+        self._lines = DirectLines(transport, self._agent.custodian, rank.job.token, configuration.direct_lines())
         self._poller = poller
         self._recorder = new_recorder()
         self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
@@ -113,6 +117,8 @@ class Head:
                 self._hear(message, now_us())
             elif isinstance(message, Log):
                 self._print(message)
+            elif isinstance(message, Ended):
+                self._agent.custodian.end(message)
             elif isinstance(message, Pull | Unpull):
                 self._agent.pull(source, message)
             elif isinstance(message, RankJoined):
@@ -150,6 +156,7 @@ class Head:
         self._lost.add(rank)
         self._working.discard(rank)
         if self._has_begun and rank in self._joined:
+            self._agent.custodian.lose(rank)
             self._scheduler.handle_rank(RankLost(rank, DIED), now)
         else:
             self._joined.pop(rank, None)
@@ -201,7 +208,7 @@ class Head:
         try:
             for count, frame in frames:
                 if count == LOCAL:
-                    self._ending = self._agent.on_driver(self._driver, frame) or self._ending
+                    self._ending = self._agent.custodian.on_driver(self._driver, frame) or self._ending
                 else:
                     self._scheduler.handle(DRIVER, codec.from_client.decode(frame), now)
             if self._driver.splitter.problem:
@@ -264,13 +271,13 @@ class Head:
     def _perform(self, effects: Effects) -> None:
         """Perform effects: first those for ranks, then messages to clients. Each rank gets one frame."""
         outgoing: dict[int, list[ToWorker]] = {}
-        me = self._transport.rank
+        me, custodian = self._transport.rank, self._agent.custodian
         for rank, rank_effects in effects.ranks.items():
             if rank == me:
                 for effect in rank_effects:
                     self._obey(effect)
-            else:
-                outgoing[rank] = list[ToWorker | RankEffect](rank_effects)
+            elif left := self._lines.left_to(rank, rank_effects):
+                outgoing[rank] = left
         for client, messages in effects.clients.items():
             if client == DRIVER:
                 self._driver.send(codec.encode(messages))
@@ -280,8 +287,8 @@ class Head:
             if number < 0:
                 continue
             for ids, frame in self._frames(client, messages):
-                if number == me:
-                    self._agent.to_executor(client, ids, frame)
+                if number == me or client in custodian:
+                    custodian.to_executor(client, ids, frame)
                 else:
                     outgoing.setdefault(number, []).append(ToExecutor(client, ids, frame))
         for rank, for_rank in outgoing.items():

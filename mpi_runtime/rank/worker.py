@@ -32,7 +32,18 @@ from mpi_runtime.rank.joining import Rank, end_process, join, library, raise_des
 from mpi_runtime.scheduler.protocol.effects import RankEffect
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transport, TransportError
-from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, Unpull, WorkerToHead
+from mpi_runtime.transport.messages import (
+    EndJob,
+    Idle,
+    Job,
+    PauseLogs,
+    Pull,
+    StartDirect,
+    Stop,
+    ToExecutor,
+    Unpull,
+    WorkerToHead,
+)
 
 HEAD = 0
 MEET_GRACE_S = 5.0
@@ -148,7 +159,9 @@ class Worker:
     def _perform_in_job(self, rank: Rank, source: int, message: object) -> None:
         agent = rank.agent
         if isinstance(message, ToExecutor):
-            agent.to_executor(message.executor, message.ids, message.frame)
+            agent.custodian.to_executor(message.executor, message.ids, message.frame)
+        elif isinstance(message, StartDirect):
+            agent.start(message.start, message.key)
         elif isinstance(message, RankEffect):
             agent.obey(message)
         elif isinstance(message, Pull | Unpull):

@@ -57,5 +57,11 @@ class Alone:
     def share_again(self, descriptor: int, key: bytes) -> None:
         pass
 
+    def hand(self, rank: int, descriptors: Sequence[int], key: bytes) -> bool:
+        return False
+
+    def take(self, key: bytes) -> list[int]:
+        return []
+
     def close(self, clean: bool) -> None:
         pass

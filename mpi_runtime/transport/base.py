@@ -102,6 +102,15 @@ class Transport(Protocol):
     def share_again(self, descriptor: int, key: bytes) -> None:
         """Share a descriptor once more, as the lowest rank that lives: a lower one may have died before all had it."""
 
+    def hand(self, rank: int, descriptors: Sequence[int], key: bytes) -> bool:
+        """Pass copies of descriptors to another rank of this host, which takes them by their key. Never blocks.
+
+        They are there before any frame that is sent to the rank later. Returns False if they cannot be passed now.
+        """
+
+    def take(self, key: bytes) -> list[int]:
+        """Return the descriptors that were handed to this rank under a key, and close those handed before; or none."""
+
     def close(self, clean: bool) -> None:
         """Close the transport: with MPI_Finalize if `clean`, else at once, without waiting for other ranks."""
 

@@ -194,16 +194,28 @@ class Doorbell:
                     raise
                 self.forget(rank)  # it has just died: MPI will report it, or the launcher ends the job
 
-    def take(self, key: bytes, timeout_s: float) -> int | None:
-        """Return the descriptor with this key if it arrives within `timeout_s`; drop those with other keys."""
+    def hand(self, rank: int, descriptors: Sequence[int], key: bytes) -> bool:
+        """Send a rank of this host copies of descriptors. Returns False if that is not possible at once."""
+        line = self._lines.get(rank)
+        if line is None:
+            return False
+        line.settimeout(0.0)
+        try:
+            socket.send_fds(line, [_SENDER.pack(self._rank) + key], descriptors)
+        except OSError:  # its socket is full, or it has just died
+            return False
+        return True
+
+    def take(self, key: bytes, timeout_s: float) -> list[int]:
+        """Return the descriptors with this key if they arrive within `timeout_s`; drop those with other keys."""
         deadline = time.monotonic() + timeout_s
         while select.select([self._inbox], [], [], max(0.0, deadline - time.monotonic()))[0]:
             _, found, descriptors = self._receive_message(self._inbox)
-            if found == key and len(descriptors) == 1:
-                return descriptors[0]
+            if found == key:
+                return descriptors
             for one in descriptors:
                 os.close(one)
-        return None
+        return []
 
     def waited_too_long(self) -> TransportError:
         """Return the error for descriptors that did not arrive."""

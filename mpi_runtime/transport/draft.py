@@ -89,16 +89,27 @@ class Draft:
         self._words[0] = self._number
 
 
+def sealed(content: bytes) -> bytes:
+    """Return the part of a draft that has its word and its messages; empty if there are no messages."""
+    _, end, count, _ = _numbers(content)
+    return content[:end] if count else b""
+
+
 def left(content: bytes, arrived: int) -> tuple[int, bytes] | None:
     """Return the unsent frame in the draft of a dead executor, after the number of calls that end in it; None: empty.
 
     `arrived`: how many of its frames have arrived.
     """
-    word = int.from_bytes(content[:WORD], sys.byteorder)
-    number, end, count, ended = (word >> shift & _PART for shift in (0, 16, 32, 48))
+    number, end, count, ended = _numbers(content)
     if number != arrived & _PART or not count:
         return None
     return ended, _framed(count, content[WORD:end])
+
+
+def _numbers(content: bytes) -> list[int]:
+    """Return the numbers of the word: of the frame, the end of the messages, their count, and the calls that end."""
+    word = int.from_bytes(content[:WORD], sys.byteorder)
+    return [word >> shift & _PART for shift in (0, 16, 32, 48)]
 
 
 def _framed(count: int, body: bytes) -> bytes:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from mpi_runtime.scheduler.protocol.effects import ClientEffect, RankEffect
+from mpi_runtime.scheduler.protocol.effects import ClientEffect, RankEffect, StartExecutor
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Number, Spec
 from mpi_runtime.scheduler.protocol.rank_events import RankEvent
 
@@ -126,7 +126,28 @@ class Idle(Struct, array_like=True, tag=52, gc=False):
     rank: int
 
 
+class Ended(Struct, array_like=True, tag=56, gc=False):
+    """The process of an executor is gone. From its agent to the custodian of its line: see `agent/custodian.py`."""
+
+    executor: int
+    cause: str
+    """The signal or the exit code, in words."""
+    said: str = ""
+    """The end of its output, to follow the cause if it has begun no call."""
+    out_of_memory: bool = False
+    with_forkserver: bool = False
+    draft: bytes = b""
+    """What it had sealed: see `transport/draft.py`."""
+
+
 # Head to worker.
+
+
+class StartDirect(Struct, array_like=True, tag=97, gc=False):
+    """Start an executor with a direct line. The head has handed the rank its ends before, under this key."""
+
+    start: StartExecutor
+    key: bytes
 
 
 class ToExecutor(Struct, array_like=True, tag=90, gc=False):
@@ -197,7 +218,7 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
 
 ToAgent = Allocate | Drained | Shutdown | Abandon
 ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls
-WorkerToHead = RankEvent | FromExecutor | Log | Idle
-ToWorker = RankEffect | ToExecutor | Stop | EndJob | Job | Pull | Unpull | PauseLogs
+WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended
+ToWorker = RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | PauseLogs
 BetweenRanks = WorkerToHead | ToWorker
 FromClient = ClientEvent

@@ -424,8 +424,8 @@ class MpiTransport:
             # Look for dead ranks before reading: all that a rank sent before it was found dead is then in the queue.
             alone = all(rank in self.lost for rank in lower)
             found = self._bell.take(key, 0.0 if alone else NOTICE_S)
-            if found is not None or alone:
-                return found
+            if found or alone:
+                return found[0] if found else None
             if time.monotonic() > deadline:
                 raise self._bell.waited_too_long()
             self._hear_of_deaths()
@@ -433,6 +433,12 @@ class MpiTransport:
     def share_again(self, descriptor: int, key: bytes) -> None:
         if self._bell is not None:
             self._bell.give(descriptor, key, wait=False)
+
+    def hand(self, rank: int, descriptors: Sequence[int], key: bytes) -> bool:
+        return self._bell is not None and self._bell.hand(rank, descriptors, key)
+
+    def take(self, key: bytes) -> list[int]:
+        return [] if self._bell is None else self._bell.take(key, 0.0)
 
     def _hear_of_deaths(self) -> None:
         """Have MPI notice dead ranks, without receiving.

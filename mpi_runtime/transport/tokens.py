@@ -24,11 +24,14 @@ class Tokens(NamedTuple):
     """Add this many tokens."""
     take: Callable[[], object]
     """Take one token. Raises BlockingIOError if there is none."""
+    close: Callable[[], object]
+    """Close this end."""
 
 
 def tokens_of(descriptor: int) -> Tokens:
     """Return the counter of an eventfd, which must have the flags EFD_NONBLOCK and EFD_SEMAPHORE."""
-    return Tokens(partial(os.eventfd_write, descriptor), partial(os.eventfd_read, descriptor))
+    add, take = partial(os.eventfd_write, descriptor), partial(os.eventfd_read, descriptor)
+    return Tokens(add, take, partial(os.close, descriptor))
 
 
 def claim(calls: deque[Received], tokens: Tokens, received: int) -> Received | Drained:

@@ -41,7 +41,8 @@ from mpi_runtime.scheduler.values import endings, items, objects
 def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     """Handle the death of an executor. The steps are at the head of this file."""
     executor = state.executors.pop(event.executor, None)
-    if executor is None:
+    if executor is None:  # its rank was lost before
+        free_extents(state, event)
         return
     if executor.refusal:
         refusals.as_after_a_crash(executor, event)
@@ -67,11 +68,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         actor_lives.executor_died(state, executor.actor, executor, assigned, event, now)
     else:
         redo(state, executor, assigned, event, now, spares_retry)
-    if event.extents:
-        rank = executor.rank.number
-        free = [offset for offset in event.extents if (rank, offset) not in state.extents]
-        state.send_frees(rank)  # strictly before
-        state.to_rank(rank, Free(free, executor.id))
+    free_extents(state, event)
     items.client_died(state, executor)
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
@@ -85,6 +82,15 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         stillborn(state, queue, executor, event, now)
     if fault is not None:
         health.blame(state, executor, fault)
+
+
+def free_extents(state: State, event: ExecutorDied) -> None:
+    """Step 5."""
+    rank = event.keeper
+    if event.extents and rank in state.ranks:
+        free = [offset for offset in event.extents if (rank, offset) not in state.extents]
+        state.send_frees(rank)  # strictly before
+        state.to_rank(rank, Free(free, event.executor))
 
 
 def redo(

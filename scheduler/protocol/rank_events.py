@@ -64,6 +64,8 @@ class ExecutorDied(Struct, array_like=True, tag=42, gc=False):
     others may have run."""
     with_forkserver: bool = False
     """It died with its forkserver. This says nothing about the calls for which it was forked."""
+    keeper: Number = 0
+    """The rank whose agent had given it the extents: its own, or the head's, which may outlive its own."""
 
 
 class Fetched(Struct, array_like=True, tag=43, gc=False):

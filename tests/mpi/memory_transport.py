@@ -57,6 +57,7 @@ class _Inbox:
     def __init__(self, bell: int) -> None:
         self.frames: deque[tuple[int, bytes]] = deque()
         self.bulk: dict[tuple[int, int], deque[_Send]] = {}
+        self.handed: deque[tuple[bytes, list[int]]] = deque()
         self.given: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.bell = bell
         """An eventfd, or -1."""
@@ -149,6 +150,19 @@ class MemoryTransport:
 
     def share_again(self, descriptor: int, key: bytes) -> None:
         """See `Transport.share_again`: no rank here dies."""
+
+    def hand(self, rank: int, descriptors: Sequence[int], key: bytes) -> bool:
+        self._inboxes[rank].handed.append((key, [os.dup(descriptor) for descriptor in descriptors]))
+        return True
+
+    def take(self, key: bytes) -> list[int]:
+        while self._inbox.handed:
+            found, descriptors = self._inbox.handed.popleft()
+            if found == key:
+                return descriptors
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return []
 
     def close(self, clean: bool) -> None:
         bell, self._inbox.bell, self._inbox.asleep = self._inbox.bell, -1, False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any, cast
 
-from mpi_runtime.agent.custody import Custody
 from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
 from mpi_runtime.scheduler.protocol.effects import (
     Cancel,
@@ -23,23 +23,21 @@ from mpi_runtime.scheduler.protocol.effects import (
 from mpi_runtime.scheduler.protocol.limits import READ_PAST_US
 from mpi_runtime.scheduler.protocol.rank_events import (
     Arriving,
-    ExecutorDied,
     ExecutorStarted,
     Fetched,
-    FrameRefused,
     MemoryReported,
     RoomWanted,
     Spilled,
-    TakenBack,
 )
 from mpi_runtime.scheduler.values import spreading
 from mpi_runtime.transport import codec
-from mpi_runtime.transport.draft import left
-from mpi_runtime.transport.messages import Drained, FromExecutor, ToExecutor
-from tests.simulation.executors import Executor, Junk
+from mpi_runtime.transport.draft import sealed
+from mpi_runtime.transport.messages import Ended, StartDirect, ToExecutor
+from tests.simulation.custodians import custodian
+from tests.simulation.executors import Executor
 from tests.simulation.options import ALL
 from tests.simulation.steps import CURSED
-from tests.simulation.world import Head, Line, World
+from tests.simulation.world import DRIVER, Head, Line, World
 
 TIGHT_BYTES = 1 << 30
 LOOK_US = 20_000
@@ -78,19 +76,6 @@ class Arena:
 
 
 @dataclass(eq=False)
-class LocalExecutor:
-    """An executor as its agent has it."""
-
-    number: int
-    executor: Executor
-    line: Line
-    custody: Custody
-    is_refused: bool = False
-    arrived: int = 0
-    extents: dict[int, None] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
 class Incoming:
     """A copy on its way here."""
 
@@ -125,7 +110,10 @@ class Agent:
         self.said = 0
         """How many messages it has sent."""
         self.arena = Arena(world, rank)
-        self.executors: dict[int, LocalExecutor] = {}
+        self.executors: dict[int, Executor] = {}
+        self.awaited: dict[int, Executor] = {}
+        """Those with direct lines, until the order to start them arrives."""
+        self.custodian = custodian(self, self.report)
         self.file: dict[int, bytes] = {}
         """What was written to disk, by offset."""
         self.incoming: dict[bytes, Incoming] = {}
@@ -133,8 +121,8 @@ class Agent:
         self._wants_room = False
         self.tight_looks = 0
         """How often it will still be found that the host's memory is nearly used up."""
-        self.orphans: dict[int, dict[int, None]] = {}
-        """Extents of executors that have died, until the scheduler has said what becomes of them."""
+        self.extents: dict[int, dict[int, None]] = {}
+        """Extents of executors; of one that has died, until the scheduler has said what becomes of them."""
         options = world.options
         delay_us = options.socket_us if rank == 0 else options.network_us
         self.to_head = Line(world, delay_us, lambda frame: head.receive_from_rank(rank, frame))  # type: ignore[arg-type]
@@ -166,15 +154,15 @@ class Agent:
             return
         for message in codec.between_ranks.decode(frame):  # type: ignore[arg-type]
             if isinstance(message, ToExecutor):
-                self._to_executor(message.executor, message.ids, message.frame)
+                self.custodian.to_executor(message.executor, message.ids, message.frame)
+            elif isinstance(message, StartDirect):
+                self._start(self.awaited.pop(message.start.executor))
             elif isinstance(message, StartExecutor):
-                self._start(message)
-            elif isinstance(message, StopExecutor):
-                self._stop(message)
-            elif isinstance(message, TakeBack):
-                self.take_back(message)
-            elif isinstance(message, Cancel):
-                self._cancel(message)
+                executor = Executor(self.world, self, self, message)
+                self.custodian.add(message.executor, self.rank, cast(Any, executor.channel), executor.tokens)
+                self._start(executor)
+            elif isinstance(message, StopExecutor | TakeBack | Cancel):
+                self._obey(message)
             elif isinstance(message, Free):
                 self._free(message)
             elif isinstance(message, Fetch):
@@ -186,16 +174,16 @@ class Agent:
 
     # Executors
 
-    def _start(self, effect: StartExecutor) -> None:
+    def _start(self, executor: Executor) -> None:
         world = self.world
-        assert effect.executor not in self.executors, f"executor {effect.executor} is started twice"
-        executor = Executor(world, self, effect)
-        line = Line(world, world.options.socket_us, executor.receive)
-        custody = Custody(executor.tokens, line.send)
-        self.executors[effect.executor] = LocalExecutor(effect.executor, executor, line, custody)
+        assert executor.number not in self.executors, f"executor {executor.number} is started twice"
+        self.executors[executor.number] = executor
         world.counters["forks"] += 1
-
-        is_cursed = tuple(effect.environment.items()) == CURSED
+        is_cursed = tuple(executor.effect.environment.items()) == CURSED
+        if world.chance(world.options.stillborn / 4):
+            world.counters["stillborn"] += 1
+            world.counters["executors that could not be started"] += 1
+            executor.die("could not be started: no more processes are allowed")
 
         def forked() -> None:
             if executor.alive and self.alive and (is_cursed or world.chance(world.options.stillborn)):
@@ -203,103 +191,47 @@ class Agent:
                 executor.die("exited with code 1")
             elif executor.alive and self.alive:
                 for _ in range(1 + world.chance(world.options.duplicates)):
-                    self.report(ExecutorStarted(effect.executor, 1000 + effect.executor))
+                    self.report(ExecutorStarted(executor.number, 1000 + executor.number))
                 executor.start()
 
         world.at(world.between(world.options.fork_us), forked)
 
-    def _stop(self, effect: StopExecutor) -> None:
-        local = self.executors.get(effect.executor)
-        if local is None:
+    def _obey(self, effect: StopExecutor | TakeBack | Cancel) -> None:
+        if isinstance(effect, StopExecutor):
+            self.world.counters["stops"] += 1
+            self.world.counters["kills of overdue calls"] += effect.force and self.world.checker.times.any_is_over()
+        left = self.custodian.obey(effect)
+        executor = self.executors.get(effect.executor)
+        if executor is None:
             return
-        self.world.counters["stops"] += 1
-        self.world.counters["kills of overdue calls"] += effect.force and self.world.checker.times.any_is_over()
-        if effect.force:
-            self._kill(local)
-        else:
-            local.line.send("exit")
-
-    def _kill(self, local: LocalExecutor) -> None:
-        kill_us = self.world.between(self.world.options.kill_us)
-        self.world.at(kill_us, lambda: local.executor.die("was killed by signal 9"))
-
-    def _cancel(self, effect: Cancel) -> None:
-        """Interrupt a call, wherever its executor is with it. By force: kill the executor if the call runs."""
-        local = self.executors.get(effect.executor)
-        if local is None:
-            return
-        if effect.force:
-            taken, is_running = local.custody.cancel_by_force(effect.id)
-            self._taken_back(effect.executor, taken)
-            if is_running:
-                self.world.counters["kills of cancelled calls"] += 1
-                self._kill(local)
-            return
-        local.executor.pipe.append((effect.id, effect.attempt))
-        self.world.at(self.world.between(self.world.options.socket_us), local.executor.interrupt)
-
-    def _to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
-        local = self.executors.get(number)
-        if local is None:
-            return
-        local.custody.pass_on(ids, frame)
-
-    def take_back(self, effect: TakeBack) -> None:
-        """Take calls back that were not started, the last first."""
-        local = self.executors.get(effect.executor)
-        if local is not None:
-            self._taken_back(effect.executor, local.custody.take_back(effect.count))
-
-    def _taken_back(self, number: int, ids: list[bytes]) -> None:
-        self.world.counters["take backs"] += 1
-        self.world.counters["calls taken back"] += len(ids)
-        self.report(TakenBack(number, ids))
-
-    def hear(self, number: int, message: object) -> None:
-        """An executor said something: a frame with the number of calls that end in it, or something for its agent."""
-        if not self.alive:
-            return
-        local = self.executors[number]
-        if isinstance(message, str):
-            self._on_exited(local, message)
-        elif local.is_refused:
-            pass
-        elif isinstance(message, tuple):
-            count, frame = message
-            local.arrived += 1
-            local.custody.end(count)
-            self.report(FromExecutor(number, frame, count))
-        elif isinstance(message, Drained):
-            local.arrived += 1
-            local.custody.drained(message.received)
-        else:
-            assert isinstance(message, Junk)
-            local.is_refused = True
-            local.custody.doom()
-            self.report(FrameRefused(number, "junk"))
+        if isinstance(left, StopExecutor):
+            self.world.counters["kills of cancelled calls"] += isinstance(effect, Cancel)
+            kill_us = self.world.between(self.world.options.kill_us)
+            self.world.at(kill_us, lambda: executor.die("was killed by signal 9"))
+        elif isinstance(left, Cancel):
+            executor.pipe.append((left.id, left.attempt))
+            self.world.at(self.world.between(self.world.options.socket_us), executor.interrupt)
 
     def lose_forkserver(self) -> None:
         """Somebody kills the forkserver: all executors are gone, those that are being forked too."""
         self.world.counters["kills of forkservers"] += 1
-        for local in list(self.executors.values()):
-            if local.executor.alive:
+        for executor in list(self.executors.values()):
+            if executor.alive:
                 self.world.counters["deaths"] += 1
-                local.executor.die(WITH_FORKSERVER)
+                executor.die(WITH_FORKSERVER)
 
-    def _on_exited(self, local: LocalExecutor, cause: str) -> None:
-        unsent = left(bytes(local.executor.memory.content), local.arrived)
-        if unsent is not None and not local.is_refused:
-            self.world.counters["frames that were left"] += 1
-            local.custody.end(unsent[0])
-            self.report(FromExecutor(local.number, unsent[1], unsent[0]))
-        running = local.custody.close()
-        del self.executors[local.number]
-        if local.extents:
-            self.orphans[local.number] = local.extents
-        extents, with_forkserver = list(local.extents), cause == WITH_FORKSERVER
-        self.report(
-            ExecutorDied(local.number, running, cause, "memory" in cause, extents, with_forkserver=with_forkserver)
-        )
+    def on_exited(self, executor: Executor, cause: str) -> None:
+        """The forkserver reports that a process is gone."""
+        if not self.alive:
+            return
+        del self.executors[executor.number]
+        draft = sealed(bytes(executor.memory.content))
+        self.world.counters["drafts that were left"] += bool(draft)
+        ended = Ended(executor.number, cause, "", "memory" in cause, cause == WITH_FORKSERVER, draft)
+        if executor.number in self.custodian:
+            self.custodian.end(ended)
+        else:
+            self.report(ended)
 
     # Memory
 
@@ -314,7 +246,7 @@ class Agent:
         self.tight_looks -= 1
         is_tight = self.tight_looks > 0
         self.world.counters["hosts that are tight"] += is_tight
-        sizes = [(number, TIGHT_BYTES) for number, local in self.executors.items() if local.executor.started]
+        sizes = [(number, TIGHT_BYTES) for number, executor in self.executors.items() if executor.started]
         self.report(MemoryReported(self.rank, is_tight, TIGHT_BYTES, TIGHT_BYTES, "the host", 0.95, sizes))
         if is_tight:
             self.world.at(LOOK_US, self._look)
@@ -323,18 +255,18 @@ class Agent:
         """Room for a value of an executor, or of the driver."""
         offset = self.arena.allocate()
         self._look_for_room()
-        if offset >= 0 and executor in self.executors:
-            self.executors[executor].extents[offset] = None
+        if offset >= 0 and executor != DRIVER:
+            self.extents.setdefault(executor, {})[offset] = None
         return offset
 
     def _free(self, effect: Free) -> None:
         offsets = effect.offsets
         if effect.executor:
-            left = self.orphans.pop(effect.executor, {})
+            left = self.extents.pop(effect.executor, {})
             offsets = [offset for offset in offsets if offset in left]
         for offset in offsets:
             self.arena.free(offset)
-            for extents in (*self.orphans.values(), *(local.extents for local in self.executors.values())):
+            for extents in self.extents.values():
                 extents.pop(offset, None)
 
     def abandon(self, offsets: list[int]) -> None:

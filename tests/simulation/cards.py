@@ -183,8 +183,7 @@ class Cards:
     def _require_alone(self, executor: Executor) -> None:
         """Who has whole GPUs finds no other process on them, not even one that idles: it would hold memory of them."""
         for agent in executor.agent.agents.values():
-            for local in agent.executors.values() if agent.host == executor.agent.host else ():
-                other = local.executor
+            for other in agent.executors.values() if agent.host == executor.agent.host else ():
                 both = set(other.effect.gpu_ids).intersection(executor.effect.gpu_ids)
                 is_other = other is not executor and other.alive and both
                 require(not is_other, f"executor {executor.number} has GPU {both} of executor {other.number}")

@@ -35,10 +35,12 @@ from mpi_runtime.scheduler.protocol.events import (
 )
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.transport import codec
+from mpi_runtime.transport.channel import LOCAL
 from mpi_runtime.transport.draft import SIZE, Draft, Memory
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens, claim
 from tests.simulation import oracle
+from tests.simulation.channels import Channel, End, Junk
 from tests.simulation.journals import SAVING, UNREADABLE, Had
 from tests.simulation.processes import CANCELLED, TAINT, Content, Process
 from tests.simulation.require import require
@@ -51,10 +53,6 @@ if TYPE_CHECKING:
 
 TICK_US = 1000
 """An item that was yielded is sent by then."""
-
-
-class Junk:
-    """Bytes that user code writes where frames belong."""
 
 
 class Counter:
@@ -111,13 +109,15 @@ class Running(Scope):
 class Executor(Process):
     """One executor's process."""
 
-    def __init__(self, world: World, agent: Agent, effect: StartExecutor) -> None:
+    def __init__(self, world: World, agent: Agent, keeper: Agent, effect: StartExecutor) -> None:
         super().__init__(world, effect.executor, lambda rank: agent.agents[rank].arena.contents)
         self.blocking.lends_cpu = True
         self.agent = agent
+        self.keeper = keeper
+        """The agent that gives it memory."""
         self.effect = effect
         counter = Counter()
-        self.tokens = Tokens(counter.add, counter.take)
+        self.tokens = Tokens(counter.add, counter.take, lambda: None)
         """Of calls that may be claimed."""
         self.pipe: list[tuple[bytes, int]] = []
         """Attempts of calls that are to be cancelled: written by the agent."""
@@ -152,7 +152,8 @@ class Executor(Process):
         """The end of the job was announced to it."""
         self.had: list[bytes] | None = None
         """Of an actor whose state is saved: the calls that it has had."""
-        self._to_agent = Line(world, world.options.socket_us, lambda message: agent.hear(self.number, message))
+        self.channel = Channel(world, self.receive)
+        self._forkserver = Line(world, world.options.socket_us, lambda cause: agent.on_exited(self, str(cause)))
 
     # Hearing
 
@@ -160,11 +161,8 @@ class Executor(Process):
         """A frame has arrived; before the fork it waits."""
         if not self.alive:
             return
-        if frame == "exit":
-            self.feed.exiting = True
-        else:
-            self.hear(codec.to_client.decode(frame))  # type: ignore[arg-type]
-            self.is_held = self.is_held or self.feed.saving
+        self.hear(codec.to_client.decode(frame))  # type: ignore[arg-type]
+        self.is_held = self.is_held or self.feed.saving
         if self.started:
             self._go_on()
 
@@ -216,7 +214,7 @@ class Executor(Process):
             claimed = claim(self.feed.calls, self.tokens, self.feed.received)
             if isinstance(claimed, Drained):
                 self.flush()
-                self._send(claimed)
+                self._send((LOCAL, codec.encode([claimed])))
                 continue
             call, entries = claimed
             self._check_hold(self.feed.specs[call.spec])
@@ -455,7 +453,7 @@ class Executor(Process):
             try:
                 values.append(self.store(Content(oracle.digest(name, index), holds), size, holds))
             except TaintedError:
-                self.agent.abandon([value.stored.offset for value in values if value.stored is not None])
+                self.keeper.abandon([value.stored.offset for value in values if value.stored is not None])
                 raise
         if len(values) == 1 and values[0].stored is None and not inner:
             return Done(call, values[0].data, duration_us)
@@ -482,7 +480,7 @@ class Executor(Process):
                 continue
             rank, offset = self.allocate()
             if offset < 0:
-                self.agent.abandon([value.stored.offset for value in values if value.stored is not None])
+                self.keeper.abandon([value.stored.offset for value in values if value.stored is not None])
                 raise TaintedError("ObjectStoreFullError")
             self.arenas(rank)[offset] = content
             values.append(Value(b"", Stored(rank, offset, size), digest=kept.digest))
@@ -506,8 +504,8 @@ class Executor(Process):
     # Saying
 
     def allocate(self) -> tuple[int, int]:
-        """Room in the part of the own agent."""
-        return self.agent.rank, self.agent.allocate(self.number)
+        """Room in the part of the agent that gives it memory."""
+        return self.keeper.rank, self.keeper.allocate(self.number)
 
     def flush(self) -> None:
         """Send what was said."""
@@ -528,7 +526,7 @@ class Executor(Process):
     def _send(self, message: object) -> None:
         if self.is_dying:
             return
-        self._to_agent.send(message)
+        self.channel.up.send(message)
         self.draft.sent()
         self._sealed.clear()
 
@@ -595,7 +593,7 @@ class Executor(Process):
             self.world.counters["junk"] += 1
             self.is_garbled = True
             self.unheard += self._sealed
-            self._to_agent.send(self.world.rng.choice((Junk(), (0, b"junk"))))
+            self.channel.up.send(self.world.rng.choice((Junk(), (0, b"junk"))))
 
     def _lose_gpus(self, running: Running, name: str, blame: str) -> None:
         """CUDA answers a call with an error for good: the process says so and ends."""
@@ -620,6 +618,7 @@ class Executor(Process):
         if self.alive:
             self.alive = False
             self.world.checker.died_with_rank(self)
+            self.channel.up.send(End())
 
     def die(self, cause: str) -> None:
         """The process is gone: what it had not sent is lost, and its agent hears of it after all that it had sent."""
@@ -627,7 +626,8 @@ class Executor(Process):
             return
         self.alive = False
         self.world.checker.died(self)
-        self._to_agent.send(cause)
+        self.channel.up.send(End())
+        self._forkserver.send(cause)
 
 
 class PassedOnError(Exception):

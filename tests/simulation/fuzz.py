@@ -43,6 +43,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, Frame, Splitter, pair
 from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Shutdown, ToExecutor
 from mpi_runtime.transport.start import Start
+from mpi_runtime.transport.tokens import tokens_of
 from tests.mpi import memory_transport
 from tests.simulation import run
 from tests.simulation.mutated_frames import in_bytes, in_fields, mutated
@@ -196,7 +197,7 @@ class Attack:
             now_s=lambda: 0.0,
         )
         agent._forkserver.start = lambda: None  # type: ignore[method-assign]
-        return SimpleNamespace(agent=agent, config=Config(), job=SimpleNamespace(lost=[]))
+        return SimpleNamespace(agent=agent, config=Config(), job=SimpleNamespace(lost=[], token="job"))
 
     def run(self) -> None:
         """Attack, and look whether all holds together."""
@@ -237,17 +238,15 @@ class Attack:
         for executor in self.head._scheduler.state.executors.values():
             self._start(executor.id)
             ids = [task.id for task in executor.assigned.values() if task.state != STAGING]
-            self.agent.to_executor(executor.id, ids, b"\x90")
+            self.agent.custodian.to_executor(executor.id, ids, b"\x90")
             if ids and executor.state != STARTING:
-                self.agent._executors[executor.id].custody._claim()
+                self.agent.custodian.custody_of(executor.id)._claim()
 
     def _start(self, number: int) -> None:
         ours, theirs = pair()
         theirs.close()
         tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
-        read_end, cancels = os.pipe2(os.O_NONBLOCK)
-        os.close(read_end)
-        self.agent._executor(number, Channel(ours), tokens, cancels, self.agent._drafts.take())
+        self.agent.custodian.add(number, 0, Channel(ours), tokens_of(tokens))
 
     # One frame
 
@@ -263,7 +262,7 @@ class Attack:
             self.counters["worker to head"] += 1
             self.head._take(1, self._wrong(step.frame))
         else:
-            executors = list(self.agent._executors)
+            executors = list(self.agent.custodian._lines)
             who = step.who if rng.random() < 0.8 or not executors else rng.choice(executors)
             data = mutated(rng, step.frame, step.ended, self.others)
             self._from_client(who, data * rng.choice((1, 1, 1, 2)))
@@ -282,17 +281,17 @@ class Attack:
                 self.counters["jobs that ended"] += 1  # it is said why; what was handled must be whole nevertheless
                 self.driver.clear()
             return
-        executor = self.agent._executors.get(who)
+        executor = self.agent.custodian._lines.get(who)
         if executor is not None and not executor.is_refused:
             self.counters["executor to head"] += 1
-            self.agent._on_frames(executor, executor.channel.splitter.feed(data))
+            self.agent.custodian._on_frames(executor, executor.channel.splitter.feed(data))
 
     def _to_agent(self) -> None:
         """What clients say to their agent."""
         rng, number = self.rng, self.rng.randrange(1 << 10)
         right = [Allocate(number, number), Drained(number % 4), Abandon(64 * (number % 8)), Shutdown()]
         frame = codec.encode(rng.sample(right, rng.choice((1, 2))))
-        who = rng.choice([DRIVER, *self.agent._executors]) if rng.random() < 0.9 else DRIVER
+        who = rng.choice([DRIVER, *self.agent.custodian._lines]) if rng.random() < 0.9 else DRIVER
         self.counters["client to agent"] += 1
         self._from_client(who, mutated(rng, frame, LOCAL, self.others))
 
@@ -304,7 +303,7 @@ class Attack:
         for executor in list(scheduler.state.executors.values()):
             if executor.refusal:
                 self.counters["refused executors"] += 1
-                local = self.agent._executors.get(executor.id)
+                local = self.agent.custodian._lines.get(executor.id)
                 running = local.custody.close() if local is not None else b""
                 scheduler.handle_rank(ExecutorDied(executor.id, running, "was killed"), self.clock.now)
         scheduler.decide(self.clock.now)

@@ -78,9 +78,11 @@ def kill(world: World, head: Head, agent: Agent) -> None:
     """A rank is killed; its executors follow, and the head hears of it."""
     world.counters["rank losses"] += 1
     agent.alive = False
-    for local in agent.executors.values():
-        world.at(world.rng.randint(0, DIE_US), local.executor.die_with_rank)
-    world.at(world.between(world.rng.choice(NOTICE_US)), lambda: head.rank_lost(agent.rank))
+    notice_us = world.between(world.rng.choice(NOTICE_US))
+    for executor in (*agent.executors.values(), *agent.awaited.values()):
+        by_us = DIE_US if executor.keeper is agent else notice_us  # with a direct line it is heard until then
+        world.at(world.rng.randint(0, by_us), executor.die_with_rank)
+    world.at(notice_us, lambda: head.rank_lost(agent.rank))
 
 
 class Losses:

@@ -41,6 +41,8 @@ class Options:
     hosts: tuple[Shape, ...] = (Shape(),)
     """Rank 0 has a host of its own that runs nothing, or shares the first."""
     head_alone: bool = True
+    direct_lines: bool = False
+    """Whether executors of other ranks on the host of rank 0 have direct lines to the head."""
     calls: int = 60
     """About so many calls are submitted, nested ones included."""
     depth: int = 3
@@ -226,11 +228,15 @@ def _random_options(seed: int) -> tuple[Options, Options]:
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
     cards, modes = random.Random(seed * 6151 + 3), random.Random(seed * 5003 + 11)
     hosts = tuple(_in_modes(_described(shape, cards), modes) for shape in shapes)
+    is_direct = random.Random(seed * 6269 + 13).random() < 0.7
+    if is_direct:
+        hosts = (replace(hosts[0], ranks=max(2, hosts[0].ranks)), *hosts[1:])
     quiet = Options(
         groups=rng.choice((0, 1, 3)),
         seed=seed,
         hosts=hosts,
         head_alone=rng.random() < 0.5,
+        direct_lines=is_direct,
         calls=rng.choice((15, 40, 80)),
         depth=rng.choice((1, 2, 4)),
         actors=rng.choice((0, 1, 1, 3)) + concurrent,

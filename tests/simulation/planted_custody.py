@@ -13,10 +13,11 @@ from mpi_runtime.scheduler.calls import refusals
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.records import Executor
 from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.transport import draft
 from mpi_runtime.transport.draft import Draft, left
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens
-from tests.simulation import agents, executors
+from tests.simulation import executors
 
 
 def taken_back_and_run(patch: pytest.MonkeyPatch) -> None:
@@ -124,14 +125,14 @@ def nobody_hears_that_calls_were_dropped(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_a_dead_executor_has_left_is_not_read(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(agents, "left", lambda content, arrived: None)
+    patch.setattr(draft, "left", lambda content, arrived: None)
 
 
 def what_a_dead_executor_has_left_is_read_though_it_has_arrived(patch: pytest.MonkeyPatch) -> None:
     def planted(content: bytes, arrived: int) -> tuple[int, bytes] | None:
         return left(content, arrived) or left(content, arrived - 1)
 
-    patch.setattr(agents, "left", planted)
+    patch.setattr(draft, "left", planted)
 
 
 def a_draft_counts_what_is_not_there(patch: pytest.MonkeyPatch) -> None:

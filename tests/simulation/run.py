@@ -29,6 +29,7 @@ from mpi_runtime.transport import codec
 from tests.simulation import losses, quality
 from tests.simulation.agents import Agent, plan_kills
 from tests.simulation.checkers import Checker
+from tests.simulation.custodians import VirtualLines, custodian
 from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
 from tests.simulation.journals import ANNOUNCED_US, CutError, journal_options
@@ -161,6 +162,9 @@ def _play(world: World, head: Head) -> None:
     journal = world.journal
     began = JobBegan() if journal is None else JobBegan(None, True, bool(journal.earlier))
     head.scheduler.handle_rank(began, 0)
+    head.custodian = custodian(agents[0], head.hear_direct)
+    if options.direct_lines:
+        head.direct = VirtualLines(world, head, agents)
     driver = Driver(world, head, agents[0])
     losses.plan(world, head, agents)
     plan_kills(world, agents)
@@ -254,8 +258,15 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
             continue  # nobody frees what lies there
         problems += [f"memory of rank {agent.rank} at {offset}" for offset in agent.arena.contents]
         problems += [f"file of rank {agent.rank} at {offset}" for offset in agent.file]
-        problems += [f"memory of dead executor {number}" for number in agent.orphans]
-        problems += [f"calls with executor {one.number}" for one in agent.executors.values() if one.custody.ids]
+        living = [*agent.custodian._lines, *(head.custodian._lines if agent.rank == 0 else ())]
+        problems += [
+            f"memory of dead executor {number}"
+            for number, left in agent.extents.items()
+            if left and number not in living
+        ]
+    for one_custodian in (head.custodian, *(agent.custodian for agent in agents.values() if agent.alive)):
+        lines = one_custodian._lines.values()
+        problems += [f"calls with executor {one.number}" for one in lines if one.custody.ids]
     return problems[:10]
 
 

@@ -22,7 +22,15 @@ from mpi_runtime.scheduler.records.records import Bundle, Executor, Task
 from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import Client, Fetching, Object, State
 from mpi_runtime.scheduler.values import objects
-from tests.simulation import planted, planted_clients, planted_copies, planted_custody, planted_losses, planted_spills
+from tests.simulation import (
+    planted,
+    planted_clients,
+    planted_copies,
+    planted_custody,
+    planted_direct,
+    planted_losses,
+    planted_spills,
+)
 from tests.simulation.options import dropping_options, losing_options, random_options, spilling_options
 from tests.simulation.run import FailedError, simulate, simulate_again
 
@@ -226,6 +234,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     *planted.BUGS,
     *planted_clients.BUGS,
     *planted_custody.BUGS,
+    *planted_direct.BUGS,
     *planted_losses.BUGS,
     *planted_spills.BUGS,
     *planted_copies.BUGS,
@@ -241,7 +250,8 @@ def seeds(name: str) -> Iterable[int]:
 def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
-    options = losing_options if bug in (*planted_losses.BUGS, *planted_copies.BUGS) else random_options
+    losing = (*planted_losses.BUGS, *planted_copies.BUGS, *planted_direct.BUGS)
+    options = losing_options if bug in losing else random_options
     options = spilling_options if bug in planted_spills.BUGS else options
     options = dropping_options if bug is an_actor_that_nobody_has_is_created else options
 

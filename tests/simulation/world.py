@@ -38,13 +38,15 @@ from mpi_runtime.scheduler.protocol.rank_events import (
 )
 from mpi_runtime.scheduler.records.lifecycle import ALIVE, READY
 from mpi_runtime.transport import codec
-from mpi_runtime.transport.messages import FromExecutor, ToExecutor
+from mpi_runtime.transport.messages import Ended, FromExecutor, ToExecutor
 from tests.simulation.cards import described
 from tests.simulation.journals import Journal
 from tests.simulation.options import UNIT, Options, zone
 from tests.simulation.require import require
 
 if TYPE_CHECKING:
+    from mpi_runtime.agent.custodian import Custodian
+    from mpi_runtime.head.direct_lines import DirectLines
     from tests.simulation.checkers import Checker
 
 DRIVER = 0
@@ -121,6 +123,7 @@ class Line:
         self._delay_us = delay_us
         self._receive = receive
         self._last_us = 0
+        self._on_its_way: deque[list[object]] = deque()
         self.lag_us = 0
         """What each message takes besides."""
 
@@ -131,7 +134,20 @@ class Line:
         if world.options.stall_us and world.chance(0.01):
             delay_us += world.rng.randint(0, world.options.stall_us)
         self._last_us = max(self._last_us, world.now + delay_us)
-        world.at(self._last_us - world.now, lambda: self._receive(message))
+        parcel = [message]
+        self._on_its_way.append(parcel)
+        world.at(self._last_us - world.now, lambda: self._deliver(parcel))
+
+    def _deliver(self, parcel: list[object]) -> None:
+        if self._on_its_way and self._on_its_way[0] is parcel:
+            self._on_its_way.popleft()
+            self._receive(parcel[0])
+
+    def drain(self) -> list[object]:
+        """Take all that is on its way."""
+        messages = [message for (message,) in self._on_its_way]
+        self._on_its_way.clear()
+        return messages
 
 
 class Head:
@@ -143,6 +159,9 @@ class Head:
         self.lines: dict[int, Line] = {}
         """To each rank."""
         self.driver_line: Line
+        self.custodian: Custodian
+        """Of the executors with direct lines."""
+        self.direct: DirectLines | None = None
         self._ranks: dict[int, int] = {}
         """The rank of each executor."""
         self._lost: set[int] = set()
@@ -157,6 +176,12 @@ class Head:
         self._inbox.append((-1 - rank, frame))
         self._wake()
 
+    def hear_direct(self, message: object) -> None:
+        """Its own custodian reports something, which is handled at once."""
+        self.world.counters["reports of direct lines"] += 1
+        self._handle_rank(0, codec.encode([message]))
+        self._wake()
+
     def receive_from_driver(self, frame: bytes) -> None:
         """A frame from the driver has arrived."""
         self._inbox.append((DRIVER, frame))
@@ -168,6 +193,10 @@ class Head:
         self._wake()
 
     def _lose(self, rank: int) -> None:
+        explored = self.world.counters
+        before = explored["reports of direct lines"]
+        self.custodian.lose(rank)
+        explored["frames of the lost"] += explored["reports of direct lines"] - before
         executors = [executor for executor, where in self._ranks.items() if where == rank]
         self.world.checker.losses.rank_lost(rank, executors)
         self._lost.add(rank)
@@ -204,6 +233,8 @@ class Head:
                 self._hear_too_late(message, now)
             elif isinstance(message, FromExecutor):
                 self._hear(message, now)
+            elif isinstance(message, Ended):
+                self.custodian.end(message)
             else:
                 self.world.note(f"rank {rank}", frame, [message])
                 if isinstance(message, ExecutorDied):
@@ -228,7 +259,7 @@ class Head:
                 self.scheduler.handle_rank(FrameRefused(message.executor, "junk", message.ended), now)
             else:
                 self.scheduler.handle(message.executor, events, now, message.ended)
-        else:
+        elif not isinstance(message, Ended):
             self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
 
     def _hear(self, message: FromExecutor, now: int) -> None:
@@ -263,13 +294,15 @@ class Head:
         frames: dict[int, list[object]] = {}
         for rank, rank_effects in effects.ranks.items():
             require(rank not in self._lost, f"rank {rank} is gone, and is told {rank_effects}")
-            frames[rank] = list(rank_effects)
             for effect in rank_effects:
                 if isinstance(effect, StartExecutor):
                     self._ranks[effect.executor] = rank
                     self.world.checker.executor_starts(effect, rank)
                 elif isinstance(effect, Cancel):
                     self.world.checker.tight.ends(effect)
+            left = list(rank_effects) if self.direct is None else self.direct.left_to(rank, rank_effects)
+            if left:
+                frames[rank] = left
         for client, messages in effects.clients.items():
             if not messages:
                 continue
@@ -286,7 +319,10 @@ class Head:
                 self.world.checker.times.sent(calls)
                 self.world.checker.sent_to_gpus(client, calls)
                 ids = [call.id for call in calls]
-                frames.setdefault(self._ranks[client], []).append(ToExecutor(client, ids, frame))
+                if client in self.custodian:
+                    self.custodian.to_executor(client, ids, frame)
+                else:
+                    frames.setdefault(self._ranks[client], []).append(ToExecutor(client, ids, frame))
         for rank, messages in frames.items():
             frame = codec.encode(messages)
             self.world.note(f"head to rank {rank}", frame, [one for one in messages if type(one) is not ToExecutor])

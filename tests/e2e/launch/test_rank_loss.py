@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -40,7 +41,13 @@ def wait_for_loss(count):
 """
 
 
-def start(source: str, ranks: int = 4, launcher: str = "ulfm", prelude: str = "") -> Program:
+BY_MPI = {"MPI_RUNTIME_DIRECT_LINES": "0"}
+"""Large values of an executor are then in the part of the arena of its own rank, and lost with it."""
+
+
+def start(
+    source: str, ranks: int = 4, launcher: str = "ulfm", prelude: str = "", env: Mapping[str, str] = {}
+) -> Program:
     """A program with this source, started as `mpi-runtime run` does it.
 
     Args:
@@ -48,6 +55,7 @@ def start(source: str, ranks: int = 4, launcher: str = "ulfm", prelude: str = ""
         ranks: how many there are.
         launcher: "": without fault tolerance.
         prelude: what every rank does first, to the runtime itself. Open MPI's launcher starts the program then.
+        env: further variables.
     """
     python = mpi_python("openmpi")
     place = make_place()
@@ -57,7 +65,7 @@ def start(source: str, ranks: int = 4, launcher: str = "ulfm", prelude: str = ""
         return start_command([python.with_name("mpirun"), "--with-ft", launcher, "-n", str(ranks), python, path])
     options = ["--fault-tolerant"] if launcher else []
     command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", str(ranks), *options, path]
-    return start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None})
+    return start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None, **env})
 
 
 def workers(program: Program) -> list[int]:
@@ -115,10 +123,11 @@ print("right", ranks(), flush=True)
 """
 
 
+@pytest.mark.parametrize("env", [{}, BY_MPI], ids=["direct", "by MPI"])
 @pytest.mark.parametrize("victims", [(1,), (2,), (1, 3)], ids=lambda victims: "-".join(map(str, victims)))
 @pytest.mark.dies("rank with ulfm")
-def test_tasks_actors_and_objects_survive_the_loss_of_ranks(victims: tuple[int, ...]) -> None:
-    with start(WORK) as program:
+def test_tasks_actors_and_objects_survive_the_loss_of_ranks(victims: tuple[int, ...], env: Mapping[str, str]) -> None:
+    with start(WORK, env=env) as program:
         program.wait_for_line("ready")
         pids = workers(program)
         kill(*(pids[rank - 1] for rank in victims))
@@ -290,7 +299,7 @@ for number, value in enumerate(kept):
         lost += 1
 print("waited", lost, flush=True)
 """
-    with start(source) as program:
+    with start(source, env=BY_MPI) as program:
         program.wait_for_line("ready")
         kill(workers(program)[1])
         assert 0 < int(program.wait_for_line("waited", timeout=100).split()[1]) < 12
@@ -316,12 +325,31 @@ for value in values:
         assert "which had its only copy" in str(error), error
 print("without a copy:", lost, flush=True)
 """
-    with start(source) as program:
+    with start(source, env=BY_MPI) as program:
         program.wait_for_line("ready")
         kill(*workers(program))
         line = program.wait_for_line("without a copy")
         assert line.split()[-1] == "8"
         program.finish().expect(0)
+
+
+def test_values_of_executors_with_direct_lines_outlive_their_rank() -> None:
+    source = """
+@ray.remote(max_retries=0)
+def kept(number):
+    return np.full(300_000, number)
+
+values = [kept.remote(number) for number in range(8)]
+ray.wait(values, num_returns=8)
+print("ready", flush=True)
+assert wait_for_loss(3) == [0]
+print("values", [int(ray.get(value)[-1]) for value in values], flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(*workers(program))
+        assert program.wait_for_line("values").endswith(str(list(range(8))))
+        assert "lost for good: 0" in program.finish().expect(0).stderr
 
 
 def test_values_are_made_again_by_their_calls_when_two_ranks_are_lost_at_once() -> None:
@@ -341,7 +369,7 @@ print("ready", flush=True)
 wait_for_loss(2)
 print("values", [int(value[-1]) for value in ray.get(values)], flush=True)
 """
-    with start(source) as program:
+    with start(source, env=BY_MPI) as program:
         program.wait_for_line("ready")
         kill(*workers(program)[1:])
         assert program.wait_for_line("values").endswith(str([2 * number for number in range(8)]))
@@ -369,7 +397,7 @@ print("one is lost", flush=True)
 left = wait_for_loss(2)
 print("values", [int(value[-1]) for value in ray.get(values)], left, flush=True)
 """
-    with start(source) as program:
+    with start(source, env=BY_MPI) as program:
         program.wait_for_line("ready")
         pids = workers(program)
         kill(pids[1])

@@ -12,7 +12,7 @@ import pytest
 
 from mpi_runtime.agent import leftovers
 from mpi_runtime.agent.agent import NodeAgent
-from mpi_runtime.agent.executors import describe_status
+from mpi_runtime.agent.executors import LocalExecutor, describe_status
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
@@ -29,6 +29,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, packed, pair
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Log, Pull, Shutdown
+from mpi_runtime.transport.tokens import tokens_of
 from tests.mpi import memory_transport
 
 CALLS = [bytes([number] * 16) for number in range(1, 10)]
@@ -61,8 +62,10 @@ class Desk:
         ours, self.end = pair()
         self.tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         self.pipe, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.executor = self.agent._executor(1, Channel(ours), self.tokens, cancels, self.agent._drafts.take())
-        self.poller.add(self.executor.channel, lambda: self.agent._on_executor(self.executor))
+        self.line = self.agent.custodian.add(1, rank, Channel(ours), tokens_of(self.tokens))
+        self.executor = self.agent._executors[1] = LocalExecutor(
+            1, self.agent._drafts.take(), cancels, self.line.custody
+        )
 
     def write(self, data: bytes) -> list[Any]:
         """Write to the executor's descriptor: what is reported then."""
@@ -117,12 +120,12 @@ def test_a_cancel_for_an_executor_that_has_just_died(desk: Desk) -> None:
 def test_an_effect_for_an_executor_that_is_gone(desk: Desk) -> None:
     for effect in (Cancel(7, CALLS[0], force=True), TakeBack(7, 3), StopExecutor(7, force=True)):
         desk.agent.obey(effect)
-    desk.agent.to_executor(7, [CALLS[0]], b"frame")
+    desk.agent.custodian.to_executor(7, [CALLS[0]], b"frame")
     assert desk.take() == []
 
 
 def test_a_forced_cancel_takes_back_what_has_not_started(desk: Desk) -> None:
-    desk.agent.to_executor(1, CALLS[:3], codec.encode([]))
+    desk.agent.custodian.to_executor(1, CALLS[:3], codec.encode([]))
     os.eventfd_read(desk.tokens)  # it runs the first
     desk.agent.obey(Cancel(1, CALLS[0], force=True))
     assert desk.take() == [TakenBack(1, CALLS[1:3])]
@@ -150,7 +153,7 @@ DONE = codec.encode([Done(CALLS[0], b"", 1)])
     ],
 )
 def test_junk_is_reported_and_nothing_after_it_counts(desk: Desk, data: bytes, problem: str) -> None:
-    desk.agent.to_executor(1, CALLS[:3], codec.encode([]))
+    desk.agent.custodian.to_executor(1, CALLS[:3], codec.encode([]))
     os.eventfd_read(desk.tokens)  # it runs the first, ends it, and runs the second
     os.eventfd_read(desk.tokens)
     assert desk.write(packed(DONE, 1)) == [FromExecutor(1, DONE, 1)]
@@ -159,7 +162,7 @@ def test_junk_is_reported_and_nothing_after_it_counts(desk: Desk, data: bytes, p
     assert isinstance(refused, FrameRefused)
     assert problem in refused.problem
     assert desk.write(packed(codec.encode([]), 0)) == []
-    desk.agent.to_executor(1, CALLS[3:5], codec.encode([]))
+    desk.agent.custodian.to_executor(1, CALLS[3:5], codec.encode([]))
     with pytest.raises(BlockingIOError):  # none of these may start
         os.eventfd_read(desk.tokens)
     desk.agent._on_exited(desk.executor, Exited(1, signal.SIGKILL))
@@ -168,7 +171,7 @@ def test_junk_is_reported_and_nothing_after_it_counts(desk: Desk, data: bytes, p
 
 
 def test_what_was_sent_before_the_junk_is_passed_on_when_its_sender_has_died(desk: Desk) -> None:
-    desk.agent.to_executor(1, CALLS[:2], codec.encode([]))
+    desk.agent.custodian.to_executor(1, CALLS[:2], codec.encode([]))
     os.eventfd_read(desk.tokens)
     desk.end.sendall(packed(DONE, 1) + b"junk for a header" + packed(DONE, 1))
     desk.agent._on_exited(desk.executor, Exited(1, 0))
@@ -179,7 +182,7 @@ def test_what_was_sent_before_the_junk_is_passed_on_when_its_sender_has_died(des
 
 
 def test_a_result_that_is_ended_may_be_its_executors_last_word(desk: Desk) -> None:
-    desk.agent.to_executor(1, CALLS[:1], codec.encode([]))
+    desk.agent.custodian.to_executor(1, CALLS[:1], codec.encode([]))
     os.eventfd_read(desk.tokens)
     desk.end.sendall(packed(DONE, 1))
     desk.agent._on_exited(desk.executor, Exited(1, signal.SIGTERM))
@@ -199,9 +202,9 @@ def test_memory_is_given_and_given_back(desk: Desk) -> None:
 @pytest.mark.parametrize("message", [Drained(0), Abandon(64)])
 def test_what_the_driver_may_not_say(desk: Desk, message: object) -> None:
     with pytest.raises(BadFrameError):
-        desk.agent.on_driver(desk.executor.channel, codec.encode([message]))
-    assert desk.agent.on_driver(desk.executor.channel, codec.encode([Shutdown()]))
-    assert not desk.agent.on_driver(desk.executor.channel, codec.encode([Allocate(1, 1)]))
+        desk.agent.custodian.on_driver(desk.line.channel, codec.encode([message]))
+    assert desk.agent.custodian.on_driver(desk.line.channel, codec.encode([Shutdown()]))
+    assert not desk.agent.custodian.on_driver(desk.line.channel, codec.encode([Allocate(1, 1)]))
 
 
 @pytest.mark.parametrize(
@@ -333,7 +336,7 @@ def test_a_rank_goes_on_without_its_forkserver(
     left: list[str] = []
     monkeypatch.setattr(scratch, "leave", left.append)
     forkserver = Forkserver(desk, code)
-    desk.agent.to_executor(1, CALLS[:2], b"")
+    desk.agent.custodian.to_executor(1, CALLS[:2], b"")
     os.eventfd_read(desk.tokens)  # it has begun the first
     desk.agent.obey(StopExecutor(1, force=True))
     if is_heard:
@@ -341,10 +344,8 @@ def test_a_rank_goes_on_without_its_forkserver(
     forkserver.end.close()
     desk.executor.pid = 4711
     ours, theirs = pair()
-    starting = desk.agent._executor(
-        2, Channel(ours), os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0), desk.agent._drafts.take()
-    )
-    desk.poller.add(starting.channel, lambda: None)
+    starting = desk.agent.custodian.add(2, 0, Channel(ours), tokens_of(os.eventfd(0, os.EFD_NONBLOCK)))
+    desk.agent._executors[2] = LocalExecutor(2, desk.agent._drafts.take(), os.eventfd(0), starting.custody)
     theirs.close()
     desk.end.close()
     desk.agent._forkserver._on_message()
@@ -367,16 +368,16 @@ def test_a_rank_goes_on_without_its_forkserver(
 
 
 def test_what_an_executor_does_not_take_at_once_is_sent_when_it_reads(desk: Desk) -> None:
-    desk.agent.to_executor(1, [], bytes(8 * MIB))
+    desk.agent.custodian.to_executor(1, [], bytes(8 * MIB))
     desk.end.setblocking(False)
     rounds = 0
-    while desk.executor.channel.unsent_bytes and rounds < 1000:
+    while desk.line.channel.unsent_bytes and rounds < 1000:
         with contextlib.suppress(BlockingIOError):
             desk.end.recv(MIB)
         desk.poller.poll(0)
         rounds += 1
     assert rounds > 1
-    assert not desk.executor.channel.unsent_bytes
+    assert not desk.line.channel.unsent_bytes
 
 
 def test_memory_that_an_executor_was_given_is_freed_when_the_scheduler_says_so(desk: Desk) -> None:

@@ -25,7 +25,7 @@ class Executor:
     def __init__(self) -> None:
         self.tokens = 0
         self.frames: list[bytes] = []
-        self.custody = Custody(Tokens(self.add, self.take), self.frames.append)
+        self.custody = Custody(Tokens(self.add, self.take, lambda: None), self.frames.append)
 
     def add(self, count: int) -> None:
         self.tokens += count
@@ -218,7 +218,7 @@ def test_tokens_that_user_code_has_written_are_no_calls(executor: Executor) -> N
 def test_an_executor_claims_one_call_after_the_other(executor: Executor) -> None:
     calls = deque([A, B, C, D])
     executor.add(2)
-    tokens = Tokens(executor.add, executor.take)
+    tokens = Tokens(executor.add, executor.take, lambda: None)
     assert claim(calls, tokens, 7) == A
     assert claim(calls, tokens, 7) == B
     assert calls

@@ -101,8 +101,7 @@ class Busy:
 
     def __init__(self, *calls: bytes) -> None:
         self.number, self.pid = 1, os.getpid()
-        self.custody = self
-        self.ids = list(calls)
+        self.may_run_calls = bool(calls)
 
 
 class Watch:

@@ -112,11 +112,12 @@ def test_a_file_has_room_for_many_and_is_used_again() -> None:
     assert first != second
     writer = Draft(draft.map_memory(drafts.descriptor, second))
     assert writer.add([done(7)], 1)
-    assert read(drafts.left(second, 0)) == [done(7)]
-    assert drafts.left(first, 0) is None
+    assert read(left(drafts.content(second), 0)) == [done(7)]
+    assert len(drafts.content(second)) < 100, "only what is used"
+    assert drafts.content(first) == b""
     drafts.give_back(second)
     assert drafts.take() == second
-    assert drafts.left(second, 0) is None, "it is empty again"
+    assert drafts.content(second) == b"", "it is empty again"
     drafts.close()
 
 
@@ -126,7 +127,7 @@ from mpi_runtime.agent.executors import Drafts
 from mpi_runtime.scheduler.protocol.events import Done
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import Channel, packed, pair
-from mpi_runtime.transport.draft import Draft, map_memory
+from mpi_runtime.transport.draft import Draft, left, map_memory
 
 def work(end, draft, progress):
     number = 0
@@ -159,9 +160,9 @@ for attempt in range(int(sys.argv[1])):
     os.waitpid(child, 0)
     frames += channel.receive_rest()
     in_part += channel.splitter._size > 0
-    left = drafts.left(slot, len(frames))
-    from_memory += left is not None
-    frames += [left] * (left is not None)
+    unsent = left(drafts.content(slot), len(frames))
+    from_memory += unsent is not None
+    frames += [unsent] * (unsent is not None)
     ids = [int.from_bytes(one.id, "big") for _, frame in frames for one in codec.from_client.decode(frame)]
     assert ids == list(range(1, len(ids) + 1)), (attempt, ids[-50:])
     assert sum(count for count, _ in frames) == len(ids)
