@@ -25,6 +25,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("rank",),
         ("agent",),
         ("executor",),
+        ("gangs",),
         ("client",),
         ("objects",),
         ("transport",),

@@ -1,0 +1,14 @@
+"""MPI inside the job: processes of ours that form an MPI world of their own.
+
+MPI_Init asks its launcher a few questions. Members of a gang are ordinary executors, and our processes answer the
+questions: by PMI-1 (MPICH) or by PMIx (Open MPI 5).
+
+- `start.py`: the node's part of a start: a member's environment and descriptors, and who has initialised and finalized
+- `gather.py`: the head's part: what members of different nodes exchange while they start
+- `pmi1.py`: the dialogue of PMI-1, pure: bytes in, bytes out
+- `pmix_server.py`: a helper process that runs the PMIx server of Open MPI's own library
+- `pmix_library.py`: that library by ctypes
+- `library.py`: which MPI library programs here load, and which protocol it speaks
+- `environment.py`: variables that a member of a gang has, and variables that it must not have
+- `segments.py`: files in shared memory that a killed member would leave
+"""
