@@ -91,9 +91,9 @@ class Driver:
     def _note(self, node: NodeStart) -> None:
         self.changes += 1
 
-    def until(self, condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+    def until(self, condition: Callable[[], bool], limit_s: float = 0) -> None:
         """Answer members until a condition holds."""
-        end_s = time.monotonic() + limit_s
+        end_s = time.monotonic() + (limit_s or LIMIT_S)
         while not condition():
             assert time.monotonic() < end_s, "the gang takes too long"
             self.turn()

@@ -181,7 +181,7 @@ class Starts:
                 node.begin(_Pmi1Side(node, self._poller), protocol)
                 node.is_ready = True
             elif protocol == library.PMIX:
-                _PmixSide(node, self._take_helper())
+                _PmixSide(node, self._take_helper)
             elif self._library:
                 node.problem = self._library.problem
             else:
@@ -227,7 +227,7 @@ class Starts:
             node.is_ready = True
             node.note()
         elif found.protocol == library.PMIX:
-            _PmixSide(node, self._take_helper())
+            _PmixSide(node, self._take_helper)
         else:
             node.note(found.problem)
 
@@ -304,14 +304,19 @@ class _Pmi1Side:
 class _PmixSide:
     """Has the helper talk PMIx with members."""
 
-    def __init__(self, node: NodeStart, helper: Helper) -> None:
-        self._node, self._helper = node, helper
+    def __init__(self, node: NodeStart, take_helper: Callable[[], Helper]) -> None:
+        self._node, self._helper, self._take_helper = node, take_helper(), take_helper
         self._variables: Mapping[int, Mapping[str, str]] = {}
         self._fences: dict[bytes, int] = {}
         """The numbers of fences and groups that wait for other nodes."""
         self._questions: dict[int, tuple[int, int]] = {}
+        self._is_second = False
         node.begin(self, library.PMIX)
-        helper.register(self, pmix_server.Register(node.name, node.hosts, node.names, node.own))
+        self._register()
+
+    def _register(self) -> None:
+        node = self._node
+        self._helper.register(self, pmix_server.Register(node.name, node.hosts, node.names, node.own))
 
     def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
         return {**environment.of_open_mpi(configuration.environment()), **self._variables[rank]}, {}
@@ -320,14 +325,23 @@ class _PmixSide:
         pass
 
     def on_helper_lost(self, problem: str) -> None:
-        self._node.note(problem)
+        if self._node.is_ready or self._is_second:
+            self._node.note(problem)
+            return
+        self._is_second = True  # a gang that was killed may have been the cause
+        try:
+            self._helper = self._take_helper()
+        except OSError as error:
+            self._node.note(f"{problem}; another one could not be started: {error}")
+            return
+        self._register()
 
     def on_report(self, report: Report) -> None:
         node = self._node
         if isinstance(report, pmix_server.Fence):
             self._enter(msgspec.msgpack.encode(("fence", report.ranks)), report)
         elif isinstance(report, pmix_server.Group):
-            self._enter(msgspec.msgpack.encode(("group", report.is_end, report.group, report.ranks)), report)
+            self._enter(msgspec.msgpack.encode(("group", report.group, report.ranks)), report)
         elif isinstance(report, pmix_server.Wanted):
             body = msgspec.msgpack.encode(report.rank)
             node.exchange(Question(node.hosts[report.rank], report.number, body))
