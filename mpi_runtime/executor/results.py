@@ -59,6 +59,8 @@ class Results:
         """The title of the actor; empty: its class defines no `__repr__`."""
         self.saver: Saver | None = None
         """Saves the state of its actor, if that is saved."""
+        self.ends_gang = False
+        """Whether the gang of this member must not run another call."""
         self.is_concurrent = False
         """Whether several calls run at a time."""
         self._has_left = False
@@ -81,6 +83,9 @@ class Results:
             return
         if spec.kind != ACTOR:
             self._worked = True
+        if self.ends_gang:
+            values = [Value(message.data)] if isinstance(message, Done) else message.values
+            message = Returned(call.id, values, duration_us, ends_gang=True)
         if call.digest and self._client.scopes.current().has_errors:
             values = [Value(message.data)] if isinstance(message, Done) else message.values
             message = Returned(call.id, values, duration_us, has_errors=True)

@@ -70,7 +70,8 @@ def finish(state: State, gang: Gang, now: int) -> None:
     task, ends = gang.task, gang.ended
     assert task is not None
     wrong, spec, leader = raised(gang), task.function.spec, gang.members[0]
-    may_reuse = not wrong and spec.reuse and not task.is_cancelled and not gang.cause
+    is_spent = any(isinstance(end, Returned) and end.ends_gang for end in ends.values())
+    may_reuse = spec.reuse and not (wrong or is_spent or task.is_cancelled or gang.cause)
     for executor in gang.members[1:]:
         drop_part(state, executor)
     used = wrong[:1] or (range(len(ends)) if spec.by_rank else [0])

@@ -264,6 +264,8 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     """The error in one line. It is logged if no client reads it."""
     has_errors: bool = False
     """Whether the values hold errors of calls. Those may not occur again, so the journal does not record them."""
+    ends_gang: bool = False
+    """From a member of a gang: whether the gang must not run another call."""
 
 
 class ErrorRead(Struct, array_like=True, tag=27, gc=False):
