@@ -6,6 +6,7 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI 5).
 - `start.py`: the node's part of a start: a member's environment and descriptors, and who has initialised and finalized
 - `gather.py`: the head's part: what members of different nodes exchange while they start
 - `pmi1.py`: the dialogue of PMI-1, pure: bytes in, bytes out
+- `helper.py`: the helper process of a node, as its agent sees it
 - `pmix_server.py`: a helper process that runs the PMIx server of Open MPI's own library
 - `pmix_library.py`: that library by ctypes
 - `library.py`: which MPI library programs here load, and which protocol it speaks
