@@ -287,12 +287,15 @@ class NodeAgent:
     # Frames of clients
 
     def _on_executor(self, executor: LocalExecutor) -> None:
+        if executor.gang:
+            self.gangs.before_frames(executor)
         try:
             frames = executor.channel.receive()
         except ChannelClosedError:
             self._poller.remove(executor.channel)  # the forkserver reports how it ended
             return
-        self._on_frames(executor, frames)
+        if not executor.is_refused:
+            self._on_frames(executor, frames)
 
     def _on_frames(self, executor: LocalExecutor, frames: list[Frame]) -> None:
         executor.arrived += len(frames)

@@ -133,6 +133,7 @@ class Gangs:
             executor_ = gang.members.get(rank)
             if executor_ is not None and not executor_.death_note:
                 executor_.death_note = f"called MPI_Abort with code {code}{text and ': '}{text}"
+                executor_.is_refused = True  # MPI_Abort of MPICH returns, and the member could still end its call
                 self.before_kill(executor_)
                 self._kill(executor_)
         if not gang.has_looked and start.initialised.issuperset(gang.members):
@@ -145,6 +146,14 @@ class Gangs:
         request.member = ForkedMember(place, dict(member.env), list(member.unset), list(member.fds))
         fork(request, list(member.fds.values()))
         start.forked(rank)
+
+    def before_frames(self, executor: LocalExecutor) -> None:
+        """Read what a member has sent to the start service before it sent frames."""
+        gang = self._gangs.get(executor.gang)
+        if gang is not None and gang.start is not None:
+            for rank, one in list(gang.members.items()):
+                if one is executor:
+                    gang.start.look(rank)
 
     def take(self, message: GangBytes) -> None:
         """Take bytes from the head for the members of a gang. If they have ended, nothing happens."""

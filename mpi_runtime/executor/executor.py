@@ -65,6 +65,8 @@ class Executor:
         self.cancels.on_interrupt = lambda: self.client.scopes.running.clean_up()
         self.results = Results(self.client, self.cancels, setup, request, self._code_of)
         self._yields = Yields(self.client, self.cancels, self.results)
+        if member is not None:
+            self.results.place = f"{member.place} of "
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname

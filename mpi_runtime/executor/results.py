@@ -59,6 +59,8 @@ class Results:
         """The title of the actor; empty: its class defines no `__repr__`."""
         self.saver: Saver | None = None
         """Saves the state of its actor, if that is saved."""
+        self.place = ""
+        """For a member of a gang: its rank, in words before the name of the function."""
         self.ends_gang = False
         """Whether the gang of this member must not run another call."""
         self.is_concurrent = False
@@ -223,7 +225,7 @@ class Results:
                 )
             note = gpu_errors.note(error, self.granted, self._devices_in_use) if self.granted.gpu_ids else ""
             described = remote_errors.make_task_error(
-                error, spec.name, os.getpid(), self._rank, self.granted.hostname, self.title, note
+                error, self.place + spec.name, os.getpid(), self._rank, self.granted.hostname, self.title, note
             )
         if spec.kind == ACTOR:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 INIT_LIMIT_S = 60.0
 """How long MPI_Init may take, in seconds. Members wait in it for each other."""
+YIELD = "OMPI_MCA_mpi_yield_when_idle"
+"""A setting of Open MPI: members that wait let others run. Without it 8 bytes take 0.9 ms and not 3 us on a host with
+fewer processors than members."""
 PORTS = range(20_000, 32_000)
 """Ports for libraries that are no MPI: below those that Linux gives to programs that ask for any port."""
 
@@ -116,6 +119,8 @@ def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descripto
     os.environ.update(env)
     os.environ.update({name: str(descriptor) for name, descriptor in descriptors.items()})
     os.environ.update(torch_names(place))
+    if place.hosts.count(place.hosts[place.rank]) > len(os.sched_getaffinity(0)):  # members spin while they wait
+        os.environ.setdefault(YIELD, "1")
     current = Member(place)
     return current
 
