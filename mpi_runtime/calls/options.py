@@ -329,8 +329,10 @@ _OF_BATCHES = {
     "_account": Option(_anything, "account", convert=lambda given: AccountSpec(*given)),
     "_path_us": Option(_anything, "path_us"),
     "_gather_us": Option(_anything, "gather_us"),
+    "_starts_mpi": Option(check_bool, "starts_mpi"),
 }
-"""Options that batches set: (name, weight, limit), length of a chain, delay of reported ends. See `Spec`."""
+"""Options that batches set: (name, weight, limit), length of a chain, delay of reported ends, whether members of a gang
+start MPI themselves. See `Spec`."""
 _ALL = OPTIONS | _OF_BATCHES
 TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)
 ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor is not None)

@@ -33,6 +33,10 @@ class Place(msgspec.Struct, array_like=True):
     hosts: list[int]
     """For each rank the index of its node in `names`."""
     names: list[str]
+    gang: int
+    """The number of the gang in the job."""
+    starts_mpi: bool
+    """Whether members start MPI themselves. Else a program that they start may do so, and calls get no communicator."""
 
     @property
     def size(self) -> int:
@@ -58,6 +62,8 @@ class Member:
 
     def begin(self) -> None:
         """Initialise MPI, ahead of the first call. A failure is raised by the first call."""
+        if not self.place.starts_mpi:
+            return
         faulthandler.dump_traceback_later(INIT_LIMIT_S, exit=True)
         try:
             self._world = _initialised(self.place)
@@ -66,12 +72,17 @@ class Member:
         finally:
             faulthandler.cancel_dump_traceback_later()
 
-    def enter(self) -> Intracomm:
+    def enter(self) -> Intracomm | None:
         """Return the communicator for a call: a copy of the gang's world. All members call this.
+
+        None: this member does not start MPI.
 
         Raises:
             LaunchError: MPI could not be started.
         """
+        if not self.place.starts_mpi:
+            os.environ["MASTER_PORT"] = str(PORTS[self.place.gang * 97 % len(PORTS)])
+            return None
         if self._world is None:
             raise LaunchError(
                 f"MPI could not be started on {self.place} of a gang: {self._problem}. Calls with num_ranks need mpi4py "

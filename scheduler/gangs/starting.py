@@ -60,7 +60,8 @@ def serve(state: State, queue: Queue, now: int) -> bool:
 def key_of(queue: Queue) -> tuple[object, ...]:
     """The fixed properties of the gangs that can run the queue's calls."""
     spec = queue.ready[0].function.spec
-    return (queue.request, queue.environment, queue.threads, queue.where, spec.ranks, spec.ranks_per_node)
+    kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi)
+    return (queue.request, queue.environment, queue.threads, queue.where, kind)
 
 
 # Idle gangs
@@ -136,6 +137,7 @@ def form(state: State, queue: Queue) -> Gang | None:
         hosts=[places[node_of(source).number] for source in chosen],
         names=[node.hostname for node in nodes],
         agents=[nearest_rank(node, keys[node.number].gpu_ids).number for node in nodes],
+        starts_mpi=queue.ready[0].function.spec.starts_mpi,
     )
     gang = Gang(number, key_of(queue), [], chosen, grants, living=len(chosen), nodes=len(nodes))
     imports = queue.ready[0].function.spec.imports

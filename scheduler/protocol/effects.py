@@ -125,6 +125,8 @@ class Membership(Struct, array_like=True, gc=False):
     """The host name of each node."""
     agents: list[Number]
     """For each node the rank whose agent has all members of that node."""
+    starts_mpi: bool = True
+    """As in `Spec`."""
 
 
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):
