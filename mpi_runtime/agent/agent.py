@@ -19,6 +19,7 @@ from mpi_runtime.agent.custody import Custody
 from mpi_runtime.agent.executors import Drafts, LocalExecutor, describe_status, keep_spare, last_words
 from mpi_runtime.agent.extents import NOBODY, Extents
 from mpi_runtime.agent.forkserver import ForkserverLine, Forkservers
+from mpi_runtime.agent.gangs import Gangs
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
@@ -93,6 +94,7 @@ class NodeAgent:
         self._executors: dict[int, LocalExecutor] = {}
         self._logs_paused = False
         self._memory = memory
+        self.gangs = Gangs(poller, rank, setup.scratch, report, self._kill, self._give_up)
         self._forkserver = ForkserverLine(
             poller,
             forkservers,
@@ -194,11 +196,22 @@ class NodeAgent:
             effect.imports,
             draft,
         )
-        self._forkserver.ask(request, [theirs.fileno(), tokens, cancelled, *written])
-        theirs.close()
-        for descriptor in (cancelled, *written):
-            os.close(descriptor)
         self._poller.add(executor.channel, lambda: self._on_executor(executor))
+        own = [theirs.detach(), cancelled, *written]
+
+        def fork(request: Fork, more: list[int]) -> None:
+            self._forkserver.ask(request, [own[0], tokens, *own[1:], *more])
+            executor.close_unforked()
+
+        executor.unforked = own
+        if effect.member is None:
+            fork(request, [])
+        else:
+            self.gangs.start(executor, effect.member, request, fork)
+
+    def _give_up(self, executor: LocalExecutor, cause: str) -> None:
+        """Report the end of an executor that was not forked."""
+        self._on_exited(executor, Exited(executor.number, 0, cause))
 
     def _executor(self, number: int, channel: Channel, tokens: int, cancels: int, draft: int) -> LocalExecutor:
         custody = Custody(tokens_of(tokens), partial(self._send, channel))
@@ -213,6 +226,8 @@ class NodeAgent:
 
     def _kill(self, executor: LocalExecutor) -> None:
         # The forkserver kills it: only the parent knows that the process id still belongs to the child.
+        if executor.gang and not self.gangs.before_kill(executor):
+            return
         self._forkserver.ask(Kill(executor.number), [])
 
     def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
@@ -272,12 +287,15 @@ class NodeAgent:
     # Frames of clients
 
     def _on_executor(self, executor: LocalExecutor) -> None:
+        if executor.gang:
+            self.gangs.before_frames(executor)
         try:
             frames = executor.channel.receive()
         except ChannelClosedError:
             self._poller.remove(executor.channel)  # the forkserver reports how it ended
             return
-        self._on_frames(executor, frames)
+        if not executor.is_refused:
+            self._on_frames(executor, frames)
 
     def _on_frames(self, executor: LocalExecutor, frames: list[Frame]) -> None:
         executor.arrived += len(frames)
@@ -357,16 +375,18 @@ class NodeAgent:
         status, was_killed = exited.status, ""
         if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             was_killed = self._memory.has_killed()
-        cause = exited.problem or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
+        cause = exited.problem or executor.death_note or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
         died = rank_events.ExecutorDied(executor.number, running, cause, bool(was_killed))
         died.extents, died.with_forkserver = self._extents.of(executor.number), with_forkserver
         self._report(died)
 
     def stop(self) -> None:
         """End forkserver and executors."""
+        self.gangs.before_end()
         self._forkserver.end()
         for executor in list(self._executors.values()):
             self._forget(executor)
+        self.gangs.close()
         self._extents.drop_requests()
         self._transfers.stop_all()
 
@@ -386,6 +406,9 @@ class NodeAgent:
         """Forward the last output of an executor that has ended, and close its descriptors."""
         self._poller.remove(executor.channel)
         executor.channel.close()
+        executor.close_unforked()
+        if executor.gang:
+            self.gangs.ended(executor)
         self._extents.drop_requests(executor.number)
         os.close(executor.tokens)
         os.close(executor.cancels)

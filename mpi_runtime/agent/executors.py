@@ -41,6 +41,17 @@ class LocalExecutor:
         """Whether it has sent a frame that cannot be read. Its later frames are ignored."""
         self.pid = 0
         self.outputs: list[Lines] = []
+        self.gang = 0
+        """The gang of which it is a member; 0: none."""
+        self.death_note = ""
+        """How it ended, if its exit status does not show that."""
+        self.unforked: list[int] = []
+        """Its own ends of socket and pipes, until it is forked."""
+
+    def close_unforked(self) -> None:
+        """Close its own ends: it has them, or will never be forked."""
+        while self.unforked:
+            os.close(self.unforked.pop())
 
 
 def describe_status(status: int) -> str:

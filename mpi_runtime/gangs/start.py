@@ -50,6 +50,9 @@ class _Side(Protocol):
     def forked(self, rank: int) -> None:
         """Close copies of descriptors."""
 
+    def look(self, rank: int) -> None:
+        """Read what a member has sent, if members send anything to this process."""
+
     def on_message(self, message: Fenced | Question | Answer) -> None:
         """Take a message of the `Gather`."""
 
@@ -95,6 +98,11 @@ class NodeStart:
         """Close this process's copies of a member's descriptors: the member has them."""
         if self._side is not None:
             self._side.forked(rank)
+
+    def look(self, rank: int) -> None:
+        """Read what a member has sent before now. `aborted` is then known before the member's other messages."""
+        if self._side is not None:
+            self._side.look(rank)
 
     def on_message(self, data: bytes) -> None:
         """Take a message of the gang's `Gather`."""
@@ -253,6 +261,10 @@ class _Pmi1Side:
         if rank in self._theirs:
             self._theirs.pop(rank).close()
 
+    def look(self, rank: int) -> None:
+        if rank in self._ours:
+            self._on_ready(rank)
+
     def _on_ready(self, rank: int) -> None:
         try:
             data = self._ours[rank].recv(READ_BYTES)
@@ -323,6 +335,9 @@ class _PmixSide:
 
     def forked(self, rank: int) -> None:
         pass
+
+    def look(self, rank: int) -> None:
+        pass  # a member that aborts waits for the helper
 
     def on_helper_lost(self, problem: str) -> None:
         if self._node.is_ready or self._is_second:
