@@ -104,6 +104,7 @@ class Gangs:
                     shape.names,
                     lambda data: self._report(GangBytes(shape.gang, own, shape.agents, data)),
                     lambda _: self._changed(shape.gang),
+                    talks=not shape.starts_mpi,
                 )
             except OSError as error:
                 executor.death_note = f"could not be started: {scratch.why_not(error, self._directory)}"
@@ -182,9 +183,9 @@ class Gangs:
         gang.waiting = {rank: entry for rank, entry in gang.waiting.items() if entry[0] is not executor}
         if not gang.members and not gang.waiting:
             del self._gangs[executor.gang]
-            if gang.start is not None:
-                gang.start.close()
             unlink(gang.files)
+            if gang.start is not None:
+                gang.start.close()  # last: it looks for files that members left which died by themselves
 
     def before_end(self) -> None:
         """Note the files of all gangs before all executors are killed."""

@@ -113,6 +113,11 @@ class Helper:
         if self._channel.unsent_bytes:
             self._poller.watch_unsent(self._channel)
 
+    def look(self) -> None:
+        """Read what it has reported by now."""
+        if not self.is_closed:
+            self._on_ready()
+
     def _on_ready(self) -> None:
         try:
             frames = self._channel.receive()

@@ -12,19 +12,24 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from mpi_runtime import config as configuration
-from mpi_runtime.gangs import environment, gather, library, pmi1, pmix_server
+from mpi_runtime.gangs import environment, gather, library, pmi1, pmix_server, talk
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Gather, Question
 from mpi_runtime.gangs.helper import GANGS_MAX, Helper, Watcher
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.pmix_server import Report
+from mpi_runtime.gangs.segments import sweep
+from mpi_runtime.gangs.talk import Talks
 
 READ_BYTES = 1 << 16
+CLOCK_S = 2.0
+"""Seconds by which times of files may be behind: some systems count in coarse steps."""
 CONTEXT_MAX = (1 << 32) - 1
 """Groups of PMIx are numbered from here down, as PRRTE does: low numbers are those of ordinary communicators."""
 
@@ -83,14 +88,18 @@ class NodeStart:
         self.finalized: set[int] = set()
         self.aborted: tuple[int, int, str] | None = None
         self.is_closed = False
+        self._since_s = time.time() - CLOCK_S
         self._send, self._changed = send, changed
         self._side: _Side | None = None
         self._alone = Gather(1) if len(names) == 1 else None
+        self.talks: Talks | None = None
 
     def member(self, rank: int) -> MemberStart:
         """Return what a member of this node needs. Call it once for each rank, when `is_ready`."""
         assert self._side is not None
         variables, descriptors = self._side.member(rank)
+        if self.talks is not None:
+            descriptors = {**descriptors, talk.VARIABLE: self.talks.member(rank)}
         env = {**environment.places(rank, self.hosts), **variables}
         return MemberStart(env, environment.unset(configuration.environment()), descriptors)
 
@@ -98,6 +107,8 @@ class NodeStart:
         """Close this process's copies of a member's descriptors: the member has them."""
         if self._side is not None:
             self._side.forked(rank)
+        if self.talks is not None:
+            self.talks.forked(rank)
 
     def look(self, rank: int) -> None:
         """Read what a member has sent before now. `aborted` is then known before the member's other messages."""
@@ -106,8 +117,14 @@ class NodeStart:
 
     def on_message(self, data: bytes) -> None:
         """Take a message of the gang's `Gather`."""
-        if self._side is not None:
-            self._side.on_message(gather.arrived(data))
+        message = gather.arrived(data)
+        if self._side is not None and not (self.talks is not None and self.talks.on_message(message)):
+            self._side.on_message(message)
+
+    def status(self, rank: int) -> talk.Status:
+        """Return what the program of a member has done by now."""
+        self.look(rank)
+        return talk.Status(rank in self.initialised, rank in self.finalized, self.protocol)
 
     def close(self) -> None:
         """End the start: the members have ended, or are about to be killed."""
@@ -115,6 +132,10 @@ class NodeStart:
         side, self._side = self._side, None
         if side is not None:
             side.close()
+        if self.talks is not None:
+            self.talks.close()
+        if self.initialised - self.finalized:
+            sweep(self._since_s)
 
     # For the sides
 
@@ -165,6 +186,7 @@ class Starts:
         send: Callable[[bytes], None],
         changed: Callable[[NodeStart], None],
         protocol: str = "",
+        talks: bool = False,
     ) -> NodeStart:
         """Begin the start of a gang.
 
@@ -177,12 +199,15 @@ class Starts:
             send: is called with bytes for the `Gather` of the gang. Not if there is one node.
             changed: is called when an attribute of the result has changed, but not before this returns.
             protocol: `pmi1` or `pmix`; empty: that of the MPI library that is found here.
+            talks: whether members talk with this process, as members do that run commands.
 
         Returns:
             The start. If it has a `problem`, members cannot be started.
         """
         assert size == len(hosts)
         node = NodeStart(gang, ranks, hosts, names, send, changed)
+        if talks:
+            node.talks = Talks(self._poller, node.hosts, node.own, node.exchange, node.status)
         protocol = protocol or (self._library.protocol if self._library else "")
         try:
             if protocol == library.PMI1:
@@ -337,7 +362,7 @@ class _PmixSide:
         pass
 
     def look(self, rank: int) -> None:
-        pass  # a member that aborts waits for the helper
+        self._helper.look()  # the helper has reported what a member has done before the member continued
 
     def on_helper_lost(self, problem: str) -> None:
         if self._node.is_ready or self._is_second:
