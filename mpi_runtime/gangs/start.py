@@ -83,6 +83,8 @@ class NodeStart:
         self.own = self.hosts[self.ranks[0]]
         self.protocol = ""
         self.problem = ""
+        self.why_none = ""
+        """Why no protocol is spoken, though members can be started: they talk, and need not be MPI programs."""
         self.is_ready = False
         self.initialised: set[int] = set()
         self.finalized: set[int] = set()
@@ -96,8 +98,10 @@ class NodeStart:
 
     def member(self, rank: int) -> MemberStart:
         """Return what a member of this node needs. Call it once for each rank, when `is_ready`."""
-        assert self._side is not None
-        variables, descriptors = self._side.member(rank)
+        variables: Mapping[str, str] = {}
+        descriptors: Mapping[str, int] = {}
+        if self._side is not None:
+            variables, descriptors = self._side.member(rank)
         if self.talks is not None:
             descriptors = {**descriptors, talk.VARIABLE: self.talks.member(rank)}
         env = {**environment.places(rank, self.hosts), **variables}
@@ -124,7 +128,7 @@ class NodeStart:
     def status(self, rank: int) -> talk.Status:
         """Return what the program of a member has done by now."""
         self.look(rank)
-        return talk.Status(rank in self.initialised, rank in self.finalized, self.protocol)
+        return talk.Status(rank in self.initialised, rank in self.finalized, self.protocol, self.why_none)
 
     def close(self) -> None:
         """End the start: the members have ended, or are about to be killed."""
@@ -208,15 +212,11 @@ class Starts:
         node = NodeStart(gang, ranks, hosts, names, send, changed)
         if talks:
             node.talks = Talks(self._poller, node.hosts, node.own, node.exchange, node.status)
-        protocol = protocol or (self._library.protocol if self._library else "")
+        protocol = protocol or configuration.gang_protocol()
         try:
-            if protocol == library.PMI1:
-                node.begin(_Pmi1Side(node, self._poller), protocol)
-                node.is_ready = True
-            elif protocol == library.PMIX:
-                _PmixSide(node, self._take_helper)
-            elif self._library:
-                node.problem = self._library.problem
+            known = Library(protocol=protocol) if protocol else self._library
+            if known is not None:
+                self._decide(node, known)
             else:
                 self._undecided.append(node)
                 self._take_helper()
@@ -250,6 +250,7 @@ class Starts:
         for node in undecided:
             if not node.is_closed:
                 self._decide(node, found)
+                node.note()
         if self._helper is not None and not self._helper.gangs and found.protocol != library.PMIX:
             self._helper.close()
             self._helper = None
@@ -258,11 +259,12 @@ class Starts:
         if found.protocol == library.PMI1:
             node.begin(_Pmi1Side(node, self._poller), found.protocol)
             node.is_ready = True
-            node.note()
         elif found.protocol == library.PMIX:
             _PmixSide(node, self._take_helper)
+        elif node.talks is not None:
+            node.why_none, node.is_ready = found.problem, True
         else:
-            node.note(found.problem)
+            node.problem = found.problem
 
 
 class _Pmi1Side:

@@ -33,7 +33,9 @@ class Status(msgspec.Struct, array_like=True, tag="S"):
     is_initialised: bool
     is_finalized: bool
     protocol: str
-    """The one by which this gang is started."""
+    """The one by which this gang is started; empty: none."""
+    problem: str
+    """Why it is not."""
 
 
 class Meet(msgspec.Struct, array_like=True, tag="m"):
