@@ -55,7 +55,7 @@ class Driver:
     def start(self, hosts: Sequence[int], command: Sequence[str], protocol: str = "", **env: str) -> Gang:
         """Start a gang of such processes, and return it when all were started. `hosts`: the node of each rank."""
         self._gangs += 1
-        number = os.getpid().to_bytes(4, "big") + self._gangs.to_bytes(4, "big")
+        number = os.getpid().to_bytes(4, "big") + self._gangs.to_bytes(8, "big")
         count = max(hosts) + 1
         gather = Gather(count)
         nodes: list[NodeStart] = []

@@ -7,6 +7,7 @@ all members have initialised MPI. When no member of a gang is left here, the fil
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from mpi_runtime.agent.executors import LocalExecutor
@@ -72,6 +73,8 @@ class Gangs:
         """
         self._starts = Starts(poller, self._enter)
         self._rank, self._directory = rank, directory
+        self._job = os.path.basename(directory).partition("@")[0].encode()
+        """The token of the job: names of gangs must be unique on the host."""
         self._report, self._kill, self._give_up = report, kill, give_up
         self._lock = -1
         self._gangs: dict[int, LocalGang] = {}
@@ -97,7 +100,7 @@ class Gangs:
             ranks = [rank for rank, host in enumerate(shape.hosts) if host == own]
             try:
                 gang.start = self._starts.start(
-                    shape.gang.to_bytes(8, "big"),
+                    self._job + shape.gang.to_bytes(8, "big"),
                     len(shape.hosts),
                     ranks,
                     shape.hosts,

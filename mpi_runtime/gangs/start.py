@@ -28,6 +28,7 @@ from mpi_runtime.gangs.segments import sweep
 from mpi_runtime.gangs.talk import Talks
 
 READ_BYTES = 1 << 16
+NUMBER_MAX = 65535
 CLOCK_S = 2.0
 """Seconds by which times of files may be behind: some systems count in coarse steps."""
 CONTEXT_MAX = (1 << 32) - 1
@@ -78,7 +79,7 @@ class NodeStart:
         changed: Callable[[NodeStart], None],
     ) -> None:
         """Called by `Starts.start`, which describes the arguments."""
-        self.name = gang.hex()
+        self.name = name_of(gang)
         self.ranks, self.hosts, self.names = list(ranks), list(hosts), list(names)
         self.own = self.hosts[self.ranks[0]]
         self.protocol = ""
@@ -163,6 +164,16 @@ class NodeStart:
             self._changed(self)
 
 
+def name_of(gang: bytes) -> str:
+    """Return the name of a gang for MPI libraries: characters, then `@` and a number from 1 to `NUMBER_MAX`.
+
+    Open MPI names shared memory by 16 bits of a hash of the characters, and the number, as with names that its own
+    launcher gives. So gangs of a job never meet, and those of two jobs as seldom as two runs of `mpirun`.
+    """
+    number = int.from_bytes(gang[-8:], "big")
+    return f"{gang[:-8].hex()}.{number // NUMBER_MAX}@{number % NUMBER_MAX + 1}"
+
+
 class Starts:
     """All gangs that start on this node."""
 
@@ -195,7 +206,8 @@ class Starts:
         """Begin the start of a gang.
 
         Args:
-            gang: its name, unique in the job; a retry needs a new one.
+            gang: its name: bytes that no other job has, and a number in 8 bytes, big end first, that no other gang of the
+                job has. A retry is another gang.
             size: the number of ranks.
             ranks: those of this node, one at least.
             hosts: for each rank the index of its node in `names`.
