@@ -157,6 +157,13 @@ class NodeStart:
         for _, answer in self._alone.receive(0, data):
             self.on_message(answer)
 
+    def abort(self, rank: int, code: int, text: str) -> None:
+        """A member has called MPI_Abort. One that talks ends its program itself."""
+        if self.talks is not None:
+            self.talks.abort(rank, code, text)
+        else:
+            self.aborted = rank, code, text
+
     def note(self, problem: str = "") -> None:
         """Something has changed."""
         self.problem = self.problem or problem
@@ -206,8 +213,8 @@ class Starts:
         """Begin the start of a gang.
 
         Args:
-            gang: its name: bytes that no other job has, and a number in 8 bytes, big end first, that no other gang of the
-                job has. A retry is another gang.
+            gang: its name: bytes that no other job has, and a number in 8 bytes, big end first, that no other gang of
+                the job has. A retry is another gang.
             size: the number of ranks.
             ranks: those of this node, one at least.
             hosts: for each rank the index of its node in `names`.
@@ -321,7 +328,8 @@ class _Pmi1Side:
             self._end(rank)
             self._node.note(f"a member does not speak PMI-1: {error}")
             return
-        self._node.aborted = self._dialogue.aborted
+        if self._dialogue.aborted and not before[2]:
+            self._node.abort(*self._dialogue.aborted)
         if before != (len(self._dialogue.initialised), len(self._dialogue.finalized), self._dialogue.aborted):
             self._node.note()
 
@@ -416,7 +424,7 @@ class _PmixSide:
             node.initialised.add(report.rank)
             (node.finalized.add if report.is_final else node.finalized.discard)(report.rank)
         elif isinstance(report, pmix_server.Aborted):
-            node.aborted = report.rank, report.code, report.text
+            node.abort(report.rank, report.code, report.text)
 
     def _enter(self, key: bytes, report: pmix_server.Fence | pmix_server.Group) -> None:
         self._fences[key] = report.number

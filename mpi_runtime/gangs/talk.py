@@ -64,13 +64,19 @@ class Taken(msgspec.Struct, array_like=True, tag="t"):
     rank: int = 0
 
 
+class Aborted(msgspec.Struct, array_like=True, tag="A"):
+    """The program of a member has called MPI_Abort. With MPICH it continues, and must be killed."""
+
+    code: int
+    text: str
+
+
 _Reply = TypeVar("_Reply", Status, Met, Taken)
 _from_member: msgspec.msgpack.Decoder[Asked | Meet | Lines | Taken] = msgspec.msgpack.Decoder(
     Asked | Meet | Lines | Taken
 )
-_to_member: msgspec.msgpack.Decoder[Status | Met | Lines | Taken] = msgspec.msgpack.Decoder(
-    Status | Met | Lines | Taken
-)
+_ToMember = Status | Met | Lines | Taken | Aborted
+_to_member: msgspec.msgpack.Decoder[_ToMember] = msgspec.msgpack.Decoder(_ToMember)
 _encode = msgspec.msgpack.encode
 
 
@@ -113,7 +119,11 @@ class Talks:
         if rank in self._theirs:
             self._theirs.pop(rank).close()
 
-    def _send(self, rank: int, message: Status | Met | Lines | Taken) -> None:
+    def abort(self, rank: int, code: int, text: str) -> None:
+        """Report to a member that its program has called MPI_Abort."""
+        self._send(rank, Aborted(code, text))
+
+    def _send(self, rank: int, message: _ToMember) -> None:
         channel = self._ours.get(rank)
         if channel is not None:
             channel.send(_encode(message))
@@ -187,18 +197,21 @@ class AgentLostError(Exception):
 class Line:
     """The member's side. Only one thread at a time uses it."""
 
-    def __init__(self, descriptor: int, rank: int, write: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self, descriptor: int, rank: int, write: Callable[[int, bytes], None], on_abort: Callable[[int, str], None]
+    ) -> None:
         """Talk by a descriptor.
 
         Args:
             descriptor: that of the variable.
             rank: of this member.
             write: writes lines to a stream of the command: 1 or 2. Rank 0 needs it.
+            on_abort: is called when the program has called MPI_Abort, with its code and a text.
         """
         self._end = socket.socket(fileno=descriptor)
         self._end.setblocking(True)
         self._splitter = Splitter()
-        self._rank, self._write = rank, write
+        self._rank, self._write, self._on_abort = rank, write, on_abort
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -220,7 +233,7 @@ class Line:
             self._wait_for(Lines(stream, data), Taken)
 
     def look(self) -> None:
-        """Rank 0: write the lines of other members that have arrived."""
+        """Take what has arrived: on rank 0 the lines of other members."""
         while select.select([self._end], [], [], 0)[0]:
             self._read()
 
@@ -241,6 +254,8 @@ class Line:
             if isinstance(reply, Lines):
                 self._write(reply.stream, reply.data)
                 self._end.sendall(packed(_encode(Taken(reply.rank)), 0))
+            elif isinstance(reply, Aborted):
+                self._on_abort(reply.code, reply.text)
             else:
                 replies.append(reply)
         return replies

@@ -22,9 +22,11 @@ import msgspec
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.run.program import Ending, open_outputs, run_program
+from mpi_runtime.config import environment
 from mpi_runtime.gangs import member
 from mpi_runtime.gangs.library import PMI1, PMIX
 from mpi_runtime.gangs.talk import VARIABLE, AgentLostError, Line, Status
+from mpi_runtime.host.process_tree import children, kill_group
 
 GRACE_S = 1.0
 LAST_LINES_S = 0.3
@@ -46,8 +48,9 @@ class Rank:
         self.number, self.size = place.rank, place.size
         counts = {name: place.hosts.count(index) for index, name in enumerate(place.names)}
         self.hosts = ",".join(f"{name}:{count}" for name, count in counts.items())
-        self.line = Line(int(os.environ[VARIABLE]), self.number, self._write)  # a rank process has no part in this
+        self.line = Line(int(environment()[VARIABLE]), self.number, self._write, self._on_abort)
         self._files: tuple[int, int] | None = None
+        self._aborted: tuple[int, str] | None = None
 
     def values(self) -> dict[str, str]:
         """The values of its placeholders."""
@@ -76,6 +79,10 @@ class Rank:
                 program = msgspec.structs.replace(program, stdin="")
             with self._forwarded(program.stdout != program.stderr) as outputs:
                 ending = run_program(program, env, cpus, is_own, outputs)
+            if self._aborted is not None and not ending.problem:
+                code, text = self._aborted
+                problem = f"MPI_Abort with code {code}{text and ': '}{text}"
+                ending = msgspec.structs.replace(ending, exit_code=code & 255, signal=None, problem=problem)
             return self._ended(program, ending)
         except OSError as error:
             return Ending(problem=f"it could not be started: {error}", start=time.time(), end=time.time())
@@ -107,6 +114,11 @@ class Rank:
             if select.select([self.line], [], [], left_s)[0]:
                 self.line.look()
 
+    def _on_abort(self, code: int, text: str) -> None:
+        self._aborted = code, text
+        for pid in children():
+            kill_group(pid)
+
     def _write(self, stream: int, data: bytes) -> None:
         if self._files is not None:
             rest = memoryview(data)
@@ -135,7 +147,7 @@ class Rank:
         with contextlib.suppress(AgentLostError, OSError):  # then this process ends soon
             while sources:
                 line = self.line.fileno()
-                ready, _, _ = select.select([*sources, line] if self.number == 0 else [*sources], [], [])
+                ready, _, _ = select.select([*sources, line], [], [])
                 if line in ready:
                     self.line.look()
                 for read in sources.keys() & ready:
