@@ -7,6 +7,7 @@ all members have initialised MPI. When no member of a gang is left here, the fil
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from mpi_runtime.agent.executors import LocalExecutor
@@ -18,9 +19,11 @@ from mpi_runtime.gangs.member import Place
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import NodeStart, Starts
 from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import GangBytes
 
+NAME_BYTES = 8
 ForkIt = Callable[[Fork, list[int]], None]
 """Has the forkserver fork a member, with these further descriptors."""
 
@@ -81,6 +84,11 @@ class Gangs:
             self._lock = scratch.enter(self._directory)
         return self._directory
 
+    def _name(self, gang: int) -> bytes:
+        """A name that no gang of another job has: MPI libraries name their files in shared memory by it."""
+        job = os.path.basename(self._directory).partition("@")[0]  # the same on all hosts
+        return digest(f"{job} {gang}".encode(), NAME_BYTES)
+
     def start(self, executor: LocalExecutor, shape: Membership, request: Fork, fork: ForkIt) -> None:
         """Have a member forked, now or when the start service is ready.
 
@@ -97,7 +105,7 @@ class Gangs:
             ranks = [rank for rank, host in enumerate(shape.hosts) if host == own]
             try:
                 gang.start = self._starts.start(
-                    shape.gang.to_bytes(8, "big"),
+                    self._name(shape.gang),
                     len(shape.hosts),
                     ranks,
                     shape.hosts,
