@@ -55,7 +55,7 @@ class Driver:
     def start(self, hosts: Sequence[int], command: Sequence[str], protocol: str = "", **env: str) -> Gang:
         """Start a gang of such processes, and return it when all were started. `hosts`: the node of each rank."""
         self._gangs += 1
-        number = os.getpid().to_bytes(4, "big") + self._gangs.to_bytes(4, "big")
+        number = os.getpid().to_bytes(4, "big") + self._gangs.to_bytes(8, "big")
         count = max(hosts) + 1
         gather = Gather(count)
         nodes: list[NodeStart] = []
@@ -91,9 +91,9 @@ class Driver:
     def _note(self, node: NodeStart) -> None:
         self.changes += 1
 
-    def until(self, condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+    def until(self, condition: Callable[[], bool], limit_s: float = 0) -> None:
         """Answer members until a condition holds."""
-        end_s = time.monotonic() + limit_s
+        end_s = time.monotonic() + (limit_s or LIMIT_S)
         while not condition():
             assert time.monotonic() < end_s, "the gang takes too long"
             self.turn()

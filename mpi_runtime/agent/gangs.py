@@ -19,11 +19,9 @@ from mpi_runtime.gangs.member import Place
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import NodeStart, Starts
 from mpi_runtime.scheduler.protocol.effects import Membership
-from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import GangBytes
 
-NAME_BYTES = 8
 ForkIt = Callable[[Fork, list[int]], None]
 """Has the forkserver fork a member, with these further descriptors."""
 
@@ -75,6 +73,8 @@ class Gangs:
         """
         self._starts = Starts(poller, self._enter)
         self._rank, self._directory = rank, directory
+        self._job = os.path.basename(directory).partition("@")[0].encode()
+        """The token of the job: names of gangs must be unique on the host."""
         self._report, self._kill, self._give_up = report, kill, give_up
         self._lock = -1
         self._gangs: dict[int, LocalGang] = {}
@@ -83,11 +83,6 @@ class Gangs:
         if self._lock < 0:
             self._lock = scratch.enter(self._directory)
         return self._directory
-
-    def _name(self, gang: int) -> bytes:
-        """A name that no gang of another job has: MPI libraries name their files in shared memory by it."""
-        job = os.path.basename(self._directory).partition("@")[0]  # the same on all hosts
-        return digest(f"{job} {gang}".encode(), NAME_BYTES)
 
     def start(self, executor: LocalExecutor, shape: Membership, request: Fork, fork: ForkIt) -> None:
         """Have a member forked, now or when the start service is ready.
@@ -105,13 +100,14 @@ class Gangs:
             ranks = [rank for rank, host in enumerate(shape.hosts) if host == own]
             try:
                 gang.start = self._starts.start(
-                    self._name(shape.gang),
+                    self._job + shape.gang.to_bytes(8, "big"),
                     len(shape.hosts),
                     ranks,
                     shape.hosts,
                     shape.names,
                     lambda data: self._report(GangBytes(shape.gang, own, shape.agents, data)),
                     lambda _: self._changed(shape.gang),
+                    talks=not shape.starts_mpi,
                 )
             except OSError as error:
                 executor.death_note = f"could not be started: {scratch.why_not(error, self._directory)}"
@@ -190,9 +186,9 @@ class Gangs:
         gang.waiting = {rank: entry for rank, entry in gang.waiting.items() if entry[0] is not executor}
         if not gang.members and not gang.waiting:
             del self._gangs[executor.gang]
-            if gang.start is not None:
-                gang.start.close()
             unlink(gang.files)
+            if gang.start is not None:
+                gang.start.close()  # last: it looks for files that members left which died by themselves
 
     def before_end(self) -> None:
         """Note the files of all gangs before all executors are killed."""

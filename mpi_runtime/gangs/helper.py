@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from mpi_runtime.transport.channel import Channel, ChannelClosedError, pair
 GANGS_MAX = 500
 """Gangs of one PMIx server. It keeps some 130 kB of each for ever."""
 KILL_LIMIT_S = 5.0
+WORDS_MAX = 1000
 
 
 class Watcher(Protocol):
@@ -110,6 +113,11 @@ class Helper:
         if self._channel.unsent_bytes:
             self._poller.watch_unsent(self._channel)
 
+    def look(self) -> None:
+        """Read what it has reported by now."""
+        if not self.is_closed:
+            self._on_ready()
+
     def _on_ready(self) -> None:
         try:
             frames = self._channel.receive()
@@ -127,12 +135,20 @@ class Helper:
 
     def _on_lost(self) -> None:
         gangs, self.gangs = list(self.gangs.values()), {}
+        said = self._last_words()
         code = self.close()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        problem = f"the helper process with the PMIx server of this host {how}; its own error, if any, is printed above"
+        how = "hung, and was ended" if code == -signal.SIGALRM else how
+        problem = f"the helper process with the PMIx server of this host {how}{said}"
         self._on_found(Library(problem=problem))
         for client in gangs:
             client.on_helper_lost(problem)
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError), open(f"{self._directory}/{pmix_server.ERRORS}", errors="replace") as file:
+            if lines := file.read()[-WORDS_MAX:].strip().splitlines():
+                return ". Its last lines: " + " | ".join(lines[-3:])
+        return ""
 
     def close(self) -> int:
         """End the process, remove its files, and return its exit code."""

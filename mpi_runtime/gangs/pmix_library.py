@@ -17,19 +17,26 @@ from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_int, c_size_t, c_uint
 from functools import wraps
 from typing import Any, Protocol
 
-BOOL, STRING, SIZE, UINT16, UINT32, PROC, INFO, DATA_ARRAY, RANK, REGEX = 1, 3, 4, 13, 14, 22, 24, 39, 40, 49
+BOOL, STRING, SIZE, UINT16, UINT32, PROC, INFO, BYTES, DATA_ARRAY, RANK, REGEX = 1, 3, 4, 13, 14, 22, 24, 27, 39, 40, 49
 """Numbers of types of values."""
 DONE = -157
 """PMIX_OPERATION_SUCCEEDED: all is done, and no callback follows."""
 NOT_SUPPORTED = -47
 WILDCARD = 0xFFFFFFFE
 """The rank that means all ranks of a namespace."""
+ENDPOINTS = b"pmix.grp.endpt"
+_KIND, _VALUE = 520, 528
+"""Where an attribute has the type of its value, and the value. The name comes first."""
 Item = tuple[str, Any, int]
 """An attribute: name, value, type."""
 
 
 class _Process(ctypes.Structure):
     _fields_ = [("namespace", ctypes.c_char * 256), ("rank", c_uint32)]
+
+
+class _Bytes(ctypes.Structure):
+    _fields_ = [("bytes", c_void_p), ("size", c_size_t)]
 
 
 class _Array(ctypes.Structure):
@@ -87,8 +94,8 @@ class Listener(Protocol):
     def looked_up(self, number: int, status: int, data: bytes) -> None:
         """The data of a member of this node that `look_up` was called for."""
 
-    def group(self, number: int, namespace: str, is_end: bool, name: str, ranks: list[int], data: bytes) -> None:
-        """The members of this node make a group of processes, or end it."""
+    def group(self, number: int, namespace: str, name: str, ranks: list[int], data: bytes) -> None:
+        """The members of this node make a group of processes."""
 
 
 def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:
@@ -159,7 +166,7 @@ class Server:
         name = b"pmix.hname"
         self._library.PMIx_Info_load(infos + size, name, ctypes.cast(c_char_p(b"x"), c_void_p), STRING)
         data = ctypes.string_at(infos, 2 * size)
-        kind = c_uint16.from_buffer_copy(data, size + 520).value
+        kind = c_uint16.from_buffer_copy(data, size + _KIND).value
         if data[size : size + len(name)] != name or kind != STRING:
             raise PmixError(
                 f"{self.version} has another layout of attributes than the library that gangs were made for"
@@ -184,6 +191,10 @@ class Server:
         array = None
         if kind == STRING:
             data: Any = c_char_p(value.encode())
+        elif kind == BYTES:
+            data = ctypes.byref(
+                _Bytes(ctypes.cast(ctypes.create_string_buffer(value, len(value) or 1), c_void_p), len(value))
+            )
         elif kind == DATA_ARRAY:
             array = self._library.PMIx_Data_array_create(len(value), INFO)
             first = ctypes.cast(array, POINTER(_Array)).contents.array
@@ -299,22 +310,21 @@ class Server:
         Args:
             number: of the call.
             context: the number of the new group, unique in its gang.
-            parts: what the members of each node have contributed.
+            parts: the endpoints of the members of each node.
         """
         callback, closure = self._waiting.pop(number)
-        if number not in self._groups:  # it ends
-            _Collected(callback)(0, None, 0, closure, None, None)
-            return
         namespace, ranks = self._groups.pop(number)
         library = self._library
-        infos = library.PMIx_Info_create(2)
+        infos = library.PMIx_Info_create(3)
         self._load(infos, "pmix.grp.ctxid", context, SIZE)
         array = library.PMIx_Data_array_create(len(ranks), PROC)
         members = (_Process * len(ranks))(*(_Process(namespace.encode(), rank) for rank in ranks))
         ctypes.memmove(ctypes.cast(array, POINTER(_Array)).contents.array, members, ctypes.sizeof(members))
         library.PMIx_Info_load(infos + self._info_bytes, b"pmix.grp.mbrs", array, DATA_ARRAY)
         library.PMIx_Data_array_free(array)
-        _Collected(callback)(0, infos, 2, closure, None, None)
+        self._load(infos + 2 * self._info_bytes, ENDPOINTS.decode(), b"".join(parts), BYTES)
+        self._held[number] = infos
+        _Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), number)
 
     def look_up(self, number: int, namespace: str, rank: int) -> None:
         """Find the data of a member of this node; `looked_up` is called with this number."""
@@ -327,7 +337,7 @@ class Server:
     # What the library calls
 
     def _table(self) -> dict[str, Any]:
-        self._release = _Release(_guarded(lambda number: self._held.pop(number, None) and None))
+        self._release = _Release(_guarded(self._on_read))
         return {
             "connected": _CONNECTED(_guarded(self._on_connected)),
             "finalized": _FINALIZED(_guarded(self._on_finalized)),
@@ -339,6 +349,12 @@ class Server:
             "deregister_events": _DEREGISTER_EVENTS(lambda *_: DONE),
             "looked_up": _Looked(_guarded(self._on_looked_up)),
         }
+
+    def _on_read(self, number: int | None) -> None:
+        """The library has read an answer."""
+        held = self._held.pop(number or 0, None)
+        if isinstance(held, int):
+            self._library.PMIx_Info_free(held, 3)
 
     def _on_connected(self, process: Any, _: int, infos: int, count: int, callback: int, data: int) -> int:
         self._listener.connected(process[0].namespace.decode(), process[0].rank)
@@ -379,10 +395,16 @@ class Server:
         data: int,
     ) -> int:
         namespace, ranks = _processes(procs, count)
+        if operation:  # its end: nobody else need know, and the library calls once for each member
+            return DONE
+        endpoints = b""
+        for at in range(infos, infos + infos_count * self._info_bytes, self._info_bytes):
+            if ctypes.string_at(at) == ENDPOINTS:
+                content = _Bytes.from_address(at + _VALUE)
+                endpoints += ctypes.string_at(content.bytes, content.size)
         number = self._keep(callback, data)
-        if not operation:
-            self._groups[number] = namespace, ranks
-        self._listener.group(number, namespace, bool(operation), name.decode(), ranks, b"")
+        self._groups[number] = namespace, ranks
+        self._listener.group(number, namespace, name.decode(), ranks, endpoints)
         return 0
 
     def _on_looked_up(self, status: int, data: int, size: int, number: int | None) -> None:

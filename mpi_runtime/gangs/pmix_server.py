@@ -5,12 +5,18 @@ end with a segmentation fault. If the library crashes, only gangs of this node a
 
 1. The helper looks for the library and reports it.
 2. With the first gang it starts the server. Each further gang is a namespace of that server.
-3. It ends when its agent closes the connection, or dies.
+3. It ends when its agent closes the connection, or dies. It also ends if a call of the library takes too long: seen
+   in Open MPI 5.0.11 when members were killed while they connected, about once in a hundred times. Its agent starts
+   another helper.
+
+What it writes to standard error goes to a file, and its last lines into the message if it dies: the library writes
+there for each member that was killed.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from threading import Lock
 
@@ -18,6 +24,11 @@ import msgspec
 
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.transport.channel import READ_BYTES, Splitter, packed
+
+CALL_LIMIT_S = 10.0
+"""Seconds for a call of the library. The first starts the server, which looks at the topology of the host."""
+ERRORS = "stderr"
+"""The name of the file with standard error, in the directory of the helper."""
 
 
 class Register(msgspec.Struct, array_like=True, tag="r"):
@@ -120,11 +131,10 @@ class Wanted(msgspec.Struct, array_like=True, tag="W"):
 
 
 class Group(msgspec.Struct, array_like=True, tag="G"):
-    """The members of this node make a group of processes, or end it."""
+    """The members of this node make a group of processes."""
 
     name: str
     number: int
-    is_end: bool
     group: str
     ranks: list[int]
     data: bytes
@@ -169,6 +179,9 @@ def main(descriptor: int, directory: str, library: str) -> None:
 
     die_with_parent()
     name_process("mpi_runtime pmix")
+    errors = os.open(os.path.join(directory, ERRORS), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    os.dup2(errors, 2)
+    os.close(errors)
     end = socket.socket(fileno=descriptor)
     reports = _Reports(end)
     if not library:
@@ -179,7 +192,9 @@ def main(descriptor: int, directory: str, library: str) -> None:
     desk = _Desk(reports, directory, library)
     while data := end.recv(READ_BYTES):
         for _, frame in splitter.feed(data):
+            signal.setitimer(signal.ITIMER_REAL, CALL_LIMIT_S)  # SIGALRM ends this process: it has no handler
             desk.obey(orders.decode(frame))
+            signal.setitimer(signal.ITIMER_REAL, 0)
     os._exit(0)  # the library's threads have nothing to save
 
 
@@ -245,8 +260,8 @@ class _Listener:
     def wanted(self, number: int, namespace: str, rank: int) -> None:
         self._send(Wanted(namespace, number, rank))
 
-    def group(self, number: int, namespace: str, is_end: bool, group: str, ranks: list[int], data: bytes) -> None:
-        self._send(Group(namespace, number, is_end, group, ranks, data))
+    def group(self, number: int, namespace: str, name: str, ranks: list[int], data: bytes) -> None:
+        self._send(Group(namespace, number, name, ranks, data))
 
     def looked_up(self, number: int, status: int, data: bytes) -> None:
         self._send(LookedUp(number, status, data))

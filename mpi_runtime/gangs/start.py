@@ -12,19 +12,25 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from mpi_runtime import config as configuration
-from mpi_runtime.gangs import environment, gather, library, pmi1, pmix_server
+from mpi_runtime.gangs import environment, gather, library, pmi1, pmix_server, talk
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Gather, Question
 from mpi_runtime.gangs.helper import GANGS_MAX, Helper, Watcher
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.pmix_server import Report
+from mpi_runtime.gangs.segments import sweep
+from mpi_runtime.gangs.talk import Talks
 
 READ_BYTES = 1 << 16
+NUMBER_MAX = 65535
+CLOCK_S = 2.0
+"""Seconds by which times of files may be behind: some systems count in coarse steps."""
 CONTEXT_MAX = (1 << 32) - 1
 """Groups of PMIx are numbered from here down, as PRRTE does: low numbers are those of ordinary communicators."""
 
@@ -73,24 +79,32 @@ class NodeStart:
         changed: Callable[[NodeStart], None],
     ) -> None:
         """Called by `Starts.start`, which describes the arguments."""
-        self.name = gang.hex()
+        self.name = name_of(gang)
         self.ranks, self.hosts, self.names = list(ranks), list(hosts), list(names)
         self.own = self.hosts[self.ranks[0]]
         self.protocol = ""
         self.problem = ""
+        self.why_none = ""
+        """Why no protocol is spoken, though members can be started: they talk, and need not be MPI programs."""
         self.is_ready = False
         self.initialised: set[int] = set()
         self.finalized: set[int] = set()
         self.aborted: tuple[int, int, str] | None = None
         self.is_closed = False
+        self._since_s = time.time() - CLOCK_S
         self._send, self._changed = send, changed
         self._side: _Side | None = None
         self._alone = Gather(1) if len(names) == 1 else None
+        self.talks: Talks | None = None
 
     def member(self, rank: int) -> MemberStart:
         """Return what a member of this node needs. Call it once for each rank, when `is_ready`."""
-        assert self._side is not None
-        variables, descriptors = self._side.member(rank)
+        variables: Mapping[str, str] = {}
+        descriptors: Mapping[str, int] = {}
+        if self._side is not None:
+            variables, descriptors = self._side.member(rank)
+        if self.talks is not None:
+            descriptors = {**descriptors, talk.VARIABLE: self.talks.member(rank)}
         env = {**environment.places(rank, self.hosts), **variables}
         return MemberStart(env, environment.unset(configuration.environment()), descriptors)
 
@@ -98,6 +112,8 @@ class NodeStart:
         """Close this process's copies of a member's descriptors: the member has them."""
         if self._side is not None:
             self._side.forked(rank)
+        if self.talks is not None:
+            self.talks.forked(rank)
 
     def look(self, rank: int) -> None:
         """Read what a member has sent before now. `aborted` is then known before the member's other messages."""
@@ -106,8 +122,14 @@ class NodeStart:
 
     def on_message(self, data: bytes) -> None:
         """Take a message of the gang's `Gather`."""
-        if self._side is not None:
-            self._side.on_message(gather.arrived(data))
+        message = gather.arrived(data)
+        if self._side is not None and not (self.talks is not None and self.talks.on_message(message)):
+            self._side.on_message(message)
+
+    def status(self, rank: int) -> talk.Status:
+        """Return what the program of a member has done by now."""
+        self.look(rank)
+        return talk.Status(rank in self.initialised, rank in self.finalized, self.protocol, self.why_none)
 
     def close(self) -> None:
         """End the start: the members have ended, or are about to be killed."""
@@ -115,6 +137,10 @@ class NodeStart:
         side, self._side = self._side, None
         if side is not None:
             side.close()
+        if self.talks is not None:
+            self.talks.close()
+        if self.initialised - self.finalized:
+            sweep(self._since_s)
 
     # For the sides
 
@@ -131,11 +157,28 @@ class NodeStart:
         for _, answer in self._alone.receive(0, data):
             self.on_message(answer)
 
+    def abort(self, rank: int, code: int, text: str) -> None:
+        """A member has called MPI_Abort. One that talks ends its program itself."""
+        if self.talks is not None:
+            self.talks.abort(rank, code, text)
+        else:
+            self.aborted = rank, code, text
+
     def note(self, problem: str = "") -> None:
         """Something has changed."""
         self.problem = self.problem or problem
         if not self.is_closed:
             self._changed(self)
+
+
+def name_of(gang: bytes) -> str:
+    """Return the name of a gang for MPI libraries: characters, then `@` and a number from 1 to `NUMBER_MAX`.
+
+    Open MPI names shared memory by 16 bits of a hash of the characters, and the number, as with names that its own
+    launcher gives. So gangs of a job never meet, and those of two jobs as seldom as two runs of `mpirun`.
+    """
+    number = int.from_bytes(gang[-8:], "big")
+    return f"{gang[:-8].hex()}.{number // NUMBER_MAX}@{number % NUMBER_MAX + 1}"
 
 
 class Starts:
@@ -165,11 +208,13 @@ class Starts:
         send: Callable[[bytes], None],
         changed: Callable[[NodeStart], None],
         protocol: str = "",
+        talks: bool = False,
     ) -> NodeStart:
         """Begin the start of a gang.
 
         Args:
-            gang: its name, unique in the job; a retry needs a new one.
+            gang: its name: bytes that no other job has, and a number in 8 bytes, big end first, that no other gang of
+                the job has. A retry is another gang.
             size: the number of ranks.
             ranks: those of this node, one at least.
             hosts: for each rank the index of its node in `names`.
@@ -177,21 +222,20 @@ class Starts:
             send: is called with bytes for the `Gather` of the gang. Not if there is one node.
             changed: is called when an attribute of the result has changed, but not before this returns.
             protocol: `pmi1` or `pmix`; empty: that of the MPI library that is found here.
+            talks: whether members talk with this process, as members do that run commands.
 
         Returns:
             The start. If it has a `problem`, members cannot be started.
         """
         assert size == len(hosts)
         node = NodeStart(gang, ranks, hosts, names, send, changed)
-        protocol = protocol or (self._library.protocol if self._library else "")
+        if talks:
+            node.talks = Talks(self._poller, node.hosts, node.own, node.exchange, node.status)
+        protocol = protocol or configuration.gang_protocol()
         try:
-            if protocol == library.PMI1:
-                node.begin(_Pmi1Side(node, self._poller), protocol)
-                node.is_ready = True
-            elif protocol == library.PMIX:
-                _PmixSide(node, self._take_helper())
-            elif self._library:
-                node.problem = self._library.problem
+            known = Library(protocol=protocol) if protocol else self._library
+            if known is not None:
+                self._decide(node, known)
             else:
                 self._undecided.append(node)
                 self._take_helper()
@@ -225,6 +269,7 @@ class Starts:
         for node in undecided:
             if not node.is_closed:
                 self._decide(node, found)
+                node.note()
         if self._helper is not None and not self._helper.gangs and found.protocol != library.PMIX:
             self._helper.close()
             self._helper = None
@@ -233,11 +278,12 @@ class Starts:
         if found.protocol == library.PMI1:
             node.begin(_Pmi1Side(node, self._poller), found.protocol)
             node.is_ready = True
-            node.note()
         elif found.protocol == library.PMIX:
-            _PmixSide(node, self._take_helper())
+            _PmixSide(node, self._take_helper)
+        elif node.talks is not None:
+            node.why_none, node.is_ready = found.problem, True
         else:
-            node.note(found.problem)
+            node.problem = found.problem
 
 
 class _Pmi1Side:
@@ -282,7 +328,8 @@ class _Pmi1Side:
             self._end(rank)
             self._node.note(f"a member does not speak PMI-1: {error}")
             return
-        self._node.aborted = self._dialogue.aborted
+        if self._dialogue.aborted and not before[2]:
+            self._node.abort(*self._dialogue.aborted)
         if before != (len(self._dialogue.initialised), len(self._dialogue.finalized), self._dialogue.aborted):
             self._node.note()
 
@@ -316,14 +363,19 @@ class _Pmi1Side:
 class _PmixSide:
     """Has the helper talk PMIx with members."""
 
-    def __init__(self, node: NodeStart, helper: Helper) -> None:
-        self._node, self._helper = node, helper
+    def __init__(self, node: NodeStart, take_helper: Callable[[], Helper]) -> None:
+        self._node, self._helper, self._take_helper = node, take_helper(), take_helper
         self._variables: Mapping[int, Mapping[str, str]] = {}
         self._fences: dict[bytes, int] = {}
         """The numbers of fences and groups that wait for other nodes."""
         self._questions: dict[int, tuple[int, int]] = {}
+        self._is_second = False
         node.begin(self, library.PMIX)
-        helper.register(self, pmix_server.Register(node.name, node.hosts, node.names, node.own))
+        self._register()
+
+    def _register(self) -> None:
+        node = self._node
+        self._helper.register(self, pmix_server.Register(node.name, node.hosts, node.names, node.own))
 
     def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
         return {**environment.of_open_mpi(configuration.environment()), **self._variables[rank]}, {}
@@ -332,17 +384,26 @@ class _PmixSide:
         pass
 
     def look(self, rank: int) -> None:
-        pass  # a member that aborts waits for the helper
+        self._helper.look()  # the helper has reported what a member has done before the member continued
 
     def on_helper_lost(self, problem: str) -> None:
-        self._node.note(problem)
+        if self._node.is_ready or self._is_second:
+            self._node.note(problem)
+            return
+        self._is_second = True  # a gang that was killed may have been the cause
+        try:
+            self._helper = self._take_helper()
+        except OSError as error:
+            self._node.note(f"{problem}; another one could not be started: {error}")
+            return
+        self._register()
 
     def on_report(self, report: Report) -> None:
         node = self._node
         if isinstance(report, pmix_server.Fence):
             self._enter(msgspec.msgpack.encode(("fence", report.ranks)), report)
         elif isinstance(report, pmix_server.Group):
-            self._enter(msgspec.msgpack.encode(("group", report.is_end, report.group, report.ranks)), report)
+            self._enter(msgspec.msgpack.encode(("group", report.group, report.ranks)), report)
         elif isinstance(report, pmix_server.Wanted):
             body = msgspec.msgpack.encode(report.rank)
             node.exchange(Question(node.hosts[report.rank], report.number, body))
@@ -363,7 +424,7 @@ class _PmixSide:
             node.initialised.add(report.rank)
             (node.finalized.add if report.is_final else node.finalized.discard)(report.rank)
         elif isinstance(report, pmix_server.Aborted):
-            node.aborted = report.rank, report.code, report.text
+            node.abort(report.rank, report.code, report.text)
 
     def _enter(self, key: bytes, report: pmix_server.Fence | pmix_server.Group) -> None:
         self._fences[key] = report.number

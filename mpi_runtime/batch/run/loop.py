@@ -23,7 +23,7 @@ from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITI
 from mpi_runtime.batch.memory.outputs import Archive, SharedFiles, is_full, tail
 from mpi_runtime.batch.memory.past import BatchJournal, Planned
 from mpi_runtime.batch.memory.paths import Paths
-from mpi_runtime.batch.memory.results import CommandResult, shortened
+from mpi_runtime.batch.memory.results import CommandError, CommandResult, shortened
 from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.run.submission import submit
@@ -305,7 +305,10 @@ class BatchRun:
             self.graph.cancelled(name)
             return
         command = self.graph.commands[name]
-        result = _lost(command, error) if error is not None else _results.decode(future.result())
+        if error is None:
+            result = _results.decode(future.result())
+        else:
+            result = error.result if isinstance(error, CommandError) else _lost(command, error)
         self._cpu_time += result.cpu_time
         if result.is_success:
             self._paths.measured(name, result.end - result.start)
