@@ -24,6 +24,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.protocol.resources import give_back
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, FAIL, FINISH, SEND, SENT, STAGING, advance, first_line
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
+from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import endings, objects
 
@@ -52,7 +53,13 @@ def ended(state: State, executor: Executor, event: Done | Returned, now: int) ->
     if len(gang.ended) == len(gang.members):
         finish(state, gang, now)
     elif has_raised(event) and raised(gang) == [executor.gang_rank]:
-        state.alarms.set(gang, now + part.function.spec.grace_us)
+        set_due(state, gang, now + part.function.spec.grace_us)
+
+
+def set_due(state: State, gang: Gang, at_us: int) -> None:
+    """Look after a gang then, and not earlier: it may have an alarm of the time when it idled last."""
+    gang.due_us = at_us
+    state.alarms.set(gang, at_us)
 
 
 def has_raised(event: Done | Returned) -> bool:
@@ -134,14 +141,15 @@ def drop_part(state: State, executor: Executor) -> None:
 
 def look(state: State, gang: Gang, now: int) -> None:
     """Handle the alarm of a gang: the time of its members is over, or it has been idle for long."""
-    if gang.cause:
+    if gang.cause or gang.due_us == NOTHING:
+        return
+    if now < gang.due_us:
+        state.alarms.set(gang, gang.due_us)
         return
     task = gang.task
     if task is None:
-        if now - gang.idle_since_us >= GANG_IDLE_US:
-            close(state, gang, "it had been idle")
-        return
-    if task.is_cancelled:
+        close(state, gang, "it had been idle")
+    elif task.is_cancelled:
         close(state, gang, "was killed because its call was cancelled")
     elif raised(gang):
         finish(state, gang, now)
@@ -154,7 +162,7 @@ def interrupt_others(state: State, gang: Gang, now: int) -> None:
             if part.state in (SENT, BLOCKED):
                 state.to_rank(executor.rank.number, Cancel(executor.id, part.id, False, part.call.attempt))
     if gang.task is not None:
-        state.alarms.set(gang, now + gang.task.function.spec.grace_us)
+        set_due(state, gang, min(gang.due_us, now + gang.task.function.spec.grace_us))
 
 
 # Ends of gangs
@@ -182,12 +190,11 @@ def rest(state: State, gang: Gang, now: int) -> None:
         if len(node.all_idle()) * UNIT > node.total.cpu:
             state.alarms.set(node, now + IDLE_US_MAX)
     state.freed = True
-    gang.idle_since_us = now
     if is_out:
         close(state, gang, "its GPUs or its placement group are gone")
         return
     state.idle_gangs.setdefault(gang.key, {})[gang.number] = gang
-    state.alarms.set(gang, now + GANG_IDLE_US)
+    set_due(state, gang, now + GANG_IDLE_US)
 
 
 def forget_idle(state: State, gang: Gang) -> None:

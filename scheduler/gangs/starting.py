@@ -27,7 +27,7 @@ from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, copy_of, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import READY, WAITING
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Key, Queue, Task, node_of
-from mpi_runtime.scheduler.records.sources import Source
+from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import objects
 
@@ -204,7 +204,7 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
         end_reservation(state, family)
     family.patience_us = RESERVATION_US
     queue.progress_us = now
-    gang.task = task
+    gang.task, gang.due_us = task, NOTHING
     leader = gang.members[0]
     if queue.account is not None:
         request, count = queue.request, len(gang.members)

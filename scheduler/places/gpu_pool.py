@@ -97,8 +97,8 @@ def largest(nodes: list[Node]) -> str:
         for name, units in best.total.custom.items()
         if not name.startswith(("node:", TYPE))  # the types of GPUs are described with the GPUs
     ]
-    owned = [f"{amount(best.total.cpu)} CPU", owned(best), f"{best.total.memory} bytes of memory"]
-    return f"{best.hostname} with {', '.join(owned + custom)}"
+    standard = [f"{amount(best.total.cpu)} CPU", owned(best), f"{best.total.memory} bytes of memory"]
+    return f"{best.hostname} with {', '.join(standard + custom)}"
 
 
 def why_not(nodes: Sequence[Node], request: Request) -> str:

@@ -530,7 +530,8 @@ class Gang(Struct, eq=False, gc=False):
     """The call that it runs, which is assigned to rank 0; None: it is idle, or ends."""
     ended: dict[int, Done | Returned] = {}
     """The ends of the call that members have reported, by rank."""
-    idle_since_us: int = 0
+    due_us: int = NOTHING
+    """When it is killed if nothing happens: it idles, or its call has raised or was cancelled."""
     cause: str = ""
     """Why it ends, in words; empty: it does not."""
     nodes: int = 1
