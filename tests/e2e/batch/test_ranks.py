@@ -42,7 +42,6 @@ int main(int count, char **words) {
 }
 """
 ENDS = {
-    "killed": ("os.kill(os.getpid(), 9)", "exit code 137 (rank 2)"),
     "aborted": ("comm.Abort(5)", "MPI_Abort with code 5"),
     "left": ("os._exit(0)", "rank 2 of 3 has called MPI_Init, and ended without MPI_Finalize (rank 2)"),
     "raised": ("print('last words', flush=True); os._exit(7)", "exit code 7 (rank 2)"),
