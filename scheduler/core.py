@@ -155,7 +155,7 @@ class Scheduler:
                     if executor is not None and executor.watched:
                         cancel.submitted(state, executor, event.id, now)  # type: ignore[union-attr, arg-type]
                     if executor is not None and executor.gang is not None:
-                        starting.submitted(state, executor, event.id)  # type: ignore[union-attr]
+                        starting.submitted(state, executor, event.id)  # type: ignore[union-attr, arg-type]
                 elif executor is not None and executor.gang is not None and isinstance(event, Done | Returned):
                     members.ended(state, executor, event, now)
                     ended = event

@@ -375,7 +375,11 @@ class NodeAgent:
         status, was_killed = exited.status, ""
         if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             was_killed = self._memory.has_killed()
-        cause = exited.problem or executor.death_note or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
+        cause = (
+            exited.problem
+            or executor.death_note
+            or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
+        )
         died = rank_events.ExecutorDied(executor.number, running, cause, bool(was_killed))
         died.extents, died.with_forkserver = self._extents.of(executor.number), with_forkserver
         self._report(died)

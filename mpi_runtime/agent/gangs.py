@@ -125,6 +125,11 @@ class Gangs:
         if problem:
             for executor, *_ in list(gang.waiting.values()):
                 self._give_up(executor, executor.death_note or f"could not be started as a member of a gang: {problem}")
+            initialised = start.initialised if start is not None else ()
+            for rank, executor in gang.members.items():
+                if rank not in initialised and not executor.death_note:  # it would wait in MPI_Init for ever
+                    executor.death_note = f"could not start MPI as a member of a gang: {problem}"
+                    self._kill(executor)
             return
         assert start is not None
         if start.is_ready:

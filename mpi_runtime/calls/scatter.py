@@ -28,10 +28,7 @@ class Scatter:
                 "one item for each rank"
             )
         what = f"an item of mpi.scatter() for {name}()"
-        return [
-            item if type(item) is ObjectRef else put(client, serialize.dumps(item, what))  # type: ignore[arg-type]
-            for item in self.items
-        ]
+        return [item if type(item) is ObjectRef else put(client, serialize.dumps(item, what)) for item in self.items]
 
     def __repr__(self) -> str:
         return f"mpi.scatter({len(self.items)} items)"

@@ -4,6 +4,7 @@ MPI_Init asks its launcher a few questions. Members of a gang are ordinary execu
 questions: by PMI-1 (MPICH) or by PMIx (Open MPI 5).
 
 - `start.py`: the node's part of a start: a member's environment and descriptors, and who has initialised and finalized
+- `member.py`: a member that is an executor: starts MPI, and gives each call a communicator
 - `gather.py`: the head's part: what members of different nodes exchange while they start
 - `pmi1.py`: the dialogue of PMI-1, pure: bytes in, bytes out
 - `helper.py`: the helper process of a node, as its agent sees it

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import os
 import socket
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mpi_runtime import config as configuration
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.scheduler.protocol.events import Spec
 
@@ -22,8 +25,10 @@ INIT_LIMIT_S = 60.0
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
 """A setting of Open MPI: members that wait let others run. Without it 8 bytes take 0.9 ms and not 3 us on a host with
 fewer processors than members."""
+SIOCGIFADDR = 0x8915
+"""The request of Linux for the address of a network interface: see `netdevice(7)`."""
 PORTS = range(20_000, 32_000)
-"""Ports for libraries that are no MPI: below those that Linux gives to programs that ask for any port."""
+"""Ports for libraries other than MPI: below those that Linux gives to programs that ask for any port."""
 
 
 class Place(msgspec.Struct, array_like=True):
@@ -85,14 +90,22 @@ class Member:
             return None
         if self._world is None:
             raise LaunchError(
-                f"MPI could not be started on {self.place} of a gang: {self._problem}. Calls with num_ranks need mpi4py "
-                "and an MPI library where they run."
+                f"MPI could not be started on {self.place} of a gang: {self._problem}. Calls with num_ranks need "
+                "mpi4py and an MPI library where they run."
             ) from self._problem
         self._calls += 1
         comm = self.comm = self._world.Dup()
-        port = free_port(self._calls) if self.place.rank == 0 else None  # not that of the call before
-        os.environ["MASTER_PORT"] = str(comm.bcast(port))
+        mine = (free_port(self._calls), self._address()) if self.place.rank == 0 else None
+        port, address = comm.bcast(mine)  # not the port of the call before
+        os.environ["MASTER_PORT"] = str(port)
+        if address:
+            os.environ["MASTER_ADDR"] = address
         return comm
+
+    def _address(self) -> str:
+        """The address of the interface that the user has chosen for gloo; empty: none was chosen."""
+        name = configuration.environment().get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+        return address_of(name) if name and len(self.place.names) > 1 else ""
 
     def leave(self) -> None:
         """End a call that has not raised: free its communicator."""
@@ -119,7 +132,7 @@ class Member:
 
 
 current: Member | None = None
-"""That of this process; None: it is no member of a gang."""
+"""That of this process; None: it does not belong to a gang."""
 
 
 def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descriptors: Mapping[str, int]) -> Member:
@@ -167,6 +180,17 @@ def torch_names(place: Place) -> dict[str, str]:
     }
 
 
+def address_of(interface: str) -> str:
+    """The IPv4 address of a network interface of this host.
+
+    Raises:
+        OSError: it has none, or does not exist.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        packed = struct.pack("256s", interface.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(one.fileno(), SIOCGIFADDR, packed)[20:24])
+
+
 def free_port(seed: int) -> int:
     """A port of this host that no program uses, for a library that opens one.
 
@@ -186,5 +210,5 @@ def free_port(seed: int) -> int:
 
 
 def running() -> Any:
-    """The communicator of the running call; None: none runs, or this process is no member of a gang."""
+    """The communicator of the running call; None: none runs, or this process does not belong to a gang."""
     return current.comm if current is not None else None

@@ -32,7 +32,18 @@ from mpi_runtime.rank.joining import Rank, end_process, join, library, raise_des
 from mpi_runtime.scheduler.protocol.effects import RankEffect
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transport, TransportError
-from mpi_runtime.transport.messages import EndJob, GangBytes, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, Unpull, WorkerToHead
+from mpi_runtime.transport.messages import (
+    EndJob,
+    GangBytes,
+    Idle,
+    Job,
+    PauseLogs,
+    Pull,
+    Stop,
+    ToExecutor,
+    Unpull,
+    WorkerToHead,
+)
 
 HEAD = 0
 MEET_GRACE_S = 5.0

@@ -148,7 +148,7 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     ranks_per_node: Number = 0
     """With `ranks`: the number of members on each node but the last; 0: as many as fit."""
     by_rank: bool = False
-    """With `ranks`: whether there is a value of each rank, as `num_returns` counts. Else the value is that of rank 0."""
+    """With `ranks`: whether each rank has a value, and `num_returns` counts them. Else the value is that of rank 0."""
     reuse: bool = True
     """With `ranks`: whether the gang may run a further call."""
     starts_mpi: bool = True

@@ -320,10 +320,9 @@ class State:
         self.alarms = Alarms()
         self.effects = Effects()
         self.stories = Stories()
-        self.next_executor = 1
+        self.next_executor = self.next_gang = 1
         self.idle_gangs: dict[tuple[object, ...], dict[int, Gang]] = {}
         """Gangs without a call, by key and number. The last entry of each became idle last."""
-        self.next_gang = 1
         self.last_spread = -1
         """The node that got the last call with SPREAD."""
         self.fetching: dict[bytes, dict[int, Fetching]] = {}
@@ -372,9 +371,8 @@ class State:
         self.to_rank(executor.rank.number, StopExecutor(executor.id, force))
 
     def stop_gang(self, gang: Gang, cause: str) -> None:
-        """Have all members of a gang killed. `cause`: in words that follow the name of a member."""
-        gang.cause = cause
-        same = self.idle_gangs.get(gang.key, {})
+        """Have all members of a gang killed, for this cause."""
+        gang.cause, same = cause, self.idle_gangs.get(gang.key, {})
         if same.pop(gang.number, None) is not None and not same:
             del self.idle_gangs[gang.key]
         for executor in gang.members:
