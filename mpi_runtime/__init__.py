@@ -21,6 +21,7 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `util/`: pools, queues, collectives, state; backends for other libraries
 - `batch/`: shell commands as tasks
 - `api/`: the public functions: `init`, `remote`, `get`, `put`, `wait`, `cancel`
+- `mpi.py`: the communicator of a call with `num_ranks`, and arguments that are cut for its ranks
 - `actor.py`: names about actors where programs written for Ray import them
 - `runtime_context.py`: `get_runtime_context` where programs written for Ray import it
 - `runtime_env.py`: `RuntimeEnv` where programs written for Ray import it
@@ -114,6 +115,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "cloudpickle": (),
     "errors": (),
     "exceptions": (),
+    "mpi": (),
     "runtime_context": (),
     "runtime_env": (),
     "slurm": (),
@@ -151,6 +153,7 @@ __all__ = [
     "is_initialized",
     "kill",
     "method",
+    "mpi",
     "nodes",
     "put",
     "remote",
@@ -171,6 +174,7 @@ if TYPE_CHECKING:
         cloudpickle,
         errors,
         exceptions,
+        mpi,
         runtime_context,
         runtime_env,
         slurm,

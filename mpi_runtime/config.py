@@ -27,6 +27,7 @@ QUIET = "MPI_RUNTIME_QUIET"
 IGNORE_UNHANDLED_ERRORS = "MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS"
 RECORD = "MPI_RUNTIME_RECORD"
 JOURNAL = "MPI_RUNTIME_JOURNAL"
+GANG_PROTOCOL = "MPI_RUNTIME_GANG_PROTOCOL"
 OF_THIS_JOB = (JOURNAL, RECORD)
 """Variables that name files of this job. Programs that calls start do not inherit them, or would write there too."""
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
@@ -239,6 +240,11 @@ def find_gpus(env: Mapping[str, str] = os.environ) -> str:
     """Return whether to look for GPUs: "auto", "always" or "never"."""
     found = env.get(FIND_GPUS, "auto")
     return found if found in _WAYS_TO_FIND else "auto"
+
+
+def gang_protocol(env: Mapping[str, str] = os.environ) -> str:
+    """Return the protocol by which gangs are started, `pmi1` or `pmix`; empty: that of the MPI library of mpi4py."""
+    return env.get(GANG_PROTOCOL, "")
 
 
 def record_file(env: Mapping[str, str] = os.environ) -> str:

@@ -7,6 +7,7 @@ Others import `core.py`, `recording.py` and `protocol/` only. A room imports onl
 - `checks/`: assertions on the whole state, for tests and the simulator
 - `answers/`: answers to questions: why a call waits, what the store has
 - `losses/`: deaths of executors and ranks, cancelled and overdue calls, rebuilt values
+- `gangs/`: groups of executors with an MPI world of their own, for calls that run on several ranks
 - `nodes/`: nodes that join, placement groups, failing GPUs, full memory
 - `calls/`: calls from submission to their end
 - `actors/`: lives, calls, names and saved states of actors

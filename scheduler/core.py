@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.dispatch import backfill, backoff, deadline, dispatch
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
 from mpi_runtime.scheduler.dispatch.turns import Turns
+from mpi_runtime.scheduler.gangs import members, starting
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.losses import cancel, deaths, losses, overdue
 from mpi_runtime.scheduler.nodes import groups, health, memory_pressure, nodes, spilling
@@ -23,7 +24,7 @@ from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, RefusedError, Released, Returned
 from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
-from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
 from mpi_runtime.scheduler.values import items, journaling, objects
 
@@ -107,6 +108,7 @@ ALARMS: dict[type, Callable[[State, Any, int], None]] = {
     Executor: overdue.look,
     Function: lambda state, _, now: deadline.look_at_actors(state),
     Fetching: copies.unreached,
+    Gang: members.look,
 }
 """The handlers of alarms, by subject."""
 _OF_LIVING = rank_events.MemoryEvent | rank_events.RankLost
@@ -152,6 +154,12 @@ class Scheduler:
                     tasks.submit(state, client, event, now)  # type: ignore[arg-type]
                     if executor is not None and executor.watched:
                         cancel.submitted(state, executor, event.id, now)  # type: ignore[union-attr, arg-type]
+                    if executor is not None and executor.gang is not None:
+                        starting.submitted(state, executor, event.id)  # type: ignore[union-attr, arg-type]
+                elif executor is not None and executor.gang is not None and isinstance(event, Done | Returned):
+                    members.ended(state, executor, event, now)
+                    ended = event
+                    ends += 1
                 elif kind is Done:
                     tasks.done(state, executor, event)  # type: ignore[arg-type]
                     ended = event  # type: ignore[assignment]
@@ -237,7 +245,7 @@ class Scheduler:
             if queue.ready and queue.ready[0].function.infeasible:  # and so are all its calls
                 health.fail_all(state, queue)
             if queue.timed is None or not deadline.holds_back(state, queue, now):
-                has_grown = serve(state, queue, now)
+                has_grown = (starting.serve if queue.ranks else serve)(state, queue, now)
                 if has_grown and state.accounts:  # another queue goes next
                     turns.grown(queue)
                     continue

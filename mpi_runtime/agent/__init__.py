@@ -7,6 +7,7 @@ The agent obeys the scheduler and decides nothing. It never decodes what clients
 - `executors.py`: the agent's record of an executor; unsent results of one that died
 - `custody.py`: the calls assigned to one executor: which are sent, stolen, ended
 - `forkserver.py`: the connection to the forkserver, which is restarted if it was killed
+- `gangs.py`: forks members of gangs when their start service is ready, and removes their files
 - `extents.py`: extents of the arena by client, and requests that wait for room
 - `spills.py`: writes values to the spill file and reads them back
 - `gpus.py`: finds the GPUs of this rank with a helper process; CUDA_VISIBLE_DEVICES of executors

@@ -11,12 +11,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mpi_runtime.agent.custodian import Custodian
 from mpi_runtime.agent.executors import Drafts, LocalExecutor, describe_status, keep_spare, last_words
 from mpi_runtime.agent.extents import NOBODY, Extents
 from mpi_runtime.agent.forkserver import ForkserverLine, Forkservers
+from mpi_runtime.agent.gangs import Gangs
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
@@ -89,6 +91,7 @@ class NodeAgent:
         self._executors: dict[int, LocalExecutor] = {}
         self._logs_paused = False
         self._memory = memory
+        self.gangs = Gangs(poller, rank, setup.scratch, report, self._kill, self.custodian.ignore, self._give_up)
         self._forkserver = ForkserverLine(
             poller,
             forkservers,
@@ -202,21 +205,38 @@ class NodeAgent:
             effect.imports,
             draft,
         )
-        theirs = [*ends, cancelled, *written]
-        self._forkserver.ask(request, theirs)
-        for descriptor in theirs:
-            os.close(descriptor)
+        own = [*ends, cancelled, *written]
+        executor.unforked = own
+
+        def fork(request: Fork, more: list[int]) -> None:
+            self._forkserver.ask(request, [*own, *more])
+            executor.close_unforked()
+
+        if effect.member is None:
+            fork(request, [])
+        else:
+            self.custodian.before_frames(number, partial(self.gangs.before_frames, executor))
+            self.gangs.start(executor, effect.member, request, fork)
+
+    def _give_up(self, executor: LocalExecutor, cause: str) -> None:
+        """Report the end of an executor that was not forked."""
+        self._on_exited(executor, Exited(executor.number, 0, cause))
 
     def _act_on(self, executor: LocalExecutor, effect: StopExecutor | TakeBack | Cancel) -> None:
         """Kill a process, or interrupt a call of it, whether it runs or not."""
         if isinstance(effect, StopExecutor):
-            # The forkserver kills it: only the parent knows that the process id still belongs to the child.
-            self._forkserver.ask(Kill(executor.number), [])
+            self._kill(executor)
         elif isinstance(effect, Cancel):
             # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
             with contextlib.suppress(BlockingIOError, BrokenPipeError):
                 os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
                 self._forkserver.ask(Interrupt(executor.number), [])
+
+    def _kill(self, executor: LocalExecutor) -> None:
+        # The forkserver kills it: only the parent knows that the process id still belongs to the child.
+        if executor.gang and not self.gangs.before_kill(executor):
+            return
+        self._forkserver.ask(Kill(executor.number), [])
 
     def _fetch(self, effect: Fetch) -> None:
         """Transfer a copy of an object to this host."""
@@ -267,8 +287,10 @@ class NodeAgent:
             if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
                 was_killed = self._memory.has_killed()
             ended.out_of_memory = bool(was_killed)
-            ended.cause = describe_status(status) + (f", {was_killed}" if was_killed else "")
-            ended.said = last_words(executor.outputs[-1].last) if executor.outputs else ""
+            ended.cause = executor.death_note
+            if not ended.cause:
+                ended.cause = describe_status(status) + (f", {was_killed}" if was_killed else "")
+                ended.said = last_words(executor.outputs[-1].last) if executor.outputs else ""
         self._end(ended, executor.custody is None)
 
     def _end(self, ended: Ended, is_direct: bool) -> None:
@@ -279,9 +301,11 @@ class NodeAgent:
 
     def stop(self) -> None:
         """End forkserver and executors."""
+        self.gangs.before_end()
         self._forkserver.end()
         for executor in list(self._executors.values()):
             self._forget(executor)
+        self.gangs.close()
         self.custodian.stop()
         self._transfers.stop_all()
 
@@ -300,6 +324,9 @@ class NodeAgent:
 
     def _forget(self, executor: LocalExecutor) -> None:
         """Forward the last output of an executor that has ended, and close its descriptors."""
+        executor.close_unforked()
+        if executor.gang:
+            self.gangs.ended(executor)
         os.close(executor.cancels)
         self._drafts.give_back(executor.draft)
         for lines in executor.outputs:

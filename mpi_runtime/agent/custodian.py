@@ -51,6 +51,8 @@ class ExecutorLine:
     """How many frames it has sent."""
     is_refused: bool = False
     """Whether it has sent a frame that cannot be read. Its later frames are ignored."""
+    before_frames: Callable[[], None] | None = None
+    """Called before its frames are read."""
     is_orphaned: bool = False
     """Whether its rank is lost. Its frames are ignored, and nothing but the end of the line reports its end."""
 
@@ -95,6 +97,16 @@ class Custodian:
         """Return the calls assigned to an executor that has its line here."""
         return self._lines[number].custody
 
+    def before_frames(self, number: int, act: Callable[[], None]) -> None:
+        """Have this called before frames of an executor are read."""
+        self._lines[number].before_frames = act
+
+    def ignore(self, number: int) -> None:
+        """Ignore all further frames of an executor."""
+        line = self._lines[number]
+        line.is_refused = True
+        self._poller.remove(line.channel)
+
     # From the head
 
     def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
@@ -126,6 +138,8 @@ class Custodian:
     # From clients
 
     def _on_line(self, line: ExecutorLine) -> None:
+        if line.before_frames is not None:
+            line.before_frames()
         try:
             frames = line.channel.receive()
         except ChannelClosedError:
@@ -153,8 +167,7 @@ class Custodian:
 
     def _refuse(self, line: ExecutorLine, problem: str) -> None:
         """Refuse an executor that has sent a bad frame: ignore it, prevent further starts, and report it."""
-        line.is_refused = True
-        self._poller.remove(line.channel)
+        self.ignore(line.number)
         line.custody.doom()
         self._report(FrameRefused(line.number, problem))
 

@@ -34,6 +34,17 @@ class LocalExecutor:
         """Its calls; None: the head's agent has them, and it has a direct line."""
         self.pid = 0
         self.outputs: list[Lines] = []
+        self.gang = 0
+        """The gang of which it is a member; 0: none."""
+        self.death_note = ""
+        """How it ended, if its exit status does not show that."""
+        self.unforked: list[int] = []
+        """Its own ends of socket and pipes, until it is forked."""
+
+    def close_unforked(self) -> None:
+        """Close its own ends: it has them, or will never be forked."""
+        while self.unforked:
+            os.close(self.unforked.pop())
 
     @property
     def may_run_calls(self) -> bool:

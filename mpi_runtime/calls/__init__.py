@@ -6,6 +6,7 @@
 - `remote_function.py`: remote functions: `.remote`, `.options`, `.map`, `.bind`
 - `actor_class.py`: actor classes, and `@method`
 - `actor_handle.py`: handles of actors, their methods, `get_actor`
+- `scatter.py`: arguments of calls on gangs, with an item for each rank
 - `signatures.py`: types of `.remote` and `.options` for type checkers
 - `options.py`: names and allowed values of all options
 - `specs.py`: makes the spec of a function, class or method from its options

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mpi_runtime.calls.scatter import Scatter
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put
@@ -47,6 +48,22 @@ class Parameters(NamedTuple):
         if any(one.default is inspect.Parameter.empty for one in by_kind.get(inspect.Parameter.KEYWORD_ONLY, [])):
             least = math.inf
         return cls(least, math.inf if inspect.Parameter.VAR_POSITIONAL in by_kind else len(positional), signature)
+
+    def without_first(self, name: str) -> Parameters:
+        """The parameters of a function with `num_ranks`, which gets the communicator first.
+
+        Raises:
+            TypeError: it takes no positional argument.
+        """
+        if self.signature is None:
+            return self
+        ones = list(self.signature.parameters.values())
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if ones and ones[0].kind in kinds:
+            return Parameters.of_signature(self.signature.replace(parameters=ones[1:]))
+        if ones and ones[0].kind is inspect.Parameter.VAR_POSITIONAL:
+            return self
+        raise TypeError(f"{name}() has the option num_ranks, so its first parameter must be the communicator: comm")
 
     def portable(self, drop: int) -> tuple[tuple[str, int, bool], ...] | None:
         """The parameters in a form for handles, without the first `drop`; None: unknown."""
@@ -112,11 +129,13 @@ class Packed(NamedTuple):
     """Objects whose values replace slots."""
     holds: tuple[bytes, ...]
     """References inside the arguments."""
-    keep: ObjectRef[Any] | None
-    """A reference to keep until the call has been submitted."""
+    keep: list[ObjectRef[Any]] | None
+    """References to keep until the call has been submitted."""
+    scattered: int = 0
+    """The number of arguments of `mpi.scatter`: their items are the last of `arguments`."""
 
 
-def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Packed:
+def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, ranks: int = 0) -> Packed:
     """Serialise the arguments of a call to `name`. Those larger than `inline_bytes_max` become an object.
 
     Raises:
@@ -124,6 +143,10 @@ def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: st
         ObjectStoreFullError: the arguments are large, and the object store has no room for them.
     """
     ids: list[bytes] = []
+    scattered: list[Scatter] = []
+    keep: list[ObjectRef[Any]] = []
+    if ranks:
+        args, kwargs = _with_cuts(args, kwargs, scattered)
 
     def slot(value: Any) -> Any:
         if type(value) is ObjectRef:
@@ -135,9 +158,44 @@ def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: st
     args = tuple([slot(value) for value in args])
     if kwargs:
         kwargs = {key: slot(value) for key, value in kwargs.items()}
+    if scattered:
+        args, kwargs = _with_slots(args, kwargs, len(ids))
+        for one in scattered:
+            refs = one.refs(client, ranks, name)
+            keep += refs
+            ids += [ref.binary() for ref in refs]
     serialized = serialize.dumps_arguments(args, kwargs, f"an argument of {name}()")
     payload = serialized.inline_up_to(client.store.inline_bytes_max)
     if payload is not None:
-        return Packed(payload, tuple(ids), tuple(serialized.refs), None)
+        return Packed(payload, tuple(ids), tuple(serialized.refs), keep or None, len(scattered))
     whole = put(client, serialized)
-    return Packed(b"", (whole.binary(), *ids), (), whole)
+    return Packed(b"", (whole.binary(), *ids), (), [*keep, whole], len(scattered))
+
+
+class _Cut(NamedTuple):
+    """In place of an argument of `mpi.scatter`, until the number of common arguments is known."""
+
+    number: int
+
+
+def _with_cuts(
+    args: tuple[Any, ...], kwargs: dict[str, Any], scattered: list[Scatter]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with marks in place of those of `mpi.scatter`, which are added to the list."""
+
+    def cut(value: Any) -> Any:
+        if type(value) is not Scatter:
+            return value
+        scattered.append(value)
+        return _Cut(len(scattered) - 1)
+
+    return tuple(map(cut, args)), {key: cut(value) for key, value in kwargs.items()}
+
+
+def _with_slots(args: tuple[Any, ...], kwargs: dict[str, Any], common: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with slots in place of the marks. Each rank has one object for each of them, behind the others."""
+
+    def slot(value: Any) -> Any:
+        return serialize.Slot(common + value.number) if type(value) is _Cut else value
+
+    return tuple(map(slot, args)), {key: slot(value) for key, value in kwargs.items()}

@@ -15,6 +15,8 @@ from mpi_runtime.scheduler.protocol.limits import UNIT
 
 DEFAULT_MAX_RETRIES = 3
 
+RANKS = "ranks"
+"""The value of `num_returns` for one reference of each rank."""
 RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
 WHOLE_MAX = 2**62
@@ -47,6 +49,30 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
         _ALL[name].check(name, value)
     if options.get("placement_group") not in (None, "default") and options.get("scheduling_strategy") is not None:
         raise ValueError("scheduling_strategy and the old option placement_group exclude each other: leave one out")
+
+
+def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
+    """Check the options of a function that belong to calls on gangs.
+
+    Raises:
+        ValueError: they contradict each other.
+    """
+    ranks, returns = options.get("num_ranks"), options.get("num_returns")
+    if ranks is None:
+        without = [name for name in ("ranks_per_node", "mpi_grace", "reuse") if options.get(name) is not None]
+        if without or returns == RANKS:
+            name = without[0] if without else 'num_returns="ranks"'
+            raise ValueError(f"{name} is for calls on a gang: add num_ranks")
+        return
+    if is_generator:
+        raise ValueError("a function with num_ranks must not yield: its members end together. Return a list instead.")
+    if returns not in (None, 0, 1, RANKS):
+        raise ValueError(
+            f'num_returns={returns!r} is not possible with num_ranks: 1 is the value of rank 0, and "ranks" gives a '
+            "reference for each rank"
+        )
+    if options.get("max_calls"):
+        raise ValueError("max_calls is not possible with num_ranks: reuse=False ends the gang after each call")
 
 
 def _seconds(name: str, value: Any) -> None:
@@ -105,8 +131,8 @@ def _one_or_more(name: str, value: Any) -> None:
 
 def _returns(name: str, value: Any) -> None:
     if isinstance(value, str):
-        if value not in RETURNS:
-            raise TypeError(f"{name} must be a whole number, 'streaming' or 'dynamic', not {value!r}")
+        if value not in RETURNS and value != RANKS:
+            raise TypeError(f"{name} must be a whole number, 'streaming', 'dynamic' or 'ranks', not {value!r}")
     else:
         _count(name, value)
         if value > RETURNS_MAX:
@@ -283,6 +309,10 @@ OPTIONS = {
     "label_selector": Option(_selector, "", ""),
     "max_calls": Option(_count, "max_calls"),
     "priority": Option(_whole, "priority", "priority"),
+    "num_ranks": Option(_one_or_more, "ranks"),
+    "ranks_per_node": Option(_one_or_more, "ranks_per_node"),
+    "mpi_grace": Option(_seconds, "grace_us", convert=_microseconds),
+    "reuse": Option(check_bool, "reuse"),
     "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
     "enforce_time_limit": Option(check_bool, "enforces_limit", None, "enforces_limit"),
     "max_pending_calls": Option(_pending, None, ""),
@@ -299,8 +329,10 @@ _OF_BATCHES = {
     "_account": Option(_anything, "account", convert=lambda given: AccountSpec(*given)),
     "_path_us": Option(_anything, "path_us"),
     "_gather_us": Option(_anything, "gather_us"),
+    "_starts_mpi": Option(check_bool, "starts_mpi"),
 }
-"""Options that batches set: (name, weight, limit), length of a chain, delay of reported ends. See `Spec`."""
+"""Options that batches set: (name, weight, limit), length of a chain, delay of reported ends, whether members of a gang
+start MPI themselves. See `Spec`."""
 _ALL = OPTIONS | _OF_BATCHES
 TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)
 ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor is not None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.calls.options import fields
+from mpi_runtime.calls.options import RANKS, fields
 from mpi_runtime.client.scope import Inherited
 from mpi_runtime.errors import TaskTimeoutError
 from mpi_runtime.host.spawn import COSTLY
@@ -148,6 +148,8 @@ def task_spec(
     """
     made: dict[str, Any] = {"num_returns": STREAMING if is_generator else 1}
     made |= _placed(TASK, name, options, inherited, environment) | _retrying(options)
+    if made["num_returns"] == RANKS:
+        made["num_returns"], made["by_rank"] = made["ranks"], True
     if code:
         count = made["num_returns"]
         made["code"] = _with_environment(code, count, environment) if count >= 0 else b""

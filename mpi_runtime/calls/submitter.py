@@ -74,6 +74,7 @@ class Submitter(Registered, Generic[P, R]):
             raise ValueError(
                 "'async def' should not be used for remote functions: make a plain function that calls asyncio.run()."
             )
+        option_rules.check_gang(options, inspect.isgeneratorfunction(function))
         self._function = function
         self._name = getattr(function, "__name__", type(function).__name__)
         super().__init__(Code(function, self._name), options)
@@ -108,6 +109,8 @@ class Submitter(Registered, Generic[P, R]):
             if spec is None or inherited is not self._inherited or inherited.where is not self._where:
                 spec = self._registered_spec(client)
             count = spec.num_returns
+            if spec.ranks:
+                return self._submit_to_gang(client, spec, args, kwargs)
             if args or kwargs:
                 packed = pack(client, args, kwargs, self._name)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
@@ -118,6 +121,17 @@ class Submitter(Registered, Generic[P, R]):
             if spec.code:
                 call.digest = digest_of_arguments(call)
             return submit(client, call, spec)
+
+    def _submit_to_gang(self, client: Client, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Submit a call with the option `num_ranks`."""
+        packed = pack(client, args, kwargs, self._name, spec.ranks)
+        id = client.scopes.next_ids(spec.num_returns)
+        call = Call(id, spec.id, packed.payload, packed.arguments, (*packed.holds, *self._holds))
+        call.scattered = packed.scattered
+        if spec.code:
+            call.digest = digest_of_arguments(call)
+        found = submit(client, call, spec)
+        return [found] if spec.by_rank and spec.ranks == 1 else found
 
     def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
         """Submit a call with one return value, after this number of attempts."""
@@ -132,7 +146,8 @@ class Submitter(Registered, Generic[P, R]):
 
     @functools.cached_property
     def _parameters(self) -> Parameters:
-        return Parameters.of(self._function)
+        known = Parameters.of(self._function)
+        return known.without_first(self._name) if self._options.get("num_ranks") else known
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         is_generator = inspect.isgeneratorfunction(self._function)

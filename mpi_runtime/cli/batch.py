@@ -35,7 +35,7 @@ from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_
 
 VIEWS = ("status", "report", "log")
 """Verbs that show a batch."""
-_NO_FLAGS = ("name", "after", "ranks")
+_NO_FLAGS = ("name", "after", "ranks", "mpi")
 """Options that are not for all commands."""
 END_S = 20.0
 """Running commands are ended this long, and the longest grace, before the job's time is over: time for the journal."""
@@ -196,6 +196,7 @@ def _defaults(options: argparse.Namespace) -> dict[str, Any]:
     """
     stated = vars(options)
     found = {name: stated[name] for name in OPTIONS if name not in _NO_FLAGS and stated[name] is not None}
+    found |= {} if stated["command_ranks"] is None else {"ranks": stated["command_ranks"]}
     _, wrong = read_command("true", found, {})
     if wrong:
         raise LaunchError("; ".join(f"--{message.replace('_', '-', 1)}" for _, message in wrong))
@@ -248,6 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="N", help="how many ranks; 1")
     parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
     parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
+    parser.add_argument("--command-ranks", metavar="N", help="how many MPI ranks each command has (its option `ranks`)")
     for name, (_, what) in OPTIONS.items():
         if name not in _NO_FLAGS:
             parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE", help=what)

@@ -20,11 +20,14 @@ from mpi_runtime.errors import HeadDiedError
 from mpi_runtime.executor import output, scratch
 from mpi_runtime.executor.executor import Executor, limit_threads
 from mpi_runtime.executor.fork_messages import Fork, Setup
+from mpi_runtime.gangs import member as gang_member
 from mpi_runtime.host.spawn import THREAD_VARIABLES
 from mpi_runtime.objects import this_process
 from mpi_runtime.transport.draft import Draft, map_memory
 from mpi_runtime.transport.messages import bytes_to_text
 
+OWN_DESCRIPTORS = 5
+"""The number of descriptors of each executor. Those of a member of a gang follow."""
 OOM_SCORE = 1000
 """The largest value: the kernel kills such a process first when memory runs out. Ray gives its workers the same."""
 SELECTABLE_MAX = 1024
@@ -55,23 +58,30 @@ def become(
         at_start: names of the modules that Python loads before it looks into the directory of any program.
         problem: why the files of a `runtime_env` cannot be made; empty: they can.
     """
-    channel, tokens, cancels, *pipes = descriptors
+    channel, tokens, cancels, *pipes = descriptors[:OWN_DESCRIPTORS]
     for stream, pipe in enumerate(pipes, 1):
         os.dup2(pipe, stream)
     for name in forget:
         del sys.modules[name]
     prepare(setup, request)
+    member = None
+    if request.member is not None:
+        asked = request.member
+        numbers = dict(zip(asked.descriptors, descriptors[OWN_DESCRIPTORS:], strict=True))
+        member = gang_member.become(asked.place, asked.environment, asked.unset, numbers)
     draft = Draft(map_memory(drafts, request.draft))
     os.close(drafts)
     channel, tokens, cancels, arena = (out_of_the_way(one) for one in (channel, tokens, cancels, arena))
     output.mark_in([out_of_the_way(pipe) for pipe in pipes])
     end = socket.socket(fileno=channel)
-    executor = Executor(end, arena, tokens, cancels, draft, setup, request)
+    executor = Executor(end, arena, tokens, cancels, draft, setup, request, member)
     if not problem:
         problem = _settle_in(executor.client, setup, request, at_start)
     limit_threads(threads_of(request))
     current.set_client(executor.client)
     this_process.is_on(setup.hostname, request.gpu_ids)
+    if member is not None:
+        member.begin()
     try:
         executor.run(problem)
     except HeadDiedError as error:

@@ -33,13 +33,22 @@ from mpi_runtime.transport.tokens import claim, tokens_of
 
 if TYPE_CHECKING:
     from mpi_runtime.executor.lanes import Lanes
+    from mpi_runtime.gangs.member import Member
 
 
 class Executor:
     """Runs the calls of one client connection until it receives `Exit`."""
 
     def __init__(
-        self, end: socket.socket, arena: int, tokens: int, cancels: int, draft: Draft, setup: Setup, request: Fork
+        self,
+        end: socket.socket,
+        arena: int,
+        tokens: int,
+        cancels: int,
+        draft: Draft,
+        setup: Setup,
+        request: Fork,
+        member: Member | None = None,
     ) -> None:
         """Use a connected socket, and these descriptors of arena, tokens and the pipe with ids of cancelled calls."""
         self._tokens = tokens_of(tokens)
@@ -56,11 +65,15 @@ class Executor:
         self.cancels.on_interrupt = lambda: self.client.scopes.running.clean_up()
         self.results = Results(self.client, self.cancels, setup, request, self._code_of)
         self._yields = Yields(self.client, self.cancels, self.results)
+        if member is not None:
+            self.results.place = f"{member.place} of "
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
         self.gpu_ids = request.gpu_ids
         self.devices = request.devices
+        self.member = member
+        """Its place in a gang; None: it belongs to none."""
         self._functions: dict[int, Callable[..., Any]] = {}
         self._methods: dict[int, Callable[..., Any]] = {}
         """Methods of the actor, by spec."""
@@ -150,6 +163,8 @@ class Executor:
         if call.attempt:
             client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
         spec = client.feed.specs[call.spec]
+        if self.member is not None:
+            spec = self.member.own(spec)
         if spec.kind != METHOD:
             granted = self.results.granted
             if self.gpu_ids and (granted.units, granted.memory) != (spec.gpu, spec.gpu_memory):
@@ -205,9 +220,25 @@ class Executor:
             if spec.kind == ACTOR:
                 self._become_actor(spec, call, function, positional, named)
                 return None
+        if self.member is not None:
+            return self._perform_part(self.member, spec, function, positional, named)
         result = function(*positional, **named)
         is_one = spec.num_returns == 1 and type(result) is not GeneratorType
         return result if is_one else self._yields.all_of(spec, call, result)
+
+    def _perform_part(
+        self,
+        member: Member,
+        spec: Spec,
+        function: Callable[..., Any],
+        positional: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Any:
+        """Run the part of a call on this member of a gang, with a communicator for this call."""
+        result = function(member.enter(), *positional, **named)
+        member.leave()
+        self.results.ends_gang = member.is_spent()
+        return result if member.has_value(spec) else None
 
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
         """Await a coroutine, and send the items of a generator. Return the result."""

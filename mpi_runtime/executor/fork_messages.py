@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from mpi_runtime.gangs.member import Place
 from mpi_runtime.gpu.device import Device
 
 MESSAGE_BYTES_MAX = 1 << 15
@@ -38,10 +39,22 @@ class Setup(Struct, array_like=True, tag=1):
     """The directory of the job's journal; empty: it has none."""
 
 
+class Member(Struct, array_like=True):
+    """What an executor needs to be a member of a gang."""
+
+    place: Place
+    environment: dict[str, str]
+    unset: list[str]
+    """Variables to remove first."""
+    descriptors: list[str]
+    """The variables with the numbers of its further descriptors, in their order."""
+
+
 class Fork(Struct, array_like=True, tag=2):
     """From the agent: fork an executor.
 
-    Its five descriptors: socket, token counter, the pipe with ids of cancelled calls, standard output and error.
+    Its five descriptors: socket, token counter, the pipe with ids of cancelled calls, standard output and error. Those
+    of a member of a gang follow.
     """
 
     executor: int
@@ -57,6 +70,8 @@ class Fork(Struct, array_like=True, tag=2):
     """Modules that its first function uses."""
     draft: int = 0
     """The index of its draft."""
+    member: Member | None = None
+    """Its place in a gang; None: it belongs to none."""
 
 
 class Kill(Struct, array_like=True, tag=3):

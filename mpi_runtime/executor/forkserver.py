@@ -55,6 +55,8 @@ PRELOADED = ("cloudpickle", "mpi_runtime.executor.becoming", *PUBLIC)
 """Modules that executors find loaded."""
 LOOK_AGAIN_MS = 20
 """Milliseconds between two looks at the rest of a group. The end of adopted processes, which are most, is signalled."""
+DESCRIPTORS_MAX = 8
+"""Descriptors of one request: those of an executor, two more of a member of a gang, and a file with a long request."""
 END_LIMIT_S = 5.0
 """How long to wait for killed processes, in seconds. Freeing much memory takes time, and one that hangs in a device
 driver never ends."""
@@ -126,7 +128,7 @@ class Forkserver:
     def _serve(self) -> bool:
         """Read and carry out one request. Return False if the agent has ended."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES_MAX, 6)
+            data, descriptors, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES_MAX, DESCRIPTORS_MAX)
         except OSError:
             return False
         if not data:

@@ -59,6 +59,10 @@ class Results:
         """The title of the actor; empty: its class defines no `__repr__`."""
         self.saver: Saver | None = None
         """Saves the state of its actor, if that is saved."""
+        self.place = ""
+        """For a member of a gang: its rank, in words before the name of the function."""
+        self.ends_gang = False
+        """Whether the gang of this member must not run another call."""
         self.is_concurrent = False
         """Whether several calls run at a time."""
         self._has_left = False
@@ -81,6 +85,9 @@ class Results:
             return
         if spec.kind != ACTOR:
             self._worked = True
+        if self.ends_gang:
+            values = [Value(message.data)] if isinstance(message, Done) else message.values
+            message = Returned(call.id, values, duration_us, ends_gang=True)
         if call.digest and self._client.scopes.current().has_errors:
             values = [Value(message.data)] if isinstance(message, Done) else message.values
             message = Returned(call.id, values, duration_us, has_errors=True)
@@ -218,7 +225,7 @@ class Results:
                 )
             note = gpu_errors.note(error, self.granted, self._devices_in_use) if self.granted.gpu_ids else ""
             described = remote_errors.make_task_error(
-                error, spec.name, os.getpid(), self._rank, self.granted.hostname, self.title, note
+                error, self.place + spec.name, os.getpid(), self._rank, self.granted.hostname, self.title, note
             )
         if spec.kind == ACTOR:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")

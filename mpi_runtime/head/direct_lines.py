@@ -45,7 +45,12 @@ class DirectLines:
         return left
 
     def _start(self, rank: int, start: StartExecutor) -> StartDirect | StartExecutor:
-        """Make a line. If the system refuses, the frames of this executor go by MPI."""
+        """Make a line. Frames of members of gangs, and of executors to which the system refuses one, go by MPI.
+
+        The agent of a member reads what the member has sent to the start service before it reads its frames.
+        """
+        if start.member is not None:
+            return start
         try:
             keep_spare()
             ends = self._custodian.open(start.executor, rank)

@@ -24,6 +24,7 @@ import time
 from mpi_runtime import config as configuration
 from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.head.direct_lines import DirectLines
+from mpi_runtime.head.gangs import Gathers
 from mpi_runtime.head.journal import JournalKeeper, open_journal
 from mpi_runtime.head.printer import Printer
 from mpi_runtime.head.recorder import new_recorder
@@ -45,6 +46,7 @@ from mpi_runtime.transport.messages import (
     Ended,
     EndJob,
     FromExecutor,
+    GangBytes,
     Idle,
     Log,
     PauseLogs,
@@ -109,6 +111,13 @@ class Head:
         """By executor: the function of its last call, a prefix of its output."""
         self._journal: JournalKeeper | None = None
         self._window: Window | None = None
+        self._gathers = Gathers(self._send_to_gang)
+
+    def _send_to_gang(self, rank: int, message: GangBytes) -> None:
+        if rank == self._transport.rank:
+            self._agent.gangs.take(message)
+        else:
+            self._transport.send(rank, codec.encode([message]))
 
     def report(self, message: BetweenRanks, source: int = 0) -> None:
         """Take a message of a rank. The agent of this rank calls this directly."""
@@ -121,6 +130,8 @@ class Head:
                 self._agent.custodian.end(message)
             elif isinstance(message, Pull | Unpull):
                 self._agent.pull(source, message)
+            elif isinstance(message, GangBytes):
+                self._gathers.take(message, source)
             elif isinstance(message, RankJoined):
                 self._join(message, source)
             elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
@@ -245,6 +256,7 @@ class Head:
             self._log_notes(effects.notes)
             if self._journal is not None and self._journal.turn(effects.journal, now_us()):
                 soon = 0.0
+            self._gathers.end(effects.ended_gangs)
             if effects.clients or effects.ranks:
                 active = True
                 self._perform(effects)

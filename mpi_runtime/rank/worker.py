@@ -34,6 +34,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transport, TransportError
 from mpi_runtime.transport.messages import (
     EndJob,
+    GangBytes,
     Idle,
     Job,
     PauseLogs,
@@ -166,6 +167,8 @@ class Worker:
             agent.obey(message)
         elif isinstance(message, Pull | Unpull):
             agent.pull(source, message)
+        elif isinstance(message, GangBytes):
+            agent.gangs.take(message)
         elif isinstance(message, PauseLogs):
             agent.pause_logs(message.paused)
         elif isinstance(message, EndJob):

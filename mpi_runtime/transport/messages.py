@@ -120,6 +120,17 @@ class Log(Struct, array_like=True, tag=51, gc=False):
     """The function or actor that wrote them; empty: unknown."""
 
 
+class GangBytes(Struct, array_like=True, tag=56, gc=False):
+    """What members of a gang on several nodes exchange when they start, from an agent to the head or back. Opaque."""
+
+    gang: Number
+    node: Number
+    """The index of the sender's or the receiver's node."""
+    agents: list[Number]
+    """For each node of the gang the rank of its agent."""
+    data: bytes
+
+
 class Idle(Struct, array_like=True, tag=52, gc=False):
     """No executor of the job is left on this rank, and none of its transfers is in progress."""
 
@@ -218,7 +229,7 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
 
 ToAgent = Allocate | Drained | Shutdown | Abandon
 ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls
-WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended
+WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes
 ToWorker = RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | PauseLogs
 BetweenRanks = WorkerToHead | ToWorker
 FromClient = ClientEvent

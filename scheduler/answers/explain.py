@@ -253,6 +253,9 @@ def _why(state: State, task: Task, now: int) -> str:
     if executor is not None:
         rank = executor.rank
         where = f"executor {executor.id} (pid {executor.pid}) on rank {rank.number} of {rank.node.hostname}"
+        if executor.gang is not None:
+            nodes = list(dict.fromkeys(one.rank.node.hostname for one in executor.gang.members))
+            where = f"a gang of {len(executor.gang.members)} on {notes.listed(nodes, EXPLAINED_MAX)}: rank 0 is {where}"
         if task.state == lifecycle.BLOCKED:
             return f"It runs in {where} and waits for {', '.join(id.hex() for id in executor.waits_for)}."
         if task.state == lifecycle.STAGING:
@@ -276,7 +279,11 @@ def _why(state: State, task: Task, now: int) -> str:
     if late:
         return late
     full = accounts.why_not(task.function.account)
-    needs = f"It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
+    ranks = task.function.spec.ranks
+    each = f" for each, at once, of all {ranks} members of a gang" if ranks else ""
+    needs = f"It needs {task.function.request}{each}{_place(task.function.where)}. {_free(state, task.function.where)}."
+    if ranks:
+        return f"{full}{needs}"
     source = constraints.find_source(state, task.queue) if task.queue is not None else None
     near = locality.why(state, task, source, now)
     return f"{full}{needs}{near and ' '}{near}"

@@ -10,13 +10,13 @@ from mpi_runtime.scheduler.dispatch import backoff
 from mpi_runtime.scheduler.dispatch.accounts import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import history
-from mpi_runtime.scheduler.places import constraints, gpu_pool
+from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
 from mpi_runtime.scheduler.protocol.events import METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
-from mpi_runtime.scheduler.protocol.resources import TYPE, amount, fits, request_of
+from mpi_runtime.scheduler.protocol.resources import fits, request_of
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, WAITING, advance, so_far
-from mpi_runtime.scheduler.records.records import Executor, Function, Node, Task
+from mpi_runtime.scheduler.records.records import Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import endings, items, journaling, objects
 
@@ -38,6 +38,8 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
 
 def why_infeasible(state: State, function: Function) -> str:
     """Why no node can ever serve the function's request; empty if one can."""
+    if function.spec.ranks:
+        return gang_places.why_never(state, function)
     if function.where is not None:
         return constraints.why_nowhere(state, function, function.where)
     if any(fits(function.request, node.total) and node.hosts_executors for node in state.nodes.values()):
@@ -45,24 +47,10 @@ def why_infeasible(state: State, function: Function) -> str:
     nodes = [node for node in state.nodes.values() if node.hosts_executors]
     return (
         f"{function.spec.name} asks for {function.request} on one node, and no node owns that much. "
-        f"Largest of {len(nodes)} node(s): {largest(nodes)}.{gpu_pool.why_not(nodes, function.request)} "
+        f"Largest of {len(nodes)} node(s): {gpu_pool.largest(nodes)}.{gpu_pool.why_not(nodes, function.request)} "
         "Ask for less, start the job with more, "
         "or state what nodes have with init(num_cpus=..., num_gpus=..., resources=...)."
     )
-
-
-def largest(nodes: list[Node]) -> str:
-    """Describe the node with most CPUs, and the nodes with most of the other resources."""
-    if not nodes:
-        return "none that runs calls"
-    best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.gpu_units), -node.number))
-    custom = [
-        f"{amount(units)} of {name!r}"
-        for name, units in best.total.custom.items()
-        if not name.startswith(("node:", TYPE))  # the types of GPUs are described with the GPUs
-    ]
-    owned = [f"{amount(best.total.cpu)} CPU", gpu_pool.owned(best), f"{best.total.memory} bytes of memory"]
-    return f"{best.hostname} with {', '.join(owned + custom)}"
 
 
 def submit(state: State, client: Client, call: Call, now: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from mpi_runtime.scheduler.actors.calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
 from mpi_runtime.scheduler.actors.checkpoints import holds_back
 from mpi_runtime.scheduler.checks import holds, objects
+from mpi_runtime.scheduler.gangs.starting import room
 from mpi_runtime.scheduler.nodes.groups import find_spots
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, sources
@@ -63,6 +64,7 @@ def check(state: State) -> None:
     objects.check_lineages(state)
     check_ranks(state)
     check_accounts(state)
+    check_gangs(state)
 
 
 def check_ranks(state: State) -> None:
@@ -79,6 +81,30 @@ def check_ranks(state: State) -> None:
         holds(is_known, f"executor {executor.id} is of a rank that is gone")
     for number, _ in state.extents:
         holds(number in state.ranks, f"an object lies with rank {number}, which is gone")
+
+
+def check_gangs(state: State) -> None:
+    """A gang has all its members or ends; its members have a part of one call, all of them, and idle together."""
+    gangs = {one.gang.number: one.gang for one in state.executors.values() if one.gang is not None}
+    idle = {number: gang for same in state.idle_gangs.values() for number, gang in same.items()}
+    holds(idle.keys() <= gangs.keys(), "a gang idles without members")
+    for number, gang in gangs.items():
+        name = f"gang {number}"
+        here = [executor for executor in gang.members if executor.id in state.executors]
+        holds(gang.living == len(here), f"{name} counts {gang.living} members, and has {len(here)}")
+        if gang.cause:
+            holds(all(one.state == STOPPING for one in here), f"{name} ends, and not all its members do")
+            holds(number not in idle, f"{name} ends and idles")
+            continue
+        holds(len(here) == len(gang.members), f"{name} has lost a member, and does not end")
+        holds((gang.task is None) == (number in idle), f"{name} has no call and does not idle, or the reverse")
+        for rank, executor in enumerate(gang.members):
+            parts = list(executor.assigned.values())
+            holds(executor.gang_rank == rank, f"{name} has its members in another order than that of their ranks")
+            holds(len(parts) == (gang.task is not None), f"{name}: rank {rank} has {len(parts)} calls")
+            is_of_call = all((part.leader or part) is gang.task for part in parts)
+            holds(is_of_call, f"{name}: rank {rank} has a part of another call")
+            holds((executor.grant is None) == (gang.task is None), f"{name}: rank {rank} has a grant while idle")
 
 
 def check_accounts(state: State) -> None:
@@ -221,12 +247,17 @@ def check_executor(state: State, executor: Executor) -> None:
     holds(executor.rank.executors.get(executor.id) is executor, f"{name} is unknown to its rank")
     holds(executor.id in state.clients, f"{name} is not a client")
     idle = executor.id in node.idle.get(executor.key, {})
-    places = [idle, executor.queue is not None, executor.actor is not None]
-    if executor.state == STOPPING and executor.actor is None:
+    gang = executor.gang
+    works = gang is not None and gang.task is not None
+    places = [idle, executor.queue is not None, executor.actor is not None, works]
+    if executor.state == STOPPING and gang is not None:
+        holds(not any(places[:3]) and gang.cause, f"{name} stops, but its gang does not")
+    elif executor.state == STOPPING and executor.actor is None:
         holds(not any(places) and not executor.assigned, f"{name} stops, but is used")
     else:
         holds(sum(places) == 1, f"{name} is in {sum(places)} places")
     is_killed = isinstance(executor.source, Bundle) and executor.source.removed
+    is_killed = is_killed or (executor.state == STOPPING and gang is not None and executor.grant is not None)
     has_use = executor.actor is not None or bool(executor.assigned) or is_killed
     keeps_devices = executor.state == STOPPING and bool(executor.key.gpu_ids)  # others wait for them
     has_grant = executor.grant is not None
@@ -292,6 +323,9 @@ def check_queue(state: State, queue: Queue) -> None:
         holds(is_seen, "nobody will see that calls cannot finish in time any more")
     if queue.ready and not queue.is_late and state.stories.now < queue.forks_from_us:
         holds(queue in state.alarms or not has_any_room(state, queue), "nobody will fork for a queue that waits for it")
+    elif queue.ready and queue.ranks:
+        awaited = any(executor.state == STOPPING and executor.key.gpu_ids for executor in state.executors.values())
+        holds(awaited or room(state, queue) is None, f"a gang for {queue.request} waits although it has room")
     elif queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):
         is_patient = queue.near_from_us >= 0 and queue in state.alarms  # for the node with its arguments
         waits = not is_patient and has_any_room(state, queue)

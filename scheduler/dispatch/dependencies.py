@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.records.lifecycle import RUNTIME_ERROR, SEND, STAGE, STAGING, UNSEALED, WAIT_AGAIN, advance
 from mpi_runtime.scheduler.records.records import Executor, Task
@@ -61,7 +63,7 @@ def elsewhere(state: State, task: Task, number: int) -> list[bytes]:
     """The stored arguments of the call that are not on this node."""
     return [
         id
-        for id in dict.fromkeys(task.call.arguments)
+        for id in dict.fromkeys(task.needs)
         if (copies := state.objects[id].copies) is not None and number not in copies
     ]
 
@@ -70,7 +72,7 @@ def send_values(state: State, executor: Executor, task: Task) -> None:
     """Send an executor the arguments of its next call."""
     number = executor.rank.node.number
     executor_held = state.clients[executor.id].held
-    for id in task.call.arguments:
+    for id in task.needs:
         found = state.objects[id]
         message = objects.value_message(found, number)
         assert message is not None
@@ -104,7 +106,7 @@ def send_call(state: State, executor: Executor, task: Task) -> None:
     if call.spec not in executor.known:
         executor.known.add(call.spec)
         messages.append(task.function.spec)
-    messages.append(call)
+    messages.append(replace(call, arguments=task.needs, scattered=0) if call.scattered else call)
 
 
 def not_sent(state: State, executor: Executor, assigned: list[Task]) -> set[bytes]:

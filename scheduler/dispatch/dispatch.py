@@ -8,6 +8,7 @@ elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 from mpi_runtime.scheduler.dispatch import backoff
@@ -20,12 +21,12 @@ from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest, give_elsew
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, find_source
 from mpi_runtime.scheduler.protocol import limits
-from mpi_runtime.scheduler.protocol.effects import StartExecutor
+from mpi_runtime.scheduler.protocol.effects import Membership, StartExecutor
 from mpi_runtime.scheduler.protocol.limits import STUCK_US, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import SEND, STARTED, STOPPING, advance
-from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Task, node_of
+from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Rank, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 
@@ -187,11 +188,14 @@ def backlog_us(queue: Queue) -> int:
     return len(queue.ready) * duration // (len(queue.executors) + 1)
 
 
-def start_executor(state: State, node: Node, key: Key, imports: list[str]) -> Executor:
-    """Fork an executor on the rank that is nearest to its devices, and among those has fewest executors."""
-    ranks = gpu_pool.ranks_for(node, key.gpu_ids)
-    near = gpu_pool.nearest(node, key.gpu_ids)
-    rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
+def start_executor(
+    state: State, node: Node, key: Key, imports: list[str], member: Membership | None = None
+) -> Executor:
+    """Fork an executor on the rank that is nearest to its devices, and among those has fewest executors.
+
+    With `member`, fork a member of a gang on the rank that has the others.
+    """
+    rank = nearest_rank(node, key.gpu_ids) if member is None else state.ranks[member.agents[member.hosts[member.rank]]]
     process = Process(state.next_executor, rank.number, node, gpu_ids=key.gpu_ids)
     executor = Executor(state.next_executor, rank, key, node, process)
     state.next_executor += 1
@@ -200,10 +204,17 @@ def start_executor(state: State, node: Node, key: Key, imports: list[str]) -> Ex
     state.add_client(executor.id, node, executor)
     effect = StartExecutor(
         executor.id, dict(key.environment), list(key.gpu_ids), key.threads, node.cpus,
-        uuids=gpu_pool.uuids(node, key.gpu_ids), imports=imports,
+        uuids=gpu_pool.uuids(node, key.gpu_ids), imports=imports, member=member,
     )  # fmt: skip
     state.to_rank(rank.number, effect)
     return executor
+
+
+def nearest_rank(node: Node, gpu_ids: Sequence[int]) -> Rank:
+    """The rank of a node that is nearest to these devices, and among those has fewest executors."""
+    near = gpu_pool.nearest(node, gpu_ids)
+    ranks = gpu_pool.ranks_for(node, gpu_ids)
+    return min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
 
 
 def give(state: State, executor: Executor, count: int, now: int) -> None:
@@ -339,8 +350,8 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
 def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether the executor's grant would help the queue."""
     source = executor.source
-    if source.reserved_for is queue.family:
-        return True
+    if source.reserved_for is queue.family or queue.ranks:  # a gang needs more than this grant, and reserves it all
+        return source.reserved_for is queue.family
     free = with_grant(source.free, executor)
     return source.is_open_to(queue.request, queue, free) and allows(queue.where, source) and fits(queue.request, free)
 

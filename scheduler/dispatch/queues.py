@@ -42,7 +42,8 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
     threads = max(1, spec.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
     own = spec.id if function.is_timed else 0
-    kind = (spec.kind == ACTOR, spec.priority, spec.path_us, function.account and function.account.name)
+    gang = (spec.ranks, spec.ranks_per_node, spec.reuse, spec.starts_mpi)
+    kind = (spec.kind == ACTOR, spec.priority, spec.path_us, function.account and function.account.name, gang)
     key = (function.request, environment, threads, depth, kind, near, function.where, own)
     queue = state.queues.get(key)
     if queue is None:
@@ -61,6 +62,7 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
             group=function.where.group if function.where is not None else b"",
             ready=deque(),
             timed=function if function.is_timed else None,
+            ranks=spec.ranks,
         )
     return queue
 
@@ -78,6 +80,7 @@ def family_for(state: State, function: Function, key: tuple[object, ...]) -> Fam
             group=where.group if where is not None else b"",
             priority=function.spec.priority,
             has_limits=has_limits,
+            ranks=function.spec.ranks,
         )
     return family
 

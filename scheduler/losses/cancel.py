@@ -11,6 +11,7 @@ from mpi_runtime.scheduler.calls import copies
 from mpi_runtime.scheduler.dispatch.dispatch import settle
 from mpi_runtime.scheduler.dispatch.queues import withdraw
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
+from mpi_runtime.scheduler.gangs import members
 from mpi_runtime.scheduler.protocol.effects import Cancel
 from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, CancelRequested
 from mpi_runtime.scheduler.protocol.ids import prefix_of
@@ -82,6 +83,10 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         if not by_force:
             executor.watch(task).interrupted_us = now
             state.alarms.set(executor, now + INTERRUPT_GRACE_US)
+            if executor.gang is not None:
+                members.interrupt_others(state, executor.gang, now)
+        elif executor.gang is not None:
+            members.close(state, executor.gang, "was killed because its call was cancelled by force")
         if executor.actor is None and executor.running() is not task:
             ask_for_the_rest(state, executor)  # it can end before the running call does
         return
@@ -90,6 +95,8 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         copies.unwanted(state, task, executor)
         executor.drop(task.id)
         task.executor = None
+        if executor.gang is not None:
+            members.close(state, executor.gang, "was killed because its call was cancelled")
     was_queued = task.state == READY and task.function.spec.kind == TASK
     endings.cancelled(state, task)
     if was_queued:

@@ -25,6 +25,7 @@ from mpi_runtime.scheduler.dispatch import backoff
 from mpi_runtime.scheduler.dispatch.dependencies import not_sent
 from mpi_runtime.scheduler.dispatch.queues import clear, mark_dirty
 from mpi_runtime.scheduler.dispatch.stealing import give_elsewhere
+from mpi_runtime.scheduler.gangs import members
 from mpi_runtime.scheduler.log import history, notes
 from mpi_runtime.scheduler.losses import orphans
 from mpi_runtime.scheduler.nodes import groups, health
@@ -46,6 +47,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         return
     if executor.refusal:
         refusals.as_after_a_crash(executor, event)
+    if executor.gang is not None:
+        members.member_died(state, executor, event)
     running = executor.assigned.get(event.running)
     has_begun = event.running or not executor.assigned or executor.state == STOPPING
     queue = None if has_begun or event.with_forkserver else executor.forked_for
@@ -56,7 +59,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     elif executor.killed_for:
         event.cause = executor.killed_for
         event.out_of_memory = event.out_of_memory or executor.is_out_of_memory
-    if running is not None:
+    if running is not None and running.leader is None:
         history.record_death(state, executor, running, now)
     watch = executor.watched.get(event.running)
     spares_retry = watch is not None and watch.spares_retry
@@ -64,6 +67,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         event.cause, event.out_of_memory = watch.killed_for, True
     assigned = executor.drop_all()
     orphaned = orphans.submitted_by(executor, assigned, event.running)
+    if executor.gang is not None:
+        assigned = members.after_death(state, executor, assigned)
     if executor.actor is not None:
         actor_lives.executor_died(state, executor.actor, executor, assigned, event, now)
     else:

@@ -179,9 +179,10 @@ def subscribe(state: State, found: Object, fetching: Fetching) -> None:
 
 
 def under_way(state: State) -> list[Task]:
-    """All calls that have not ended, each once."""
+    """All calls that have not ended, each once, and their parts in gangs."""
     tasks = {task.id: task for found in state.objects.values() if (task := found.task) is not None}
-    return list(tasks.values())
+    parts = [part for one in state.executors.values() if one.gang_rank for part in one.assigned.values()]
+    return [*tasks.values(), *parts]
 
 
 def bring_again(state: State, task: Task) -> None:
@@ -203,8 +204,8 @@ def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> N
         return
     executor = task.executor
     if task.state == STAGING and executor is not None:
-        if task.function.is_actor:  # its process is for this actor only
-            state.stop(executor, "an argument of its actor is lost", force=True)
+        if task.function.is_actor or executor.gang is not None:  # its process is for this actor or gang only
+            state.stop(executor, "an argument of its actor or its gang is lost", force=True)
             return
         executor.drop(task.id)
         task.executor = None

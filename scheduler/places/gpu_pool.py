@@ -87,6 +87,20 @@ def owned(node: Node) -> str:
     return f"{text} ({_words(devices)})" if any(device.types for device in devices) else text
 
 
+def largest(nodes: list[Node]) -> str:
+    """Describe the node with most CPUs, and the nodes with most of the other resources."""
+    if not nodes:
+        return "none that runs calls"
+    best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.gpu_units), -node.number))
+    custom = [
+        f"{amount(units)} of {name!r}"
+        for name, units in best.total.custom.items()
+        if not name.startswith(("node:", TYPE))  # the types of GPUs are described with the GPUs
+    ]
+    standard = [f"{amount(best.total.cpu)} CPU", owned(best), f"{best.total.memory} bytes of memory"]
+    return f"{best.hostname} with {', '.join(standard + custom)}"
+
+
 def why_not(nodes: Sequence[Node], request: Request) -> str:
     """Why no node can serve a request for GPUs: the GPUs of all nodes, and what rules out those that seem to fit."""
     if not request.needs_gpu:
@@ -160,7 +174,8 @@ def _whole(node: Node, queue: Queue, free: Pool, inventory: Inventory) -> Grante
 def _usable(node: Node, queue: Queue, count: int) -> list[set[int]]:
     """The device sets of this size of the idle executors that can serve the queue."""
     wanted = (queue.environment, queue.threads, count)
-    return [set(key.gpu_ids) for key in node.idle if (key.environment, key.threads, len(key.gpu_ids)) == wanted]
+    fitting = [key for key in node.idle if (key.environment, key.threads, len(key.gpu_ids)) == wanted]
+    return [set(key.gpu_ids) for key in fitting if not key.gang]
 
 
 def _weight(inventory: Inventory, granted: Granted) -> int:

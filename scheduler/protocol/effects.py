@@ -113,6 +113,22 @@ class Note(Struct, array_like=True, gc=False):
 ClientEffect = Entry | Answer | Item | Demand | Forget | SaveRequested
 
 
+class Membership(Struct, array_like=True, gc=False):
+    """The place of an executor in a gang."""
+
+    gang: Number
+    """The number of the gang, unique in the job."""
+    rank: Number
+    hosts: list[Number]
+    """For each rank the index of its node in `names` and `agents`. Ranks of one node are consecutive."""
+    names: list[str]
+    """The host name of each node."""
+    agents: list[Number]
+    """For each node the rank whose agent has all members of that node."""
+    starts_mpi: bool = True
+    """As in `Spec`."""
+
+
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     """To a rank: fork an executor. Messages for it may follow at once."""
 
@@ -127,6 +143,8 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     """The UUIDs of these GPUs, in their order."""
     imports: list[str] = []
     """Modules that its first function uses. They are loaded before the fork if that is known to be safe."""
+    member: Membership | None = None
+    """Its place in a gang; None: it belongs to none."""
 
 
 class StopExecutor(Struct, array_like=True, tag=81, gc=False):
@@ -283,5 +301,7 @@ class Effects(Struct, gc=False):
     refusal: str = ""
     """Why the job cannot begin, in words."""
     notes: list[Note] = []
+    ended_gangs: list[int] = []
+    """Gangs on several nodes without a living member: nothing is sent between these nodes any more."""
     journal: list[JournalEffect] = []
     """In the order in which they happened. Each `Recall` is answered before the next event."""

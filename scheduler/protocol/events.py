@@ -143,6 +143,18 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     gather_us: Number = 0
     """How long its executors may hold back ends of calls while they have more calls, to report several at once. Its
     calls are sent further ahead."""
+    ranks: Number = 0
+    """The number of members of the gang that runs each call; 0: an executor runs it. The amounts are for one member."""
+    ranks_per_node: Number = 0
+    """With `ranks`: the number of members on each node but the last; 0: as many as fit."""
+    by_rank: bool = False
+    """With `ranks`: whether each rank has a value, and `num_returns` counts them. Else the value is that of rank 0."""
+    reuse: bool = True
+    """With `ranks`: whether the gang may run a further call."""
+    starts_mpi: bool = True
+    """With `ranks`: whether members start MPI themselves. Else a program that they start may do so, once."""
+    grace_us: Number = 1_000_000
+    """With `ranks`: how long the other members have when one has raised an error, or the call was cancelled."""
 
 
 class Kept(Struct, array_like=True, gc=False):
@@ -175,6 +187,16 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     """With a journal: the hash of the payload. Empty: the call is not recorded."""
     kept: tuple[Kept, ...] = ()
     """To an executor: recorded values to load. The call runs only if that fails."""
+    scattered: Number = 0
+    """For gangs: the last `arguments` are this many lists, each with an object for each rank."""
+
+
+def cut(call: Call, ranks: int, rank: int) -> tuple[bytes, ...]:
+    """The arguments of a call for one rank of its gang: the common ones, and one object of each scattered argument."""
+    if not call.scattered:
+        return call.arguments
+    common = len(call.arguments) - call.scattered * ranks
+    return (*call.arguments[:common], *call.arguments[common + rank :: ranks])
 
 
 class Done(Struct, array_like=True, tag=3, gc=False):
@@ -244,6 +266,8 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     """The error in one line. It is logged if no client reads it."""
     has_errors: bool = False
     """Whether the values hold errors of calls. Those may not occur again, so the journal does not record them."""
+    ends_gang: bool = False
+    """From a member of a gang: whether the gang must not run another call."""
 
 
 class ErrorRead(Struct, array_like=True, tag=27, gc=False):

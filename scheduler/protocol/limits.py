@@ -44,6 +44,9 @@ STUCK_US: Final = 5_000
 IDLE_US_MAX: Final = 10_000_000
 """An executor beyond the node's CPU count that has been idle for this long is stopped."""
 
+GANG_IDLE_US: Final = 10_000_000
+"""A gang that has been idle for this long is ended: another one starts in a tenth of a second."""
+
 RESERVATION_US: Final = 10_000_000
 """How long a large request may reserve a node at first. Afterwards it waits as long without a reservation. Each time
 that was not enough, both last twice as long: with calls that take a time T it is served within some 8 T."""

@@ -12,7 +12,19 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, Kept, Spec, Value, Where
+from mpi_runtime.scheduler.protocol.events import (
+    ACTOR,
+    METHOD,
+    Call,
+    Done,
+    Faulted,
+    Kept,
+    Returned,
+    Spec,
+    Value,
+    Where,
+    cut,
+)
 from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits, without_gpus
@@ -26,6 +38,8 @@ class Key(Struct, frozen=True, gc=False):
     environment: tuple[tuple[str, str], ...]
     threads: int
     gpu_ids: tuple[int, ...]
+    gang: int = 0
+    """The gang of which it is a member; 0: none."""
 
 
 class Process(Struct, eq=False, gc=False):
@@ -151,6 +165,9 @@ class Executor(Struct, eq=False, gc=False):
     """The queue for which it was forked, until one of its calls has ended."""
     refused_ends: int = 0
     """The number of calls that ended in dropped frames, as its agent counts."""
+    gang: Gang | None = None
+    """The gang of which it is a member, for life."""
+    gang_rank: int = 0
 
     @property
     def pid(self) -> int:
@@ -217,7 +234,7 @@ class Executor(Struct, eq=False, gc=False):
 
     def lendable_cpu(self) -> int:
         """The CPU that it lends while it is blocked: not the part that its actor holds for life."""
-        if self.grant is None or self.is_reduced:
+        if self.grant is None or self.is_reduced or self.gang is not None:  # the other members may be spinning
             return 0
         return self.grant.cpu - (self.actor.creation.function.spec.held_cpu if self.actor is not None else 0)
 
@@ -429,6 +446,8 @@ class Task(Struct, eq=False, gc=False):
     """With a journal: the number of tasks that it submitted and that have not ended."""
     is_partial: bool = False
     """With a journal: whether it changed an actor, or left calls behind. So its values are not its whole effect."""
+    leader: Task | None = None
+    """In a gang, for ranks above 0: the call of rank 0, of which this is a part; None: it is a call of its own."""
 
     @property
     def id(self) -> bytes:
@@ -437,6 +456,12 @@ class Task(Struct, eq=False, gc=False):
 
     def __str__(self) -> str:
         return f"call {self.id.hex()} of {self.function.spec.name} (attempt {self.call.attempt}, order {self.order})"
+
+    @property
+    def needs(self) -> tuple[bytes, ...]:
+        """The arguments that its executor needs: not those of other ranks of a gang."""
+        call = self.call
+        return cut(call, self.function.spec.ranks, 0) if call.scattered else call.arguments
 
     def return_ids(self) -> list[bytes]:
         """The ids of all return values: consecutive, starting with the id of the call."""
@@ -488,6 +513,30 @@ class Actor(Struct, eq=False, gc=False):
         return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
 
 
+class Gang(Struct, eq=False, gc=False):
+    """A group of executors with an MPI world of their own: see `gangs/`."""
+
+    number: int
+    key: tuple[object, ...]
+    """The fixed properties of a gang. It can serve all calls with this key."""
+    members: list[Executor]
+    """By rank."""
+    sources: list[Source]
+    """The source of the grant of each member, also while it is idle and has none."""
+    grants: list[Grant]
+    living: int
+    """The number of members that are not known to be gone."""
+    task: Task | None = None
+    """The call that it runs, which is assigned to rank 0; None: it is idle, or ends."""
+    ended: dict[int, Done | Returned] = {}
+    """The ends of the call that members have reported, by rank."""
+    due_us: int = NOTHING
+    """When it is killed if nothing happens: it idles, or its call has raised or was cancelled."""
+    cause: str = ""
+    """Why it ends, in words; empty: it does not."""
+    nodes: int = 1
+
+
 class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Calls that can run on the same executors, in order of submission."""
 
@@ -537,6 +586,8 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Executors from this number on were forked after the last of these deaths."""
     forks_from_us: int = 0
     """No executor is forked for it before this time."""
+    ranks: int = 0
+    """The number of members of the gangs that run its calls; 0: executors run them."""
 
     def tidy(self) -> None:
         """Drop calls at the front that have ended."""
@@ -592,6 +643,8 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
     """The placement group of its calls; empty: none."""
     has_limits: bool
     """Whether the functions of its queues have a time limit. Else the family has one queue."""
+    ranks: int = 0
+    """As of its queues."""
     by_order: list[Queue] = field(default_factory=list)
     """The waiting queues, in order of their first calls."""
     by_length: list[Queue] = field(default_factory=list)
@@ -635,6 +688,8 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
 
     def spares(self, request: Request, free: Pool) -> bool:
         """Whether others may take a request: the family waits for GPUs, and there is enough of the rest for both."""
+        if self.ranks:
+            return False
         return self.request.needs_gpu and not request.needs_gpu and fits(without_gpus(self.request, request), free)
 
     def after(self, order: int, longest_us: int) -> Queue | None:

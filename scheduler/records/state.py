@@ -20,6 +20,7 @@ from mpi_runtime.scheduler.records.records import (
     Executor,
     Family,
     Function,
+    Gang,
     Node,
     Process,
     Queue,
@@ -319,7 +320,9 @@ class State:
         self.alarms = Alarms()
         self.effects = Effects()
         self.stories = Stories()
-        self.next_executor = 1
+        self.next_executor = self.next_gang = 1
+        self.idle_gangs: dict[tuple[object, ...], dict[int, Gang]] = {}
+        """Gangs without a call, by key and number. The last entry of each became idle last."""
         self.last_spread = -1
         """The node that got the last call with SPREAD."""
         self.fetching: dict[bytes, dict[int, Fetching]] = {}
@@ -358,9 +361,26 @@ class State:
             self.effects.ranks.setdefault(rank, []).append(effect)
 
     def stop(self, executor: Executor, cause: str, force: bool) -> None:
-        """Have the rank of an executor end it."""
+        """Have the rank of an executor end it; of a member of a gang all members."""
+        gang = executor.gang
+        if gang is not None:
+            if not gang.cause:
+                self.stop_gang(gang, cause)
+            return
         advance(self.stories, executor, STOP, cause)
         self.to_rank(executor.rank.number, StopExecutor(executor.id, force))
+
+    def stop_gang(self, gang: Gang, cause: str) -> None:
+        """Have all members of a gang killed, for this cause."""
+        gang.cause, same = cause, self.idle_gangs.get(gang.key, {})
+        if same.pop(gang.number, None) is not None and not same:
+            del self.idle_gangs[gang.key]
+        for executor in gang.members:
+            if executor.id in self.executors:
+                executor.rank.node.remove_idle(executor)
+                executor.killed_for = executor.killed_for or cause
+                advance(self.stories, executor, STOP, cause)
+                self.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
 
     def send_frees(self, rank: int) -> None:
         """Add the effect that frees the extents of a rank."""

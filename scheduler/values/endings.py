@@ -34,7 +34,8 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
     release_arguments(state, task)
     forget_child(state, task)
     task.executor = None
-    state.failed += 1
+    if task.leader is None:
+        state.failed += 1
 
 
 def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:

@@ -48,6 +48,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace: float = 5.0
     """Seconds between SIGTERM and SIGKILL."""
     priority: int = 0
+    ranks: int = 1
+    """How many processes it is: each runs the line, and together they are an MPI program. Amounts are those of each."""
+    ranks_per_node: int = 0
+    """How many of them run on each node; 0: any number."""
+    mpi: bool = True
+    """With several ranks: whether all of them must start MPI."""
     group: str = ""
     """The group with which it shares CPUs and GPUs; empty: none."""
     group_weight: float = 1.0
@@ -134,6 +140,7 @@ _positive_seconds = _checked(seconds, lambda found: found > 0, "more than 0 seco
 _gpus = _checked(_amount, lambda found: found <= 1 or found == int(found), "0, a share below 1, or a whole number")
 _weight = _checked(_amount, lambda found: 0 < found <= 1e6, "more than 0, and at most 1000000")
 _count = _checked(_whole, lambda found: found >= 0, "0 or more")
+_ranks = _checked(_whole, lambda found: found >= 1, "1 or more")
 
 
 def _codes(value: Any) -> tuple[int, ...]:
@@ -213,13 +220,6 @@ def _choice(value: Any) -> str:
     return str(value)
 
 
-def _ranks(value: Any) -> None:
-    raise ValueError(
-        "is for commands that are MPI programs, and these cannot be started yet. A command that starts an mpirun of "
-        "its own on its host needs no ranks here"
-    )
-
-
 OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     # name: (its reader, its help)
     "name": (_name, "its name, and the name of its files"),
@@ -247,7 +247,9 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "on_failure": (_choice, "if it fails: skip the commands after it, continue, or stop the batch; skip"),
     "pin": (_flag, "bind it to processors that no other command uses; false"),
     "keep_workdir": (_flag, "keep its scratch directory beside its output if it fails; false"),
-    "ranks": (_ranks, "MPI ranks: refused"),
+    "ranks": (_ranks, "how many MPI ranks it has, each with its own num_cpus, num_gpus and memory; 1"),
+    "ranks_per_node": (_ranks, "how many of its ranks run on each node; any number"),
+    "mpi": (_flag, "whether all its ranks must start MPI; true"),
 }
 _TEXTS = ("text", "cwd", "stdin", "stdout", "stderr")
 """Fields that may have placeholders, besides `env`."""

@@ -9,9 +9,9 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 
-BUILT_IN = ("workdir", "gpu", "cpus", "attempt", "host")
+BUILT_IN = ("workdir", "gpu", "cpus", "attempt", "host", "ranks", "rank", "hosts")
 """Placeholders that every command may have: its scratch directory, its GPUs, its number of CPUs, the number of the
-attempt (from 1), and the name of the host."""
+attempt (from 1), the name of the host, the number of its ranks, the rank, and the hosts of its ranks (`a:2,b:2`)."""
 _PLACEHOLDER = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal as signals
+import time
 
 import msgspec
 
@@ -20,6 +21,8 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """The signal that ended it."""
     problem: str = ""
     """Why it failed, if neither exit code nor signal shows this: its time limit, or why it was not started."""
+    rank: int | None = None
+    """Of a failed command with several ranks: the one that failed first. None: any other command."""
     is_success: bool
     """Whether its exit code is one of `success_codes`."""
     attempts: int = 1
@@ -47,14 +50,15 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def ending(self) -> str:
         """How it has ended, in words."""
+        where = "" if self.rank is None else f" (rank {self.rank})"
         if self.problem:
-            return self.problem
+            return self.problem + where
         if self.signal is None:
-            return f"exit code {self.exit_code}"
+            return f"exit code {self.exit_code}{where}"
         try:
-            return f"ended by {signals.Signals(self.signal).name}"
+            return f"ended by {signals.Signals(self.signal).name}{where}"
         except ValueError:
-            return f"ended by signal {self.signal}"
+            return f"ended by signal {self.signal}{where}"
 
 
 SHOWN_MAX = 1000
@@ -76,3 +80,20 @@ class CommandError(Exception):
     def __str__(self) -> str:
         result = self.result
         return f"{result.name}: {result.ending()}\n  command: {shortened(result.command)}\n  output:  {result.stdout}"
+
+
+def lost(name: str, text: str, error: BaseException) -> CommandResult:
+    """The result of a command whose task has only an error: its process was lost, or one of its ranks has failed."""
+    if isinstance(error, CommandError):
+        return error.result
+    now = time.time()
+    return CommandResult(
+        name=name,
+        command=text,
+        exit_code=None,
+        problem=f"{type(error).__name__}: {error}",
+        is_success=False,
+        start=now,
+        end=now,
+        host="",
+    )

@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from mpi_runtime.batch.file.model import SKIP, Command, text_of
 from mpi_runtime.batch.file.templates import fill, names_in, plain
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import claimed_cpus, run_program
+from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.client import current
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.executor import scratch
@@ -27,6 +28,7 @@ _OF_THE_JOB = ("SLURM_JOB", "SLURM_N", "SLURM_TASKS_PER_NODE", "SLURM_STEP", "SL
 _FOR_MPI = {"PRTE_MCA_hwloc_default_binding_policy": "none"}
 """Open MPI would bind the first rank of each command to the same processor."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_ALONE = {"ranks": "1", "rank": "0", "hosts": f"{socket.gethostname()}:1"}
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
 
 
@@ -40,14 +42,9 @@ def run_command(data: bytes, directory: str, raises: bool, names: str, *values: 
         names: parameters that get their values here, with commas between.
         values: their values, and whatever else it has waited for.
     """
-    made = msgspec.msgpack.decode(data, type=Command)
-    texts = {name: text_of(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
-    if texts or not made.name:
-        name = made.name or f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
-        made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})
+    made = _made(data, names, values)
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
-        call = current.client().scopes.current().call
-        attempt = first = 1 + (call.attempt if call is not None else 0)  # earlier attempts may have been lost
+        attempt = first = _attempt_number()  # earlier attempts may have been lost
         while True:
             result = _attempt(made, directory, attempt, cpus, not raises)
             if result.is_success or attempt - first >= made.retries or not _is_retried(made, result):
@@ -61,6 +58,47 @@ def run_command(data: bytes, directory: str, raises: bool, names: str, *values: 
     return result
 
 
+def run_ranks(comm: None, data: bytes, directory: str, raises: bool, names: str, *values: Any) -> CommandResult | bytes:
+    """The body of the task of a command with several ranks. It runs on all of them; the result of rank 0 counts.
+
+    The arguments are those of `run_command`, behind the place of a communicator.
+
+    Raises:
+        RetriedError: this rank has failed, and the command is retried.
+        CommandError: this rank has failed for good.
+    """
+    made = _made(data, names, values)
+    attempt = _attempt_number()
+    if attempt > 1:
+        time.sleep(made.retry_delay)
+    rank = Rank()
+    with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
+        result = _attempt(made, directory, attempt, cpus, False, rank)
+    if not result.is_success:
+        is_retried = attempt <= made.retries and _is_retried(made, result)
+        raise (RetriedError if is_retried else CommandError)(msgspec.structs.replace(result, rank=rank.number))
+    return result if raises else msgspec.msgpack.encode(result)
+
+
+class RetriedError(CommandError):
+    """A rank has failed, and the command is retried."""
+
+
+def _made(data: bytes, names: str, values: Sequence[Any]) -> Command:
+    """The command, with the values of parameters that are references, and a name."""
+    made = msgspec.msgpack.decode(data, type=Command)
+    texts = {name: text_of(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
+    if texts or not made.name:
+        name = made.name or f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
+        made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})
+    return made
+
+
+def _attempt_number() -> int:
+    call = current.client().scopes.current().call
+    return 1 + (call.attempt if call is not None else 0)
+
+
 def _is_retried(made: Command, result: CommandResult) -> bool:
     """Whether a command is retried after this end; never after it has exceeded a limit."""
     if result.problem:
@@ -69,7 +107,14 @@ def _is_retried(made: Command, result: CommandResult) -> bool:
     return not made.retry_codes or code in made.retry_codes
 
 
-def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...], is_alone: bool) -> CommandResult:
+def _attempt(
+    made: Command,
+    directory: str,
+    attempt: int,
+    cpus: tuple[int, ...],
+    is_alone: bool,
+    rank: Rank | None = None,
+) -> CommandResult:
     host = socket.gethostname()
     gpu_ids = tuple(mpi_runtime.get_gpu_ids())
     values = {
@@ -78,8 +123,10 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...],
         "cpus": f"{made.num_cpus:g}",
         "attempt": str(attempt),
         "host": host,
+        **(rank.values() if rank is not None else _ALONE),
     }
-    with _workdir(made) as workdir:
+    run = run_program if rank is None else rank.run
+    with _workdir(made, 0 if rank is None else rank.number) as workdir:
         values["workdir"] = workdir
         stdout = fill(made.stdout, values, plain) or os.path.join(directory, f"{made.name}.out")
         program = msgspec.structs.replace(
@@ -90,7 +137,7 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...],
             stdout=stdout,
             stderr=fill(made.stderr, values, plain) or stdout,
         )
-        ending = run_program(program, _environment(made, values, is_alone), cpus, is_own=not made.stdout)
+        ending = run(program, _environment(made, values, is_alone), cpus, is_own=not made.stdout)
         is_success = not ending.problem and ending.exit_code in made.success_codes
         kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""
     return CommandResult(
@@ -129,13 +176,13 @@ _unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)
 
 
 @contextlib.contextmanager
-def _workdir(made: Command) -> Iterator[str]:
+def _workdir(made: Command, rank: int) -> Iterator[str]:
     """A scratch directory for one attempt, if a text of the command names it. It is always removed."""
     texts = (made.text, made.cwd, made.stdin, made.stdout, made.stderr, *made.env.values())
     if not any("workdir" in names_in(text) for text in texts):
         yield ""
         return
-    own = f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
+    own = f"command-{mpi_runtime.get_runtime_context().get_task_id()}{f'-{rank}' if rank else ''}"
     directory = scratch.directory_of(scratch_directory(), own, socket.gethostname())
     lock = scratch.enter(directory)
     try:

@@ -65,10 +65,22 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
     return found
 
 
+def _ranks_that_fit(command: Command, request: Mapping[str, float], nodes: Sequence[Mapping[str, float]]) -> int:
+    """How many ranks of a command the nodes have room for at the most."""
+    found = 0
+    for node in nodes:
+        fit = [int(node.get(name, 0) / amount + 1e-9) for name, amount in request.items() if amount]
+        found += min([*fit, command.ranks_per_node or command.ranks])
+    return found
+
+
 def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
     """Why no node can ever run a command; empty if one can. `nodes` are the total resources of each."""
     own = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory)}
     request = {**own, **command.resources}
+    if command.ranks > 1 and (room := _ranks_that_fit(command, request, nodes)) < command.ranks:
+        asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
+        return f"can never run: the nodes have room for {room} of its {command.ranks} ranks, each with {asked}"
     if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
         return ""
     asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)

@@ -50,7 +50,13 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     cpu_time: float = 0.0
 
 
-def run_program(made: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool) -> Ending:
+def run_program(
+    made: Command,
+    env: Mapping[str, str],
+    cpus: Sequence[int],
+    is_own: bool,
+    outputs: tuple[int, int] | None = None,
+) -> Ending:
     """Run a command to its end, also if it fails or cannot be started.
 
     Args:
@@ -58,12 +64,13 @@ def run_program(made: Command, env: Mapping[str, str], cpus: Sequence[int], is_o
         env: its whole environment.
         cpus: processors to which it is bound; empty: no change.
         is_own: whether no other command writes to its output, so that it waits for the end of an earlier run.
+        outputs: descriptors of its outputs; None: it writes to the files that it names.
     """
     start = time.time()
     before = _children()
     adopt_orphans()
     try:
-        pid, problem = _run_to_its_end(made, env, cpus, is_own)
+        pid, problem = _run_to_its_end(made, env, cpus, is_own, outputs)
         # Before it is reaped: until then no other process has its number, which is that of the group.
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -85,7 +92,9 @@ def run_program(made: Command, env: Mapping[str, str], cpus: Sequence[int], is_o
     )
 
 
-def _run_to_its_end(made: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool) -> tuple[int, str]:
+def _run_to_its_end(
+    made: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool, outputs: tuple[int, int] | None
+) -> tuple[int, str]:
     """Start a program and wait until its shell has ended. The shell is not reaped.
 
     Returns:
@@ -94,9 +103,7 @@ def _run_to_its_end(made: Command, env: Mapping[str, str], cpus: Sequence[int], 
     opened: list[int] = []
     before = _children() if made.memory else set()
     try:
-        output = _open_for_writing(made.stdout, is_own, "stdout" in made.appends, opened)
-        is_one = made.stderr == made.stdout
-        error = output if is_one else _open_for_writing(made.stderr, False, "stderr" in made.appends, opened)
+        output, error = outputs or open_outputs(made, is_own, opened)
         if made.stdin:
             opened.append(os.open(made.stdin, os.O_RDONLY | os.O_CLOEXEC))
         with _bound_to(cpus) if cpus else _NOTHING:
@@ -106,6 +113,14 @@ def _run_to_its_end(made: Command, env: Mapping[str, str], cpus: Sequence[int], 
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def open_outputs(made: Command, is_own: bool, opened: list[int]) -> tuple[int, int]:
+    """Open the files of a command for its outputs. The descriptors are added to `opened`."""
+    output = _open_for_writing(made.stdout, is_own, "stdout" in made.appends, opened)
+    if made.stderr == made.stdout:
+        return output, output
+    return output, _open_for_writing(made.stderr, False, "stderr" in made.appends, opened)
 
 
 def _spawn(text: str, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
@@ -125,6 +140,7 @@ def _spawn(text: str, env: Mapping[str, str], cwd: str, streams: tuple[int, int,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
+            close_fds=False,  # as below: what may be inherited is
         )
         process.returncode = 0  # so that subprocess does not wait for it
         return process.pid

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.run.attempts import run_command
+from mpi_runtime.batch.file.model import CONTINUE, Command
+from mpi_runtime.batch.memory.results import CommandError, CommandResult
+from mpi_runtime.batch.run.attempts import RetriedError, run_command, run_ranks
+from mpi_runtime.batch.run.ranks import GRACE_S
 from mpi_runtime.client.refs import ObjectRef
 
 GATHER_US = 20_000
@@ -18,6 +20,7 @@ GATHER_US = 20_000
 LOST_MAX = 3
 """How often a command is retried after its process or rank was lost. Its own `retries` are for failures."""
 _RUN: Any = mpi_runtime.remote(max_retries=LOST_MAX)(run_command)
+_RUN_RANKS: Any = mpi_runtime.remote(num_ranks=1, reuse=False, mpi_grace=GRACE_S, _starts_mpi=False)(run_ranks)
 
 
 def submit(
@@ -53,12 +56,35 @@ def submit(
         "_path_us": path_us,
         "_gather_us": 0 if raises else GATHER_US,
     }
+    if made.ranks > 1:
+        options |= {
+            "num_ranks": made.ranks,
+            "ranks_per_node": made.ranks_per_node or None,
+            "max_retries": LOST_MAX + made.retries,
+            "retry_exceptions": (RetriedError,) if made.retries else False,
+        }
     call = _call(tuple(made.resources.items()), *options.items())
     found: ObjectRef[Any] = call.remote(msgspec.msgpack.encode(made), directory, raises, ",".join(names), *refs)
+    return _SETTLE.remote([found]) if made.ranks > 1 and raises and made.on_failure == CONTINUE else found
+
+
+@mpi_runtime.remote(num_cpus=0)
+def _SETTLE(refs: list[ObjectRef[Any]]) -> CommandResult:
+    """The result of a command with several ranks, also if it has failed: its task raises then, to end the others."""
+    try:
+        found: CommandResult = mpi_runtime.get(refs[0])
+    except CommandError as error:
+        return error.result
     return found
 
 
 @functools.lru_cache(maxsize=1000)
 def _call(resources: tuple[tuple[str, float], ...], *options: tuple[str, Any]) -> Any:
     """The remote function with these options. The head receives each once, with its code."""
-    return _RUN.options(resources=dict(resources), **dict(options))
+    given = dict(options)
+    if "retry_exceptions" in given:
+        classes = given["retry_exceptions"]
+        return _RUN_RANKS.options(
+            resources=dict(resources), **{**given, "retry_exceptions": [*classes] if classes else False}
+        )
+    return _RUN.options(resources=dict(resources), **given)

@@ -119,7 +119,8 @@ def described(groups: Sequence[Group]) -> list[str]:
             continue
         first = group.commands[0]
         count = f" ({len(group.commands)})" if group.is_array else ""
-        asked = [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
+        asked = [f"{first.ranks} ranks, each:"] if first.ranks > 1 else []
+        asked += [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
         asked += [f"{first.memory} bytes"] if first.memory else []
         asked += [f"{amount:g} {name}" for name, amount in first.resources.items() if amount]
         asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []

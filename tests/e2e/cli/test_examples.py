@@ -54,6 +54,11 @@ LINES = {
         r"put once, reference passed ten times: +8 MB serialised",
         r"the tasks worked on views of shared memory",
     ],
+    "heat": [
+        r"diffusivity 0\.1: 0\.9802 in the middle, largest error [\d.e-]+",
+        r"diffusivity 0\.6: 0\.888\d in the middle, largest error [\d.e-]+",
+        r"4 cases on gangs of 2 ranks took [\d.]+ s",
+    ],
     "external_sort": [
         r"0\.19 GB sorted with 0\.\d\d GB of shared memory; 0\.\d\d GB of the result on disk",
         r"took [\d.]+ s, [\d.]+ GB/s",

@@ -21,6 +21,7 @@ NOT_RAYS = {
     "batch",
     "cloudpickle",
     "errors",
+    "mpi",
     "exceptions",
     "runtime_context",
     "runtime_env",

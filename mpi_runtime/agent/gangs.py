@@ -1,0 +1,211 @@
+"""Gangs on this node: members are forked when the start service is ready for them, and their files are removed.
+
+The agent of a member answers what its MPI library asks at the start (`gangs/start.py`). MPI libraries share memory
+through files that a killed process leaves, so the names of these files are noted before a member is killed, and when
+all members have initialised MPI. When no member of a gang is left here, the files are removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from mpi_runtime.agent.executors import LocalExecutor
+from mpi_runtime.agent.poller import Poller
+from mpi_runtime.executor import scratch
+from mpi_runtime.executor.fork_messages import Fork
+from mpi_runtime.executor.fork_messages import Member as ForkedMember
+from mpi_runtime.gangs.member import Place
+from mpi_runtime.gangs.node import NodeStart
+from mpi_runtime.gangs.segments import segments, unlink
+from mpi_runtime.gangs.start import Starts
+from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.transport.codec import BadFrameError
+from mpi_runtime.transport.messages import GangBytes
+
+ForkIt = Callable[[Fork, list[int]], None]
+"""Has the forkserver fork a member, with these further descriptors."""
+
+
+class LocalGang:
+    """The members of one gang on this node."""
+
+    def __init__(self, shape: Membership, own: int) -> None:
+        self.shape = shape
+        self.own = own
+        """The index of this node."""
+        self.start: NodeStart | None = None
+        self.members: dict[int, LocalExecutor] = {}
+        """By rank: those that were forked and have not ended."""
+        self.waiting: dict[int, tuple[LocalExecutor, Fork, ForkIt]] = {}
+        """By rank: those that will be forked when the start service is ready."""
+        self.files: set[str] = set()
+        self.has_looked = False
+        """Whether the files were noted after all members had initialised MPI."""
+
+    def note_files(self) -> None:
+        """Note the names of the files that its members share memory by."""
+        for executor in self.members.values():
+            if executor.pid:
+                self.files.update(segments(executor.pid))
+
+
+class Gangs:
+    """All gangs with members on this node."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        rank: int,
+        directory: str,
+        report: Callable[[GangBytes], None],
+        kill: Callable[[LocalExecutor], None],
+        ignore: Callable[[int], None],
+        give_up: Callable[[LocalExecutor, str], None],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            poller: waits for descriptors.
+            rank: that of the agent.
+            directory: for files of the job on this host.
+            report: sends a message to the head.
+            kill: kills a member.
+            ignore: ignores all further frames of the executor with this number.
+            give_up: reports that a member was never forked, with the cause in words.
+        """
+        self._starts = Starts(poller, self._enter)
+        self._rank, self._directory = rank, directory
+        self._job = os.path.basename(directory).partition("@")[0].encode()
+        """The token of the job: names of gangs must be unique on the host."""
+        self._report, self._kill, self._ignore, self._give_up = report, kill, ignore, give_up
+        self._lock = -1
+        self._gangs: dict[int, LocalGang] = {}
+
+    def _enter(self) -> str:
+        if self._lock < 0:
+            self._lock = scratch.enter(self._directory)
+        return self._directory
+
+    def start(self, executor: LocalExecutor, shape: Membership, request: Fork, fork: ForkIt) -> None:
+        """Have a member forked, now or when the start service is ready.
+
+        Raises:
+            BadFrameError: it belongs to another agent.
+        """
+        own = shape.hosts[shape.rank]
+        if shape.agents[own] != self._rank:
+            raise BadFrameError(f"rank {self._rank} is to start a member of the gang of rank {shape.agents[own]}")
+        executor.gang = shape.gang
+        gang = self._gangs.get(shape.gang)
+        if gang is None:
+            gang = self._gangs[shape.gang] = LocalGang(shape, own)
+            ranks = [rank for rank, host in enumerate(shape.hosts) if host == own]
+            try:
+                gang.start = self._starts.start(
+                    self._job + shape.gang.to_bytes(8, "big"),
+                    len(shape.hosts),
+                    ranks,
+                    shape.hosts,
+                    shape.names,
+                    lambda data: self._report(GangBytes(shape.gang, own, shape.agents, data)),
+                    lambda _: self._changed(shape.gang),
+                    talks=not shape.starts_mpi,
+                )
+            except OSError as error:
+                executor.death_note = f"could not be started: {scratch.why_not(error, self._directory)}"
+        gang.waiting[shape.rank] = executor, request, fork
+        self._look(gang)
+
+    def _changed(self, number: int) -> None:
+        gang = self._gangs.get(number)
+        if gang is not None:
+            self._look(gang)
+
+    def _look(self, gang: LocalGang) -> None:
+        start = gang.start
+        problem = start.problem if start is not None else "the files of the job cannot be made"
+        if problem:
+            for executor, *_ in list(gang.waiting.values()):
+                self._give_up(executor, executor.death_note or f"could not be started as a member of a gang: {problem}")
+            initialised = start.initialised if start is not None else ()
+            for rank, executor in gang.members.items():
+                if rank not in initialised and not executor.death_note:  # it would wait in MPI_Init for ever
+                    executor.death_note = f"could not start MPI as a member of a gang: {problem}"
+                    self._kill(executor)
+            return
+        assert start is not None
+        if start.is_ready:
+            for rank, (executor, request, fork) in list(gang.waiting.items()):
+                del gang.waiting[rank]
+                gang.members[rank] = executor
+                self._fork(gang, start, rank, request, fork)
+        if start.aborted is not None:
+            rank, code, text = start.aborted
+            executor_ = gang.members.get(rank)
+            if executor_ is not None and not executor_.death_note:
+                executor_.death_note = f"called MPI_Abort with code {code}{text and ': '}{text}"
+                self._ignore(executor_.number)  # MPI_Abort of MPICH returns, and the member could still end its call
+                self.before_kill(executor_)
+                self._kill(executor_)
+        if not gang.has_looked and start.initialised.issuperset(gang.members):
+            gang.has_looked = True
+            gang.note_files()
+
+    def _fork(self, gang: LocalGang, start: NodeStart, rank: int, request: Fork, fork: ForkIt) -> None:
+        member, shape = start.member(rank), gang.shape
+        place = Place(rank, shape.hosts, shape.names, shape.gang, shape.starts_mpi)
+        request.member = ForkedMember(place, dict(member.env), list(member.unset), list(member.fds))
+        fork(request, list(member.fds.values()))
+        start.forked(rank)
+
+    def before_frames(self, executor: LocalExecutor) -> None:
+        """Read what a member has sent to the start service before it sent frames."""
+        gang = self._gangs.get(executor.gang)
+        if gang is not None and gang.start is not None:
+            for rank, one in list(gang.members.items()):
+                if one is executor:
+                    gang.start.look(rank)
+
+    def take(self, message: GangBytes) -> None:
+        """Take bytes from the head for the members of a gang. If they have ended, nothing happens."""
+        gang = self._gangs.get(message.gang)
+        if gang is not None and gang.start is not None:
+            gang.start.on_message(message.data)
+
+    def before_kill(self, executor: LocalExecutor) -> bool:
+        """Note the files of a gang before a member is killed. Returns whether there is a process to kill."""
+        gang = self._gangs.get(executor.gang)
+        if gang is None:
+            return True
+        waiting = [rank for rank, (one, *_) in gang.waiting.items() if one is executor]
+        if waiting:
+            self._give_up(executor, "was stopped before it started")
+            return False
+        gang.note_files()
+        return True
+
+    def ended(self, executor: LocalExecutor) -> None:
+        """Note the end of a member. With the last one the files of the gang are removed."""
+        gang = self._gangs.get(executor.gang)
+        if gang is None:
+            return
+        gang.members = {rank: one for rank, one in gang.members.items() if one is not executor}
+        gang.waiting = {rank: entry for rank, entry in gang.waiting.items() if entry[0] is not executor}
+        if not gang.members and not gang.waiting:
+            del self._gangs[executor.gang]
+            unlink(gang.files)
+            if gang.start is not None:
+                gang.start.close()  # last: it looks for files that members left which died by themselves
+
+    def before_end(self) -> None:
+        """Note the files of all gangs before all executors are killed."""
+        for gang in self._gangs.values():
+            gang.note_files()
+
+    def close(self) -> None:
+        """End the start service, when all executors have ended."""
+        self._starts.close()
+        if self._lock >= 0:
+            lock, self._lock = self._lock, -1
+            scratch.leave(self._directory, lock)

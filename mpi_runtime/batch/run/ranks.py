@@ -1,0 +1,178 @@
+"""The task of a command with several ranks, on each member of its gang: the member's agent answers the program's MPI.
+
+1. Each rank runs the whole line in a shell of its own. Only rank 0 has the command's standard input.
+2. Each rank sends its output in whole lines to rank 0, which writes it: no two processes write to one file.
+3. A rank that fails raises; then the others have `GRACE_S` to end before they are killed. So the command has the end of
+   the rank that failed first.
+4. A rank whose program succeeds must also have started MPI and finalized it. With an MPI library that does not
+   understand how it was started, each rank would be a program of its own, and all would succeed.
+5. When all programs have ended, the ranks meet, and rank 0 returns the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Thread
+
+import msgspec
+
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.run.program import Ending, open_outputs, run_program
+from mpi_runtime.config import environment
+from mpi_runtime.gangs import member
+from mpi_runtime.gangs.library import PMI1, PMIX
+from mpi_runtime.gangs.talk import VARIABLE, AgentLostError, Line, Status
+from mpi_runtime.host.process_tree import children, kill_group
+
+GRACE_S = 1.0
+LAST_LINES_S = 0.3
+"""Seconds that rank 0 takes output of others after its own program has failed."""
+READ_BYTES = 1 << 16
+LINE_BYTES_MAX = 1 << 20
+"""A line longer than this is sent in pieces."""
+_SPEAKS = {PMI1: "PMI-1, which MPICH speaks", PMIX: "PMIx, which Open MPI 5 speaks", "": "no protocol"}
+_VARIABLES = ("PMI_FD", VARIABLE)
+
+
+class Rank:
+    """This process as a rank of a command."""
+
+    def __init__(self) -> None:
+        """Find the place of this process in its gang."""
+        assert member.current is not None
+        place = member.current.place
+        self.number, self.size = place.rank, place.size
+        counts = {name: place.hosts.count(index) for index, name in enumerate(place.names)}
+        self.hosts = ",".join(f"{name}:{count}" for name, count in counts.items())
+        self.line = Line(int(environment()[VARIABLE]), self.number, self._write, self._on_abort)
+        self._files: tuple[int, int] | None = None
+        self._aborted: tuple[int, str] | None = None
+
+    def values(self) -> dict[str, str]:
+        """The values of its placeholders."""
+        return {"ranks": str(self.size), "rank": str(self.number), "hosts": self.hosts}
+
+    def run(self, program: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool) -> Ending:
+        """Run the program of this rank to its end, and wait for the others if it succeeds.
+
+        Args:
+            program: the command, with the values of this rank.
+            env: its environment.
+            cpus: processors to which it is bound; empty: no change.
+            is_own: whether no other command writes to its output.
+
+        Returns:
+            The end of this rank; on rank 0 the end of all. With a `problem` that makes it a failure.
+        """
+        if "PMI_FD" in env:
+            os.set_inheritable(int(env["PMI_FD"]), True)
+        env = {name: text for name, text in env.items() if name != VARIABLE}
+        opened: list[int] = []
+        try:
+            if self.number == 0:
+                self._files = open_outputs(program, is_own, opened)
+            else:
+                program = msgspec.structs.replace(program, stdin="")
+            with self._forwarded(program.stdout != program.stderr) as outputs:
+                ending = run_program(program, env, cpus, is_own, outputs)
+            if self._aborted is not None and not ending.problem:
+                code, text = self._aborted
+                problem = f"MPI_Abort with code {code}{text and ': '}{text}"
+                ending = msgspec.structs.replace(ending, exit_code=code & 255, signal=None, problem=problem)
+            return self._ended(program, ending)
+        except OSError as error:
+            return Ending(problem=f"it could not be started: {error}", start=time.time(), end=time.time())
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+    def _ended(self, program: Command, ending: Ending) -> Ending:
+        is_success = not ending.problem and ending.exit_code in program.success_codes
+        if is_success and program.mpi:
+            problem = problem_of(self.line.status(), self.number, self.size)
+            ending = msgspec.structs.replace(ending, problem=problem)
+            is_success = not problem
+        if not is_success:
+            self._take_last_lines()
+            return ending
+        parts = self.line.meet(msgspec.msgpack.encode(ending))
+        endings = [msgspec.msgpack.decode(part, type=Ending) for part in parts]
+        return msgspec.structs.replace(
+            ending,
+            cpu_time=sum(one.cpu_time for one in endings),
+            peak_memory=max(one.peak_memory for one in endings),
+            end=max(one.end for one in endings),
+        )
+
+    def _take_last_lines(self) -> None:
+        end_s = time.monotonic() + LAST_LINES_S
+        while self.number == 0 and (left_s := end_s - time.monotonic()) > 0:
+            if select.select([self.line], [], [], left_s)[0]:
+                self.line.look()
+
+    def _on_abort(self, code: int, text: str) -> None:
+        self._aborted = code, text
+        for pid in children():
+            kill_group(pid)
+
+    def _write(self, stream: int, data: bytes) -> None:
+        if self._files is not None:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._files[stream - 1], rest) :]
+
+    @contextlib.contextmanager
+    def _forwarded(self, is_two: bool) -> Iterator[tuple[int, int]]:
+        """Descriptors for the outputs of a program: what it writes is sent to rank 0 in whole lines."""
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(1 + is_two)]
+        sources = {read: stream for stream, (read, _) in enumerate(pipes, 1)}
+        thread = Thread(target=self._forward, args=(sources,), name="mpi_runtime lines", daemon=True)
+        thread.start()
+        try:
+            yield pipes[0][1], pipes[-1][1]
+        finally:
+            for _, write in pipes:
+                os.close(write)
+            thread.join()
+            for read, _ in pipes:
+                os.close(read)
+
+    def _forward(self, sources: dict[int, int]) -> None:
+        """Read the outputs until they end; on rank 0 write those of others meanwhile."""
+        rests = dict.fromkeys(sources, b"")
+        with contextlib.suppress(AgentLostError, OSError):  # then this process ends soon
+            while sources:
+                line = self.line.fileno()
+                ready, _, _ = select.select([*sources, line], [], [])
+                if line in ready:
+                    self.line.look()
+                for read in sources.keys() & ready:
+                    data = os.read(read, READ_BYTES)
+                    whole, newline, rest = (rests[read] + data).rpartition(b"\n")
+                    if len(rest) > LINE_BYTES_MAX or (rest and not data):
+                        whole, newline, rest = whole + newline + rest, b"\n", b""
+                    rests[read] = rest
+                    if newline:
+                        self.line.send(sources[read], whole + newline)
+                    if not data:
+                        del sources[read]
+
+
+def problem_of(status: Status, rank: int, size: int) -> str:
+    """Why a program that has ended with success has failed all the same; empty: it has not."""
+    who = f"rank {rank} of {size}"
+    if status.is_finalized:
+        return ""
+    if status.is_initialised:
+        return f"{who} has called MPI_Init, and ended without MPI_Finalize"
+    if status.problem:
+        return f"{who} could not start MPI: {status.problem}. If it is not an MPI program, set mpi to false"
+    return (
+        f"{who} has not called MPI_Init of the MPI for which it was started, by {_SPEAKS[status.protocol]}. If its MPI "
+        f"speaks {_SPEAKS[PMIX if status.protocol == PMI1 else PMI1]}, each rank was a world of its own: build it with "
+        "the MPI that mpi4py loads here, or set MPI_RUNTIME_GANG_PROTOCOL. If it does not use MPI, set mpi to false"
+    )

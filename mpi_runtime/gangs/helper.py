@@ -1,0 +1,165 @@
+"""The helper processes of a node, as its agent sees them: started with the first gang, renewed after some hundreds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime.gangs import pmix_server
+from mpi_runtime.gangs.library import Library
+from mpi_runtime.gangs.pmix_server import Forget, Found, LookedUp, Order, Register, Report
+from mpi_runtime.host import launchers
+from mpi_runtime.host.spawn import library_path, start_python
+from mpi_runtime.transport.channel import Channel, ChannelClosedError, pair
+
+GANGS_MAX = 500
+"""Gangs of one PMIx server. It keeps some 130 kB of each for ever."""
+KILL_LIMIT_S = 5.0
+WORDS_MAX = 1000
+
+
+class Watcher(Protocol):
+    """Waits for descriptors, as the agent's poller does."""
+
+    def add(self, source: Channel | int, callback: Callable[[], None]) -> None:
+        """Call the callback whenever there is something to read."""
+
+    def remove(self, source: Channel | int) -> None:
+        """Forget a descriptor, before it is closed."""
+
+    def watch_unsent(self, channel: Channel) -> None:
+        """Flush the channel when the other end takes more."""
+
+
+class Client(Protocol):
+    """A gang of the helper."""
+
+    def on_report(self, report: Report) -> None:
+        """Take what the helper reports."""
+
+    def on_helper_lost(self, problem: str) -> None:
+        """The helper has died."""
+
+
+class Helper:
+    """One helper process."""
+
+    def __init__(self, poller: Watcher, above: str, library: str, on_found: Callable[[Library], None]) -> None:
+        """Start the process.
+
+        Args:
+            poller: waits for its reports.
+            above: the directory in which it gets one of its own.
+            library: the path of the PMIx library; empty: it looks for it, and `on_found` is called.
+            on_found: is called with the library.
+
+        Raises:
+            OSError: the system allows no further process, descriptor or directory.
+        """
+        self._poller, self._on_found = poller, on_found
+        self.gangs: dict[str, Client] = {}
+        self.total = 0
+        """The gangs that it has had."""
+        self.is_closed = False
+        self._asked: dict[int, Client] = {}
+        self._number = 0
+        self._directory = tempfile.mkdtemp(prefix="pmix-", dir=above)
+        ours, theirs = pair()
+        code = (
+            f"from mpi_runtime.gangs.pmix_server import main; main({theirs.fileno()}, {self._directory!r}, {library!r})"
+        )
+        environment = {**launchers.child_environment(configuration.environment()), "PMIX_MCA_gds": "hash"}
+        try:
+            self._process = start_python(code, [theirs.fileno()], environment, library_path())
+        except OSError:
+            ours.close()
+            os.rmdir(self._directory)
+            raise
+        finally:
+            theirs.close()
+        self._channel = Channel(ours)
+        poller.add(self._channel, self._on_ready)
+
+    def register(self, client: Client, order: Register) -> None:
+        """Begin a gang."""
+        self.gangs[order.name] = client
+        self.total += 1
+        self.send(order)
+
+    def forget(self, name: str) -> None:
+        """End a gang."""
+        client = self.gangs.pop(name, None)
+        self._asked = {number: one for number, one in self._asked.items() if one is not client}
+        self.send(Forget(name))
+
+    def number(self, client: Client) -> int:
+        """Return a number for a `LookUp`, whose answer goes to this gang."""
+        self._number += 1
+        self._asked[self._number] = client
+        return self._number
+
+    def send(self, order: Order) -> None:
+        """Send an order."""
+        self._channel.send(msgspec.msgpack.encode(order))
+        if self._channel.unsent_bytes:
+            self._poller.watch_unsent(self._channel)
+
+    def look(self) -> None:
+        """Read what it has reported by now."""
+        if not self.is_closed:
+            self._on_ready()
+
+    def _on_ready(self) -> None:
+        try:
+            frames = self._channel.receive()
+        except ChannelClosedError:
+            self._on_lost()
+            return
+        for _, frame in frames:
+            report = pmix_server.reports.decode(frame)
+            if isinstance(report, Found):
+                self._on_found(report.library)
+                continue
+            of = self._asked.pop(report.number, None) if isinstance(report, LookedUp) else self.gangs.get(report.name)
+            if of is not None:
+                of.on_report(report)
+
+    def _on_lost(self) -> None:
+        gangs, self.gangs = list(self.gangs.values()), {}
+        said = self._last_words()
+        code = self.close()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = "hung, and was ended" if code == -signal.SIGALRM else how
+        problem = f"the helper process with the PMIx server of this host {how}{said}"
+        self._on_found(Library(problem=problem))
+        for client in gangs:
+            client.on_helper_lost(problem)
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError), open(f"{self._directory}/{pmix_server.ERRORS}", errors="replace") as file:
+            if lines := file.read()[-WORDS_MAX:].strip().splitlines():
+                return ". Its last lines: " + " | ".join(lines[-3:])
+        return ""
+
+    def close(self) -> int:
+        """End the process, remove its files, and return its exit code."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._poller.remove(self._channel)
+            self._channel.close()
+            self._process.kill()
+        try:
+            code = self._process.wait(KILL_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            code = 0
+        shutil.rmtree(self._directory, ignore_errors=True)
+        return code

@@ -1,0 +1,399 @@
+"""The server side of a PMIx library, by ctypes: what a launcher calls, and what it is called for.
+
+The library calls in a thread of its own. Each call that needs an answer gets a number; the answer may come at any time.
+
+Source: the headers of OpenPMIx 5 (`pmix_server.h`, `pmix_common.h`). Attributes have the names of the PMIx standard.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import POINTER, c_bool, c_char_p, c_size_t, c_uint16, c_uint32, c_void_p
+from functools import wraps
+from typing import Any, Protocol
+
+from mpi_runtime.gangs.pmix_types import (
+    BOOL,
+    BYTES,
+    DATA_ARRAY,
+    DONE,
+    ENDPOINTS,
+    INFO,
+    KIND,
+    PLACES,
+    PROC,
+    RANK,
+    REGEX,
+    SIZE,
+    STRING,
+    TABLE_SIZE,
+    UINT16,
+    UINT32,
+    VALUE,
+    WILDCARD,
+    Array,
+    Bytes,
+    Collected,
+    Item,
+    Looked,
+    OnAbort,
+    OnConnected,
+    OnEvents,
+    OnFence,
+    OnFinalized,
+    OnGroup,
+    OnModex,
+    OnNoEvents,
+    PmixError,
+    Process,
+    Release,
+    declare,
+)
+
+
+class Listener(Protocol):
+    """What a server is called for. The calls come from a thread of the library."""
+
+    def connected(self, namespace: str, rank: int) -> None:
+        """A member has called MPI_Init."""
+
+    def finalized(self, namespace: str, rank: int) -> None:
+        """A member has called MPI_Finalize."""
+
+    def aborted(self, namespace: str, rank: int, code: int, text: str) -> None:
+        """A member has called MPI_Abort."""
+
+    def fence(self, number: int, namespace: str, ranks: list[int], data: bytes) -> None:
+        """The members of this node are in a fence. `ranks`: all that take part; empty: the whole gang."""
+
+    def wanted(self, number: int, namespace: str, rank: int) -> None:
+        """A member wants the data of a rank on another node."""
+
+    def looked_up(self, number: int, status: int, data: bytes) -> None:
+        """The data of a member of this node that `look_up` was called for."""
+
+    def group(self, number: int, namespace: str, name: str, ranks: list[int], data: bytes) -> None:
+        """The members of this node make a group of processes."""
+
+
+def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:
+    """End this process if a callback fails: ctypes would go back to the library with a random answer."""
+
+    @wraps(function)
+    def guarded(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    return guarded
+
+
+class Server:
+    """The one PMIx server of this process."""
+
+    def __init__(self, path: str, directory: str, host: str, listener: Listener) -> None:
+        """Load the library and start the server.
+
+        Args:
+            path: of the library.
+            directory: for files of the server.
+            host: the name of this host.
+            listener: is called for what members ask.
+
+        Raises:
+            OSError: there is no such library.
+            PmixError: it has another layout, or refuses to start.
+        """
+        self._listener = listener
+        self._library = library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        declare(library)
+        self.version: str = library.PMIx_Get_version().decode()
+        self._info_bytes = self._measure()
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self._number = 0
+        self._groups: dict[int, tuple[str, list[int]]] = {}
+        """Groups that are being made: the gang and the members."""
+        self._held: dict[int, Any] = {}
+        """Answers that the library still reads."""
+        self._callbacks = self._table()
+        table = (c_void_p * TABLE_SIZE)()
+        for name, place in PLACES.items():
+            table[place] = ctypes.cast(self._callbacks[name], c_void_p)
+        self._module = table
+        settings: list[Item] = [
+            ("pmix.srvr.tmpdir", directory, STRING), ("pmix.sys.tmpdir", directory, STRING),
+            ("pmix.hname", host, STRING),
+        ]  # fmt: skip
+        self._directory = directory
+        infos = self._infos(settings)
+        self._check(library.PMIx_server_init(table, infos, len(settings)), "does not start")
+        library.PMIx_Info_free(infos, len(settings))
+
+    def _measure(self) -> int:
+        """Return the bytes of an attribute in memory, which `pmix_common.h` defines.
+
+        Raises:
+            PmixError: the library has another layout.
+        """
+        size = 552  # name 512, flags 4, padding 4, type 2, padding 6, value 24
+        infos = self._library.PMIx_Info_create(2)
+        name = b"pmix.hname"
+        self._library.PMIx_Info_load(infos + size, name, ctypes.cast(c_char_p(b"x"), c_void_p), STRING)
+        data = ctypes.string_at(infos, 2 * size)
+        kind = c_uint16.from_buffer_copy(data, size + KIND).value
+        if data[size : size + len(name)] != name or kind != STRING:
+            raise PmixError(
+                f"{self.version} has another layout of attributes than the library that gangs were made for"
+            )
+        self._library.PMIx_Info_free(infos, 2)
+        return size
+
+    def _check(self, code: int, what: str) -> None:
+        if code not in (0, DONE):
+            text = self._library.PMIx_Error_string(code).decode()
+            raise PmixError(f"the PMIx server {what}: {text} ({self.version})")
+
+    # Attributes in the memory of the library
+
+    def _infos(self, items: Sequence[Item]) -> int:
+        infos: int = self._library.PMIx_Info_create(len(items))
+        for index, item in enumerate(items):
+            self._load(infos + index * self._info_bytes, *item)
+        return infos
+
+    def _load(self, at: int, name: str, value: Any, kind: int) -> None:
+        array = None
+        if kind == STRING:
+            data: Any = c_char_p(value.encode())
+        elif kind == BYTES:
+            data = ctypes.byref(
+                Bytes(ctypes.cast(ctypes.create_string_buffer(value, len(value) or 1), c_void_p), len(value))
+            )
+        elif kind == DATA_ARRAY:
+            array = self._library.PMIx_Data_array_create(len(value), INFO)
+            first = ctypes.cast(array, POINTER(Array)).contents.array
+            for index, item in enumerate(value):
+                self._load((first or 0) + index * self._info_bytes, *item)
+            data = c_void_p(array)
+        else:
+            types: Mapping[int, Any] = {
+                BOOL: c_bool, UINT16: c_uint16, UINT32: c_uint32, RANK: c_uint32, SIZE: c_size_t,
+            }  # fmt: skip
+            data = c_void_p(value) if kind == REGEX else ctypes.byref(types[kind](value))
+        self._library.PMIx_Info_load(at, name.encode(), ctypes.cast(data, c_void_p), kind)
+        if array is not None:
+            self._library.PMIx_Data_array_free(array)  # its content was copied
+
+    # Gangs
+
+    def register(
+        self, namespace: str, hosts: Sequence[int], names: Sequence[str], own: int
+    ) -> dict[int, dict[str, str]]:
+        """Make a gang known, and return the variables of each member of this node.
+
+        Args:
+            namespace: the name of the gang, never used before.
+            hosts: the number of the node of each rank.
+            names: the host name of each node.
+            own: the number of this node.
+
+        Raises:
+            PmixError: the library refuses it.
+        """
+        nodes = [[rank for rank, host in enumerate(hosts) if host == node] for node in range(len(names))]
+        items = self._job(namespace, hosts, names, nodes)
+        infos = self._infos(items)
+        local = len(nodes[own])
+        code = self._library.PMIx_server_register_nspace(namespace.encode(), local, infos, len(items), None, None)
+        self._library.PMIx_Info_free(infos, len(items))
+        self._check(code, "does not accept a gang")
+        return {rank: self._member(namespace, rank) for rank in nodes[own]}
+
+    def _job(
+        self, namespace: str, hosts: Sequence[int], names: Sequence[str], nodes: Sequence[Sequence[int]]
+    ) -> list[Item]:
+        library, size = self._library, len(hosts)
+        host_map, rank_map = c_void_p(), c_void_p()
+        ranks = ";".join(",".join(map(str, node)) for node in nodes)
+        self._check(library.PMIx_generate_regex(",".join(names).encode(), ctypes.byref(host_map)), "has no regex")
+        self._check(library.PMIx_generate_ppn(ranks.encode(), ctypes.byref(rank_map)), "has no map")
+        items: list[Item] = [
+            ("pmix.job.arr", [
+                ("pmix.nmap", host_map.value, REGEX), ("pmix.pmap", rank_map.value, REGEX),
+                ("pmix.jobid", namespace, STRING), ("pmix.job.size", size, UINT32), ("pmix.univ.size", size, UINT32),
+                ("pmix.max.size", size, UINT32), ("pmix.job.napps", 1, UINT32),
+                ("pmix.num.nodes", len(names), UINT32), ("pmix.tmpdir", self._directory, STRING),
+                ("pmix.nsdir", self._directory, STRING),
+            ], DATA_ARRAY)
+        ]  # fmt: skip
+        for node, members in enumerate(nodes):
+            items.append(("pmix.node.arr", [
+                ("pmix.hname", names[node], STRING), ("pmix.nodeid", node, UINT32),
+                ("pmix.node.size", len(members), UINT32), ("pmix.local.size", len(members), UINT32),
+                ("pmix.lpeers", ",".join(map(str, members)), STRING), ("pmix.lldr", members[0], RANK),
+            ], DATA_ARRAY))  # fmt: skip
+            for local, rank in enumerate(members):
+                items.append(("pmix.pdata", [
+                    ("pmix.rank", rank, RANK), ("pmix.grank", rank, RANK), ("pmix.apprank", rank, RANK),
+                    ("pmix.lrank", local, UINT16), ("pmix.nrank", local, UINT16), ("pmix.nodeid", node, UINT32),
+                    ("pmix.hname", names[node], STRING), ("pmix.appnum", 0, UINT32),
+                    ("pmix.pdir", self._directory, STRING),
+                ], DATA_ARRAY))  # fmt: skip
+        return items
+
+    def _member(self, namespace: str, rank: int) -> dict[str, str]:
+        library, process = self._library, Process(namespace.encode(), rank)
+        code = library.PMIx_server_register_client(ctypes.byref(process), os.getuid(), os.getgid(), None, None, None)
+        self._check(code, "does not accept a member")
+        words = POINTER(c_char_p)()
+        self._check(library.PMIx_server_setup_fork(ctypes.byref(process), ctypes.byref(words)), "has no variables")
+        found = {}
+        for index in range(1 << 16):
+            word = words[index]
+            if word is None:
+                break
+            name, _, value = word.decode().partition("=")
+            found[name] = value
+        library.PMIx_Argv_free(words)
+        return found
+
+    def forget(self, namespace: str) -> None:
+        """Forget a gang whose members have ended."""
+        self._library.PMIx_server_deregister_nspace(namespace.encode(), None, None)
+
+    # Answers
+
+    def _keep(self, callback: int, data: int) -> int:
+        with self._lock:
+            self._number += 1
+            self._waiting[self._number] = callback, data
+            return self._number
+
+    def collected(self, number: int, status: int, data: bytes) -> None:
+        """Answer `fence` or `wanted`."""
+        callback, closure = self._waiting.pop(number)
+        buffer = ctypes.create_string_buffer(data, len(data) or 1)
+        self._held[number] = buffer
+        Collected(callback)(
+            status, ctypes.cast(buffer, c_void_p), len(data), closure, ctypes.cast(self._release, c_void_p), number
+        )  # fmt: skip
+
+    def grouped(self, number: int, context: int, parts: Sequence[bytes]) -> None:
+        """Answer `group`.
+
+        Args:
+            number: of the call.
+            context: the number of the new group, unique in its gang.
+            parts: the endpoints of the members of each node.
+        """
+        callback, closure = self._waiting.pop(number)
+        namespace, ranks = self._groups.pop(number)
+        library = self._library
+        infos = library.PMIx_Info_create(3)
+        self._load(infos, "pmix.grp.ctxid", context, SIZE)
+        array = library.PMIx_Data_array_create(len(ranks), PROC)
+        members = (Process * len(ranks))(*(Process(namespace.encode(), rank) for rank in ranks))
+        ctypes.memmove(ctypes.cast(array, POINTER(Array)).contents.array, members, ctypes.sizeof(members))
+        library.PMIx_Info_load(infos + self._info_bytes, b"pmix.grp.mbrs", array, DATA_ARRAY)
+        library.PMIx_Data_array_free(array)
+        self._load(infos + 2 * self._info_bytes, ENDPOINTS.decode(), b"".join(parts), BYTES)
+        self._held[number] = infos
+        Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), number)
+
+    def look_up(self, number: int, namespace: str, rank: int) -> None:
+        """Find the data of a member of this node; `looked_up` is called with this number."""
+        process = Process(namespace.encode(), rank)
+        function = ctypes.cast(self._callbacks["looked_up"], c_void_p)
+        code = self._library.PMIx_server_dmodex_request(ctypes.byref(process), function, number)
+        if code:
+            self._listener.looked_up(number, code, b"")
+
+    # What the library calls
+
+    def _table(self) -> dict[str, Any]:
+        self._release = Release(_guarded(self._on_read))
+        return {
+            "connected": OnConnected(_guarded(self._on_connected)),
+            "finalized": OnFinalized(_guarded(self._on_finalized)),
+            "abort": OnAbort(_guarded(self._on_abort)),
+            "fence": OnFence(_guarded(self._on_fence)),
+            "modex": OnModex(_guarded(self._on_modex)),
+            "group": OnGroup(_guarded(self._on_group)),
+            "register_events": OnEvents(lambda *_: DONE),
+            "deregister_events": OnNoEvents(lambda *_: DONE),
+            "looked_up": Looked(_guarded(self._on_looked_up)),
+        }
+
+    def _on_read(self, number: int | None) -> None:
+        """The library has read an answer."""
+        held = self._held.pop(number or 0, None)
+        if isinstance(held, int):
+            self._library.PMIx_Info_free(held, 3)
+
+    def _on_connected(self, process: Any, _: int, infos: int, count: int, callback: int, data: int) -> int:
+        self._listener.connected(process[0].namespace.decode(), process[0].rank)
+        return DONE
+
+    def _on_finalized(self, process: Any, _: int, callback: int, data: int) -> int:
+        self._listener.finalized(process[0].namespace.decode(), process[0].rank)
+        return DONE
+
+    def _on_abort(
+        self, process: Any, _: int, code: int, text: bytes | None, procs: int, count: int, callback: int, data: int
+    ) -> int:
+        self._listener.aborted(process[0].namespace.decode(), process[0].rank, code, (text or b"").decode())
+        return DONE
+
+    def _on_fence(
+        self, procs: int, count: int, infos: int, infos_count: int, data: int, size: int, callback: int, closure: int
+    ) -> int:
+        namespace, ranks = _processes(procs, count)
+        content = ctypes.string_at(data, size) if size else b""
+        self._listener.fence(self._keep(callback, closure), namespace, ranks, content)
+        return 0
+
+    def _on_modex(self, process: Any, infos: int, count: int, callback: int, closure: int) -> int:
+        namespace, rank = process[0].namespace.decode(), process[0].rank
+        self._listener.wanted(self._keep(callback, closure), namespace, rank)
+        return 0
+
+    def _on_group(
+        self,
+        operation: int,
+        name: bytes,
+        procs: int,
+        count: int,
+        infos: int,
+        infos_count: int,
+        callback: int,
+        data: int,
+    ) -> int:
+        namespace, ranks = _processes(procs, count)
+        if operation:  # its end: nobody else need know, and the library calls once for each member
+            return DONE
+        endpoints = b""
+        for at in range(infos, infos + infos_count * self._info_bytes, self._info_bytes):
+            if ctypes.string_at(at) == ENDPOINTS:
+                content = Bytes.from_address(at + VALUE)
+                endpoints += ctypes.string_at(content.bytes, content.size)
+        number = self._keep(callback, data)
+        self._groups[number] = namespace, ranks
+        self._listener.group(number, namespace, name.decode(), ranks, endpoints)
+        return 0
+
+    def _on_looked_up(self, status: int, data: int, size: int, number: int | None) -> None:
+        self._listener.looked_up(number or 0, status, ctypes.string_at(data, size) if size else b"")
+
+
+def _processes(at: int, count: int) -> tuple[str, list[int]]:
+    """Return the namespace of processes and their ranks; no ranks: all."""
+    found = ctypes.cast(at, POINTER(Process))
+    ranks = [found[index].rank for index in range(count)]
+    return found[0].namespace.decode(), [] if WILDCARD in ranks else ranks

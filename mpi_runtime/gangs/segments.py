@@ -1,0 +1,62 @@
+"""Files in shared memory that a killed member of a gang would leave: MPI and NCCL name them, and remove them last."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from mpi_runtime.host.process_tree import open_files
+
+_FOLDER = "/dev/shm/"
+_DELETED = " (deleted)"
+_NAMES = ("sm_segment", "vader_segment", "mpich_", "Intel_MPI", "shm_mvapich", "nccl-", "ucx_shm", "osc_rdma", "psm")
+"""How the names begin: Open MPI, MPICH, Intel MPI, MVAPICH, NCCL, UCX. Programs' own files are not touched."""
+
+
+def segments(pid: int) -> list[str]:
+    """Return the paths of such files that a process has mapped. Call it before the process is killed."""
+    found = set()
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as maps:  # it may have ended
+        for line in maps:
+            path = line.rstrip("\n").partition(_FOLDER)[2]
+            if path.startswith(_NAMES) and not path.endswith(_DELETED):
+                found.add(_FOLDER + path)
+    return sorted(found)
+
+
+def unlink(paths: Iterable[str]) -> None:
+    """Remove these files. Call it when all members that use them have ended."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def sweep(since_s: float) -> None:
+    """Remove such files of this user that no process uses. Call it when a member has died by itself.
+
+    Args:
+        since_s: seconds since the epoch; older files are not touched.
+    """
+    with contextlib.suppress(OSError):
+        candidates = {
+            path for name in os.listdir(_FOLDER) if name.startswith(_NAMES) and _is_new(path := _FOLDER + name, since_s)
+        }
+        if candidates:
+            unlink(sorted(candidates - _in_use()))
+
+
+def _is_new(path: str, since_s: float) -> bool:
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        return status.st_uid == os.getuid() and status.st_ctime >= since_s
+    return False
+
+
+def _in_use() -> set[str]:
+    """Return the files in shared memory that processes have open or mapped."""
+    found: set[str] = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        found.update(path for path in open_files(int(pid)) if path.startswith(_FOLDER))
+        found.update(segments(int(pid)))
+    return found

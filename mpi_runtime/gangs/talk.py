@@ -1,0 +1,261 @@
+"""What members that do not start MPI themselves say to their agent: for commands, whose programs may be MPI programs.
+
+A member asks whether its program has initialised and finalized MPI, meets the others when its program has ended, and
+sends output in whole lines to rank 0. So one process writes the file of the command, wherever its ranks run. Rank 0
+takes the lines of a member before that member sends more.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Question
+from mpi_runtime.gangs.helper import Watcher
+from mpi_runtime.transport.channel import READ_BYTES, Channel, ChannelClosedError, Splitter, packed, pair
+
+VARIABLE = "_MPI_RUNTIME_GANG_FD"
+"""The variable with the number of the descriptor in a member."""
+_KEY = b"meet"
+
+
+class Asked(msgspec.Struct, array_like=True, tag="s"):
+    """A member asks what its program has done. The answer is `Status`."""
+
+
+class Status(msgspec.Struct, array_like=True, tag="S"):
+    """What the program of a member has done."""
+
+    is_initialised: bool
+    is_finalized: bool
+    protocol: str
+    """The one by which this gang is started; empty: none."""
+    problem: str
+    """Why it is not."""
+
+
+class Meet(msgspec.Struct, array_like=True, tag="m"):
+    """A member waits for all others, with bytes for them. The answer is `Met`."""
+
+    part: bytes
+
+
+class Met(msgspec.Struct, array_like=True, tag="M"):
+    """All members are there; their bytes, by rank."""
+
+    parts: list[bytes]
+
+
+class Lines(msgspec.Struct, array_like=True, tag="l"):
+    """Output of a member for rank 0."""
+
+    stream: int
+    data: bytes
+    rank: int = 0
+
+
+class Taken(msgspec.Struct, array_like=True, tag="t"):
+    """Rank 0 has written the lines of this rank."""
+
+    rank: int = 0
+
+
+class Aborted(msgspec.Struct, array_like=True, tag="A"):
+    """The program of a member has called MPI_Abort. With MPICH it continues, and must be killed."""
+
+    code: int
+    text: str
+
+
+_Reply = TypeVar("_Reply", Status, Met, Taken)
+_from_member: msgspec.msgpack.Decoder[Asked | Meet | Lines | Taken] = msgspec.msgpack.Decoder(
+    Asked | Meet | Lines | Taken
+)
+_ToMember = Status | Met | Lines | Taken | Aborted
+_to_member: msgspec.msgpack.Decoder[_ToMember] = msgspec.msgpack.Decoder(_ToMember)
+_encode = msgspec.msgpack.encode
+
+
+class Talks:
+    """The agent's side: members of one gang on one node."""
+
+    def __init__(
+        self,
+        poller: Watcher,
+        hosts: Sequence[int],
+        own: int,
+        exchange: Callable[[Fence | Question | Answer], None],
+        status: Callable[[int], Status],
+    ) -> None:
+        """Talk with nobody yet.
+
+        Args:
+            poller: waits for members.
+            hosts: the node of each rank.
+            own: this node.
+            exchange: sends a message to another node.
+            status: returns the status of a rank of this node.
+        """
+        self._poller, self._hosts, self._own = poller, hosts, own
+        self._exchange, self._status = exchange, status
+        self._ours: dict[int, Channel] = {}
+        self._theirs: dict[int, socket.socket] = {}
+        self._meeting: dict[int, bytes] = {}
+
+    def member(self, rank: int) -> int:
+        """Return the descriptor for a member."""
+        ours, theirs = pair()
+        channel = self._ours[rank] = Channel(ours)
+        self._theirs[rank] = theirs
+        self._poller.add(channel, lambda: self._on_ready(rank))
+        return theirs.fileno()
+
+    def forked(self, rank: int) -> None:
+        """Close this process's copy of a member's descriptor."""
+        if rank in self._theirs:
+            self._theirs.pop(rank).close()
+
+    def abort(self, rank: int, code: int, text: str) -> None:
+        """Report to a member that its program has called MPI_Abort."""
+        self._send(rank, Aborted(code, text))
+
+    def _send(self, rank: int, message: _ToMember) -> None:
+        channel = self._ours.get(rank)
+        if channel is not None:
+            channel.send(_encode(message))
+            if channel.unsent_bytes:
+                self._poller.watch_unsent(channel)
+
+    def _on_ready(self, rank: int) -> None:
+        try:
+            for _, frame in self._ours[rank].receive():
+                self._take(rank, _from_member.decode(frame))
+        except (ChannelClosedError, msgspec.DecodeError):
+            self._end(rank)
+
+    def _take(self, rank: int, message: Asked | Meet | Lines | Taken) -> None:
+        if isinstance(message, Asked):
+            self._send(rank, self._status(rank))
+        elif isinstance(message, Meet):
+            self._meeting[rank] = message.part
+            if len(self._meeting) == self._hosts.count(self._own):
+                part, self._meeting = _encode(self._meeting), {}
+                self._exchange(Fence(_KEY, sorted(set(self._hosts)), part))
+        elif isinstance(message, Lines):
+            if self._own == self._hosts[0]:
+                self._send(0, Lines(message.stream, message.data, rank))
+            else:
+                body = _encode((message.stream, message.data))
+                self._exchange(Question(self._hosts[0], -rank, body))
+        elif rank == 0:
+            if self._hosts[message.rank] == self._own:
+                self._send(message.rank, Taken())
+            else:
+                self._exchange(Answer(self._hosts[message.rank], -message.rank, b""))
+
+    def on_message(self, message: Fenced | Question | Answer) -> bool:
+        """Take a message from other nodes, if it is one of members. Return whether it is."""
+        if isinstance(message, Fenced):
+            if message.key != _KEY:
+                return False
+            parts: dict[int, bytes] = {}
+            for part in message.parts:
+                parts.update(msgspec.msgpack.decode(part, type=dict[int, bytes]))
+            for rank in list(self._ours):
+                self._send(rank, Met([parts[one] for one in sorted(parts)]))
+        elif message.number >= 0:
+            return False
+        elif isinstance(message, Question):
+            stream, data = msgspec.msgpack.decode(message.body, type=tuple[int, bytes])
+            self._send(0, Lines(stream, data, -message.number))
+        else:
+            self._send(-message.number, Taken())
+        return True
+
+    def _end(self, rank: int) -> None:
+        if rank in self._ours:
+            channel = self._ours.pop(rank)
+            self._poller.remove(channel)
+            channel.close()
+
+    def close(self) -> None:
+        """End all talks."""
+        for rank in list(self._ours):
+            self._end(rank)
+        for rank in list(self._theirs):
+            self.forked(rank)
+
+
+class AgentLostError(Exception):
+    """The agent of a member has died."""
+
+
+class Line:
+    """The member's side. Only one thread at a time uses it."""
+
+    def __init__(
+        self, descriptor: int, rank: int, write: Callable[[int, bytes], None], on_abort: Callable[[int, str], None]
+    ) -> None:
+        """Talk by a descriptor.
+
+        Args:
+            descriptor: that of the variable.
+            rank: of this member.
+            write: writes lines to a stream of the command: 1 or 2. Rank 0 needs it.
+            on_abort: is called when the program has called MPI_Abort, with its code and a text.
+        """
+        self._end = socket.socket(fileno=descriptor)
+        self._end.setblocking(True)
+        self._splitter = Splitter()
+        self._rank, self._write, self._on_abort = rank, write, on_abort
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._end.fileno()
+
+    def status(self) -> Status:
+        """Return what the program of this member has done."""
+        return self._wait_for(Asked(), Status)
+
+    def meet(self, part: bytes) -> list[bytes]:
+        """Wait for all members, and return the bytes of each. Rank 0 writes lines of others meanwhile."""
+        return self._wait_for(Meet(part), Met).parts
+
+    def send(self, stream: int, data: bytes) -> None:
+        """Send lines to the command's stream, and wait until they were taken."""
+        if self._rank == 0:
+            self._write(stream, data)
+        else:
+            self._wait_for(Lines(stream, data), Taken)
+
+    def look(self) -> None:
+        """Take what has arrived: on rank 0 the lines of other members."""
+        while select.select([self._end], [], [], 0)[0]:
+            self._read()
+
+    def _wait_for(self, message: Asked | Meet | Lines, kind: type[_Reply]) -> _Reply:
+        self._end.sendall(packed(_encode(message), 0))
+        while True:
+            for reply in self._read():
+                if isinstance(reply, kind):
+                    return reply
+
+    def _read(self) -> list[Status | Met | Taken]:
+        data = self._end.recv(READ_BYTES)
+        if not data:
+            raise AgentLostError("the agent of this member has ended")
+        replies = []
+        for _, frame in self._splitter.feed(data):
+            reply = _to_member.decode(frame)
+            if isinstance(reply, Lines):
+                self._write(reply.stream, reply.data)
+                self._end.sendall(packed(_encode(Taken(reply.rank)), 0))
+            elif isinstance(reply, Aborted):
+                self._on_abort(reply.code, reply.text)
+            else:
+                replies.append(reply)
+        return replies

@@ -1,0 +1,294 @@
+"""Starts calls on gangs: takes an idle gang, or finds room for all members at once and forks them.
+
+Nothing is held while a call waits, so gangs cannot block each other. A gang that does not fit reserves all the nodes
+that it needs, for a time, as a placement group does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mpi_runtime.scheduler.calls import tasks
+from mpi_runtime.scheduler.dispatch.backfill import note_length
+from mpi_runtime.scheduler.dispatch.dependencies import send_call, stage
+from mpi_runtime.scheduler.dispatch.dispatch import make_way, nearest_rank, start_executor
+from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting, withdraw
+from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
+from mpi_runtime.scheduler.gangs.members import forget_idle
+from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.places.constraints import reachable, sources
+from mpi_runtime.scheduler.places.gang_places import in_order, spots
+from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.scheduler.protocol.events import Call, cut
+from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, digest
+from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, copy_of, fits, give_back, take, take_gpus
+from mpi_runtime.scheduler.records.lifecycle import READY, WAITING
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Key, Queue, Task, node_of
+from mpi_runtime.scheduler.records.sources import NOTHING, Source
+from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.values import objects
+
+
+def serve(state: State, queue: Queue, now: int) -> bool:
+    """Start the queue's calls while there are idle gangs or room. Returns whether one was started.
+
+    With accounts only one is started at a time.
+    """
+    queue.dirty = False
+    note_length(queue)
+    has_grown = False
+    while queue.may_begin() and not (has_grown and state.accounts):
+        gang = take_idle(state, queue) or form(state, queue)
+        if gang is None:
+            break
+        has_grown = True
+        task = queue.ready.popleft()
+        if queue.withdrawn:
+            queue.tidy()
+        begin(state, gang, queue, task, now)
+    if queue.ready:
+        await_room(state, queue)
+        reserve(state, queue, now)
+    elif queue.waits_at >= 0 or queue.family.reserved:
+        stop_waiting(state, queue)
+    return has_grown
+
+
+def key_of(queue: Queue) -> tuple[object, ...]:
+    """The fixed properties of the gangs that can run the queue's calls."""
+    spec = queue.ready[0].function.spec
+    kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi)
+    return (queue.request, queue.environment, queue.threads, queue.where, kind)
+
+
+# Idle gangs
+
+
+def take_idle(state: State, queue: Queue) -> Gang | None:
+    """Take the gang that became idle last and still fits; None: there is none."""
+    for gang in reversed(list(state.idle_gangs.get(key_of(queue), {}).values())):
+        if takes_again(state, gang, queue):
+            forget_idle(state, gang)
+            return gang
+    return None
+
+
+def takes_again(state: State, gang: Gang, queue: Queue) -> bool:
+    """Have the members of an idle gang take their grants again, all or none. Returns whether they did."""
+    taken = 0
+    for source, grant in zip(gang.sources, gang.grants, strict=True):
+        rest = Request(grant.cpu, 0, grant.memory, grant.custom)
+        is_open = not source.is_closed() and source.is_open_to(queue.request, queue, source.free)
+        free = source.free
+        has_gpus = all(free.gpu_units[id] >= units for id, units, _ in grant.gpus)
+        has_gpus = has_gpus and all(free.gpu_memory[id] >= memory for id, _, memory in grant.gpus if memory)
+        if not (is_open and has_gpus and fits(rest, free)):
+            break
+        take_gpus(rest, free, grant.gpus)
+        taken += 1
+    else:
+        for executor in gang.members:
+            node = executor.rank.node
+            node.remove_idle(executor)
+            state.index.update(node)
+        return True
+    for source, grant in list(zip(gang.sources, gang.grants, strict=True))[:taken]:
+        give_back(grant, source.free)
+    return False
+
+
+# New gangs
+
+
+def room(state: State, queue: Queue) -> list[Source] | None:
+    """The source of each member, if there is room for all of them now."""
+    if queue.where is None and state.index.find(queue.request, queue) is None:
+        return None  # the frequent case, and a cheap check
+    spread = queue.where is not None and queue.where.spread
+    there = in_order([one for one in sources(state, queue.where) if one.may_take(queue.request, queue)], spread)
+    return spots(state, queue.ready[0].function, there, [one.free for one in there])
+
+
+def form(state: State, queue: Queue) -> Gang | None:
+    """Fork a gang for the queue's first call; None: there is no room now."""
+    chosen = room(state, queue)
+    if chosen is None:
+        return None
+    grants = [take(queue.request, source.free) for source in chosen]
+    nodes = list({node_of(source).number: node_of(source) for source in chosen}.values())
+    devices: dict[int, list[int]] = {node.number: [] for node in nodes}
+    for source, grant in zip(chosen, grants, strict=True):
+        own = devices[node_of(source).number]
+        own += [id for id, _, _ in grant.gpus if id not in own]
+    keys = {
+        number: Key(queue.environment, queue.threads, tuple(sorted(ids)), state.next_gang)
+        for number, ids in devices.items()
+    }
+    if ends_others(state, keys, chosen, grants):
+        return None
+    number, state.next_gang = state.next_gang, state.next_gang + 1
+    places = {node.number: index for index, node in enumerate(nodes)}
+    shape = Membership(
+        gang=number,
+        rank=0,
+        hosts=[places[node_of(source).number] for source in chosen],
+        names=[node.hostname for node in nodes],
+        agents=[nearest_rank(node, keys[node.number].gpu_ids).number for node in nodes],
+        starts_mpi=queue.ready[0].function.spec.starts_mpi,
+    )
+    gang = Gang(number, key_of(queue), [], chosen, grants, living=len(chosen), nodes=len(nodes))
+    imports = queue.ready[0].function.spec.imports
+    for rank, source in enumerate(chosen):
+        node = node_of(source)
+        member = msgspec.structs.replace(shape, rank=rank)
+        executor = start_executor(state, node, keys[node.number], imports, member)
+        executor.gang, executor.gang_rank = gang, rank
+        gang.members.append(executor)
+        state.index.update(node)
+    return gang
+
+
+def ends_others(state: State, keys: dict[int, Key], chosen: Sequence[Source], grants: Sequence[Grant]) -> bool:
+    """End idle executors that have devices of a new gang. If there are any, return the grants: the gang waits."""
+    in_the_way: list[tuple[Source, list[Executor]]] = []
+    for source, grant in zip(chosen, grants, strict=True):
+        node = node_of(source)
+        if any(node_of(other) is node for other, _ in in_the_way):
+            continue
+        others = gpu_pool.in_the_way(node, keys[node.number], grant, None)
+        if others:
+            in_the_way.append((source, others))
+    if not in_the_way:
+        return False
+    for source, grant in zip(chosen, grants, strict=True):
+        give_back(grant, source.free)
+    for source, others in in_the_way:
+        make_way(state, source, others)
+    return True
+
+
+def reserve(state: State, queue: Queue, now: int) -> None:
+    """Reserve all nodes that the queue's first call needs, for a time."""
+    family = queue.family
+    if family.reserved or family.first() is not queue or not queue.may_begin() or now < family.no_reservation_until_us:
+        return
+    spread = queue.where is not None and queue.where.spread
+    there = in_order(
+        [
+            one
+            for one in sources(state, queue.where)
+            if one.reserved_for is None or one.reserved_for.priority < queue.priority
+        ],
+        spread,
+    )
+    chosen = spots(state, queue.ready[0].function, there, [reachable(one) for one in there])
+    if chosen is None:
+        return
+    distinct = list({_name(one): one for one in chosen}.values())
+    for source in distinct:
+        if source.reserved_for is not None:
+            lapse(state, source.reserved_for, now)
+    claim(state, family, distinct, now)
+
+
+# Calls
+
+
+def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
+    """Assign a call to all members of a gang that has its grants."""
+    family = queue.family
+    if family.reserved:
+        end_reservation(state, family)
+    family.patience_us = RESERVATION_US
+    queue.progress_us = now
+    gang.task, gang.due_us = task, NOTHING
+    leader = gang.members[0]
+    if queue.account is not None:
+        request, count = queue.request, len(gang.members)
+        whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
+        leader.account, leader.charged = queue.account, whole
+        queue.account.note(whole, 1)
+    parts = [task, *(part(state, task, rank) for rank in range(1, len(gang.members)))]
+    for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):
+        executor.source, executor.grant = source, grant
+        executor.progress_us = now
+        executor.take(one, 0)
+        if not one.call.arguments or stage(state, executor, one):
+            send_call(state, executor, one)
+
+
+def part(state: State, task: Task, rank: int) -> Task:
+    """The part of a call that a member runs. It holds the arguments as the call does."""
+    call, spec = task.call, task.function.spec
+    arguments = cut(call, spec.ranks, rank)
+    digest = call.digest if spec.by_rank else b""
+    own = Call(part_id(call.id, rank), call.spec, call.payload, arguments, attempt=call.attempt, digest=digest)
+    for id in arguments:
+        objects.hold(state, id)
+    return Task(own, task.function, task.client, task.depth, task.order, 0, task.submitted_us, READY, leader=task)
+
+
+def part_id(id: bytes, rank: int) -> bytes:
+    """The id of the part of a call that a rank runs. It is the id of no object."""
+    derived = bytearray(digest(id + rank.to_bytes(4, "big"), ID_BYTES))
+    derived[PREFIX_BYTES] &= 0x7F  # it is not one of several values: see `ids.py`
+    return bytes(derived)
+
+
+# Calls that members submit
+
+
+def submitted(state: State, executor: Executor, id: bytes) -> None:
+    """Fail a call of a member at once if it can never run beside the gang, whose members keep their CPUs."""
+    found = state.objects.get(id)
+    task = found.task if found is not None else None
+    gang = executor.gang
+    if task is None or gang is None or task.state not in (WAITING, READY) or task.function.is_method:
+        return
+    function, where = task.function, task.function.where
+    if where is not None and where.group not in (b"", *state.groups):
+        return
+    held: dict[tuple[int, bytes, int], list[Grant]] = {}
+    for source, grant in zip(gang.sources, gang.grants, strict=True):
+        held.setdefault(_name(source), []).append(grant)
+    there = list(sources(state, where))
+    pools = [beside(source, held.get(_name(source), [])) for source in there]
+    if function.spec.ranks:
+        fitting = spots(state, function, there, pools) is not None
+    else:
+        fitting = any(fits(function.request, pool) for pool in pools)
+    if fitting or not there:
+        return
+    name = gang.task.function.spec.name if gang.task is not None else "its caller"
+    message = (
+        f"{function.spec.name} asks for {function.request}, and that never fits beside the gang of {name}, which "
+        f"submitted it: the {len(gang.members)} members keep their resources while they wait. Submit it from outside "
+        f"of the gang, or give {name} fewer ranks."
+    )
+    was_queued = task.state == READY
+    tasks.fail(state, task, "InfeasibleResourceError", message)
+    if was_queued:
+        withdraw(state, task)
+
+
+def _name(source: Source) -> tuple[int, bytes, int]:
+    """What tells sources apart."""
+    return (-1, source.group, source.index) if isinstance(source, Bundle) else (node_of(source).number, b"", 0)
+
+
+def beside(source: Source, grants: Sequence[Grant]) -> Pool:
+    """All resources of a source but these grants."""
+    pool = copy_of(source.total)
+    for grant in grants:
+        pool.cpu -= grant.cpu
+        pool.memory -= grant.memory
+        for name, units in grant.custom:
+            pool.custom[name] -= units
+        for id, units, memory in grant.gpus:
+            pool.gpu_units[id] -= units
+            if memory:
+                pool.gpu_memory[id] -= memory
+    return pool

@@ -1,0 +1,187 @@
+"""Functions with `num_ranks`: values, arguments, errors, failures of one member; with both MPI libraries."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers import run_program
+
+pytestmark = pytest.mark.timeout(180)
+MATRIX = [("openmpi", None), ("openmpi", 3), ("mpich", None), ("mpich", 3)]
+
+FUNCTIONS = """
+import os
+import numpy
+import mpi_runtime as ray
+from mpi_runtime import mpi
+
+ray.init(num_cpus=4)
+
+@ray.remote(num_ranks=3)
+def total(comm, x, *, factor=1):
+    return factor * comm.allreduce(x * comm.rank), comm.size
+
+def deep():
+    return mpi.comm().allreduce(1)
+
+@ray.remote(num_ranks=2, num_returns="ranks")
+def each(comm, part, common):
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK")
+    port = os.environ["MASTER_PORT"]
+    assert comm.allgather(port) == [port] * 2
+    return comm.rank, float(part.sum()), common, deep(), [os.environ[name] for name in names], os.getpid(), port
+
+print(ray.get(total.remote(2)), ray.get(total.remote(ray.put(3), factor=10)))
+parts = [ray.put(numpy.full(300_000, index + 1.0)) for index in range(2)]
+first = ray.get(each.remote(mpi.scatter(parts), "common"))
+again = ray.get(each.remote(mpi.scatter([numpy.ones(2), numpy.ones(3)]), ray.put("common")))
+print([one[:5] for one in first])
+print([one[:4] for one in again])
+print("again", [one[5] for one in first] == [one[5] for one in again], first[0][6] != again[0][6])
+
+@ray.remote(num_ranks=2, reuse=False)
+def alone(comm):
+    return comm.bcast(os.getpid())
+
+print("alone", len({ray.get(alone.remote()) for _ in range(2)}))
+
+@ray.remote(num_ranks=1, num_returns="ranks", num_cpus=0)
+def single(comm):
+    return numpy.zeros(200_000)
+
+print("single", [one.shape for one in ray.get(single.remote())])
+
+@ray.remote
+def outer():
+    return ray.get(total.remote(5))
+
+print("outer", ray.get(outer.remote()))
+several = [total.remote(index) for index in range(10)] + [outer.remote()]
+print("several", [value[0] for value in ray.get(several)])
+wide = total.options(num_ranks=5).remote(1)
+try:
+    ray.get(wide)
+except ray.errors.InfeasibleResourceError as error:
+    print("wide", "5 members" in str(error))
+
+@ray.remote(num_ranks=3)
+def nests(comm):
+    if comm.rank == 0:
+        try:
+            ray.get(total.remote(1))
+        except ray.errors.InfeasibleResourceError as error:
+            return "beside the gang" in str(error)
+
+print("nests", ray.get(nests.remote()))
+for text in ("total.remote()", "each.remote(mpi.scatter([1]), 2)", "total.options(num_returns=2)"):
+    try:
+        eval(text)
+    except (TypeError, ValueError) as error:
+        print(type(error).__name__)
+"""
+PRINTED = """(6, 3) (90, 3)
+[(0, 300000.0, 'common', 2, ['0', '2', '0', '2', '0']), (1, 600000.0, 'common', 2, ['1', '2', '1', '2', '0'])]
+[(0, 2.0, 'common', 2), (1, 3.0, 'common', 2)]
+again True True
+alone 2
+single [(200000,)]
+outer (15, 3)
+several [0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 15]
+wide True
+nests True
+TypeError
+ValueError
+ValueError
+"""
+
+
+@pytest.mark.parametrize(("mpi", "ranks"), MATRIX)
+def test_functions_run_on_gangs(mpi: str, ranks: int | None) -> None:
+    completed = run_program(FUNCTIONS, mpi=mpi, ranks=ranks).expect(0)
+    assert completed.stdout == PRINTED
+    assert completed.stderr == ""
+
+
+FAILURES = """
+import ctypes, os, signal, sys, time
+import mpi_runtime as ray
+from pathlib import Path
+
+ray.init(num_cpus=3)
+begun = Path("begun")
+
+@ray.remote(num_ranks=3, max_retries=0)
+def fails(comm, how):
+    from mpi4py import MPI
+    comm.Barrier()
+    if comm.rank == 1:
+        if how == "raise":
+            raise ValueError("mine")
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "segv":
+            ctypes.string_at(0)
+        if how == "abort":
+            MPI.COMM_WORLD.Abort(7)
+        if how == "exit":
+            os._exit(0)
+        if how == "all raise":
+            raise ValueError("of rank 1")
+    if how == "all raise":
+        raise KeyError("of another")
+    if how == "cancel":
+        if comm.rank == 2:
+            begun.touch()
+            time.sleep(600)
+    comm.allreduce(1)
+    return "went well"
+
+@ray.remote(num_ranks=3)
+def works(comm):
+    return comm.allreduce(1)
+
+@ray.remote(num_ranks=2, max_retries=2)
+def second_time(comm, path):
+    is_first = not os.path.exists(path)
+    comm.Barrier()
+    if comm.rank == 1 and is_first:
+        Path(path).touch()
+        os._exit(3)
+    comm.Barrier()
+    return "retried"
+
+assert ray.get(works.remote()) == 3
+for how in ("raise", "kill", "segv", "abort", "exit", "all raise", "cancel", "force"):
+    ref = fails.remote("cancel" if how == "force" else how)
+    if how in ("cancel", "force"):
+        while not begun.exists():
+            time.sleep(0.01)
+        begun.unlink()
+        ray.cancel(ref, force=how == "force")
+    try:
+        print(how, ray.get(ref, timeout=60))
+    except Exception as error:
+        words = "mine|rank 1 of 3|rank 1 of its gang|signal 9|signal 11|MPI_Abort|exited with code 0".split("|")
+        print(how, type(error).__name__, [word for word in words if word in str(error)])
+    assert ray.get(works.remote(), timeout=60) == 3
+print(ray.get(second_time.remote(os.path.abspath("mark"))))
+"""
+FAILED = """raise TaskError(ValueError) ['mine', 'rank 1 of 3']
+kill WorkerCrashedError ['rank 1 of its gang', 'signal 9']
+segv WorkerCrashedError ['rank 1 of its gang', 'signal 11']
+abort WorkerCrashedError ['rank 1 of its gang', 'MPI_Abort']
+exit WorkerCrashedError ['rank 1 of its gang', 'exited with code 0']
+cancel TaskCancelledError []
+force TaskCancelledError []
+retried
+"""
+
+
+@pytest.mark.parametrize(("mpi", "ranks"), [("openmpi", None), ("mpich", 3)])
+def test_a_failure_of_one_member_ends_the_call_and_nothing_else(mpi: str, ranks: int | None) -> None:
+    completed = run_program(FAILURES, mpi=mpi, ranks=ranks, timeout=120).expect(0)
+    lines = [line for line in completed.stdout.splitlines() if not line.startswith("all raise")]
+    assert lines == FAILED.splitlines()
+    assert "all raise TaskError(" in completed.stdout
+    assert "raised; the error is that of rank" in completed.stderr
+    assert "second_time is run again" in completed.stderr

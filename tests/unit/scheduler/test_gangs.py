@@ -1,0 +1,342 @@
+"""Gangs: all members at once or none, one end of each call, and nothing that is held by the dead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpi_runtime.scheduler.gangs.starting import part_id
+from mpi_runtime.scheduler.protocol import effects
+from mpi_runtime.scheduler.protocol.effects import Cancel, StartExecutor, StopExecutor
+from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, Value, Where
+from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US
+from mpi_runtime.scheduler.protocol.rank_events import RankLost
+from tests.builders import DRIVER, Cluster
+
+GRACE_US = 1_000_000
+
+
+def gang(cluster: Cluster, ranks: int, *arguments: bytes, **fields: Any) -> bytes:
+    """Submit a call on a gang; its id."""
+    return cluster.submit(*arguments, ranks=ranks, max_retries=fields.pop("max_retries", 0), **fields)
+
+
+def started(cluster: Cluster, id: bytes, ranks: int) -> list[int]:
+    """The executors of the members, by rank. All were forked or were idle, and have got their part of the call."""
+    ids = [id] + [part_id(id, rank) for rank in range(1, ranks)]
+    return [cluster.placed(one) for one in ids]
+
+
+def ends(cluster: Cluster, id: bytes, members: list[int]) -> None:
+    """All members end their parts."""
+    for rank, executor in enumerate(members):
+        cluster.done(executor, part_id(id, rank) if rank else id, data=b"of rank %d" % rank)
+
+
+def stopped(cluster: Cluster, *members: int) -> None:
+    """These members are being killed, and die."""
+    orders = cluster.take(StopExecutor, len(members))
+    assert sorted(order.executor for order in orders) == sorted(members)
+    assert all(order.force for order in orders)
+    for executor in members:
+        cluster.died(executor, cause="was killed by signal 9")
+
+
+def test_all_members_start_at_once_and_the_value_is_that_of_rank_0() -> None:
+    with Cluster().node(cpus=2).node(cpus=2) as cluster:
+        id = gang(cluster, 3)
+        forks = [effect for _, _, effect in cluster.recorded if isinstance(effect, StartExecutor)]
+        members = started(cluster, id, 3)
+        shapes = [fork.member for fork in forks if fork.member is not None]
+        assert [shape.rank for shape in shapes] == [0, 1, 2]
+        assert all(shape.hosts == [0, 0, 1] and shape.agents == [0, 1] for shape in shapes)
+        ends(cluster, id, members[:2])
+        cluster.nothing()  # rank 2 has not ended
+        cluster.done(members[2], part_id(id, 2))
+        assert cluster.told(id).data == b"of rank 0"
+        cluster.released(id)
+        assert cluster.is_clean()
+
+
+def test_members_wait_until_there_is_room_for_all() -> None:
+    with Cluster().node(cpus=2).node(cpus=2) as cluster:
+        one = cluster.submit()
+        executor = cluster.placed(one)
+        id = gang(cluster, 4)
+        cluster.nothing()
+        cluster.done(executor, one)
+        cluster.told(one)
+        started(cluster, id, 4)
+
+
+def test_small_calls_do_not_keep_a_gang_from_starting() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        first, second = cluster.submit_many(2)
+        running = cluster.running(first, second)
+        id = gang(cluster, 2)
+        cluster.submit_many(20)
+        cluster.done(running[0], first)
+        cluster.told(first)
+        cluster.nothing()  # the CPU is kept for the gang
+        cluster.done(running[1], second)
+        cluster.told(second)
+        started(cluster, id, 2)
+
+
+def test_a_gang_that_never_fits_fails_at_once() -> None:
+    with Cluster().node(cpus=2).node(cpus=2) as cluster:
+        id = gang(cluster, 5)
+        error = cluster.told(id)
+        assert error.code == "InfeasibleResourceError"
+        assert "5 members" in error.message
+        assert "host0: 2, host1: 2" in error.message
+        other = gang(cluster, 2, ranks_per_node=3, cpu=1)
+        started(cluster, other, 2)  # a single node with the rest
+        third = gang(cluster, 3, ranks_per_node=3)
+        assert "3 on each node" in cluster.told(third).message
+
+
+def test_ranks_per_node_spreads_and_ranks_of_a_node_are_consecutive() -> None:
+    with Cluster().node(cpus=4).node(cpus=4) as cluster:
+        id = gang(cluster, 4, ranks_per_node=2)
+        forks = cluster.take(StartExecutor, 4)
+        assert forks[0].member is not None
+        assert forks[0].member.hosts == [0, 0, 1, 1]
+        started(cluster, id, 4)
+        spread = gang(cluster, 3, where=Where(spread=True))
+        forks = cluster.take(StartExecutor, 3)
+        assert forks[0].member is not None
+        assert forks[0].member.hosts == [0, 0, 1]
+        started(cluster, spread, 3)
+
+
+def test_the_death_of_a_member_ends_the_call_once_and_frees_all() -> None:
+    with Cluster().node(cpus=3) as cluster:
+        id = gang(cluster, 3)
+        members = started(cluster, id, 3)
+        cluster.done(members[1], part_id(id, 1))
+        cluster.died(members[2], part_id(id, 2), "was killed by signal 11")
+        stopped(cluster, members[0], members[1])
+        error = cluster.told(id)
+        assert error.code == "WorkerCrashedError"
+        assert "rank 2 of its gang of 3" in error.message
+        assert "signal 11" in error.message
+        cluster.released(id)
+        assert cluster.is_clean()
+
+
+def test_a_call_is_retried_as_a_whole() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2, max_retries=1)
+        members = started(cluster, id, 2)
+        cluster.died(members[0], id)
+        stopped(cluster, members[1])
+        again = started(cluster, id, 2)
+        assert not set(again) & set(members)
+        ends(cluster, id, again)
+        assert cluster.told(id).data == b"of rank 0"
+
+
+def test_one_raises_and_the_others_have_a_grace() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        cluster.raised(members[1], part_id(id, 1), b"the error")
+        cluster.nothing()
+        cluster.later(GRACE_US + 1)
+        assert cluster.told(id).data == b"the error"
+        stopped(cluster, *members)
+        cluster.released(id)
+        assert cluster.is_clean()
+
+
+def test_all_raise_and_the_first_error_counts() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        cluster.raised(members[1], part_id(id, 1), b"first")
+        cluster.raised(members[0], id, b"second")
+        assert cluster.told(id).data == b"first"
+        stopped(cluster, *members)
+
+
+def test_a_member_that_waits_keeps_its_cpu_and_the_error_of_another_ends_its_call() -> None:
+    with Cluster().node(cpus=3) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        wanted, other = cluster.submit(client=members[0]), cluster.submit(client=members[0])
+        cluster.placed(wanted)
+        cluster.blocked(members[0], wanted, other)
+        cluster.nothing()  # the CPU of the member is not lent
+        cluster.raised(members[1], part_id(id, 1))
+        cluster.later(GRACE_US + 1)
+        cluster.told(id)
+        cluster.forget()
+        for member in members:
+            cluster.died(member)
+        cluster.forget()
+
+
+def test_a_call_of_a_member_that_never_fits_beside_its_gang_fails_at_once() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        for inner in (cluster.submit(client=members[0]), gang(cluster, 2, client=members[1])):
+            found = [one for one in cluster.recorded if getattr(one[2], "id", b"") == inner]
+            assert [one[2].code for one in found] == ["InfeasibleResourceError"]
+            assert "beside the gang" in found[0][2].message
+        cluster.forget()
+        assert gang(cluster, 1, cpu=0, client=members[0])
+        cluster.forget()
+
+
+def test_an_idle_gang_is_used_again_and_holds_nothing() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        ends(cluster, id, members)
+        cluster.told(id)
+        small = cluster.submit_many(2)
+        running = cluster.running(*small)
+        assert not set(running) & set(members)
+        again = gang(cluster, 2)
+        cluster.nothing()
+        for executor, one in zip(running, small, strict=True):
+            cluster.done(executor, one)
+            cluster.told(one)
+        assert started(cluster, again, 2) == members
+        ends(cluster, again, members)
+        cluster.told(again)
+        cluster.later(GANG_IDLE_US + 1)
+        stopped(cluster, *members)
+        cluster.forget()
+
+
+def test_reuse_can_be_refused() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2, reuse=False)
+        members = started(cluster, id, 2)
+        ends(cluster, id, members)
+        cluster.told(id)
+        stopped(cluster, *members)
+
+
+def test_a_value_of_each_rank() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2, by_rank=True, num_returns=2)
+        members = started(cluster, id, 2)
+        inner = cluster.put(client=members[1])
+        cluster.returned(members[1], part_id(id, 1), Value(b"one", holds=[inner]))
+        cluster.released(inner, client=members[1])  # the value still holds it
+        cluster.done(members[0], id, data=b"zero")
+        second = (int.from_bytes(id, "big") + 1).to_bytes(16, "big")
+        assert cluster.told(id).data == b"zero"
+        assert cluster.told(second).data == b"one"
+        cluster.released(id, second)
+        assert cluster.is_clean()
+
+
+def test_scattered_arguments_go_to_their_ranks() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        common, first, second = (cluster.put() for _ in range(3))
+        spec = cluster.spec(ranks=2)
+        id = cluster.id()
+        cluster.client_says(DRIVER, spec, Call(id, spec.id, b"", (common, first, second), scattered=1))
+        sent = [effect for _, _, effect in cluster.recorded if isinstance(effect, Call)]
+        assert [one.arguments for one in sent] == [(common, first), (common, second)]
+        members = started(cluster, id, 2)
+        ends(cluster, id, members)
+        cluster.told(id)
+        cluster.released(common, first, second, id)
+        assert cluster.is_clean()
+
+
+def test_a_cancelled_call_is_interrupted_on_all_members_and_killed_after_the_grace() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        cluster.client_says(DRIVER, CancelRequested(id, False, False))
+        assert {order.executor for order in cluster.take(Cancel, 2)} == set(members)
+        cluster.later(GRACE_US + 1)
+        stopped(cluster, *members)
+        assert cluster.told(id).code == "TaskCancelledError"
+        cluster.released(id)
+        assert cluster.is_clean()
+
+
+def test_cancel_by_force_kills_all() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        cluster.client_says(DRIVER, CancelRequested(id, True, False))
+        cluster.one(Cancel)
+        stopped(cluster, *members)
+        assert cluster.told(id).code == "TaskCancelledError"
+
+
+def test_the_loss_of_a_rank_frees_members_everywhere() -> None:
+    with Cluster().head().node(cpus=2).node(cpus=2).node(cpus=2) as cluster:
+        id = gang(cluster, 4, max_retries=2)
+        members = started(cluster, id, 4)
+        cluster.rank_says(RankLost(2))
+        orders = cluster.take(StopExecutor, 2)
+        for order in orders:
+            cluster.died(order.executor)
+        assert len(members) == 4
+        ends(cluster, id, started(cluster, id, 4))
+        cluster.told(id)
+
+
+def test_two_gangs_that_wait_hold_nothing() -> None:
+    with Cluster().node(cpus=2).node(cpus=2) as cluster:
+        first, second = gang(cluster, 3), gang(cluster, 3)
+        members = started(cluster, first, 3)
+        cluster.nothing()
+        cluster.died(members[1], part_id(first, 1))
+        stopped(cluster, members[0], members[2])
+        cluster.told(first)
+        ends(cluster, second, started(cluster, second, 3))
+        cluster.told(second)
+
+
+def test_a_gang_runs_in_a_placement_group_and_dies_with_it() -> None:
+    with Cluster().node(cpus=2).node(cpus=2) as cluster:
+        group = cluster.group({"cpu": 1}, {"cpu": 1}, strategy="STRICT_SPREAD")
+        cluster.told(group)
+        id = gang(cluster, 2, where=Where(group=group))
+        members = started(cluster, id, 2)
+        cluster.remove_group(group)
+        cluster.forget()
+        for executor in members:
+            cluster.died(executor)
+        cluster.forget()
+        cluster.released(group, id)
+        assert cluster.is_clean()
+
+
+def test_members_see_all_devices_of_their_gang_and_idle_processes_give_way() -> None:
+    with Cluster().node(cpus=4, gpus=2) as cluster:
+        one = cluster.submit(gpu=1)
+        executor = cluster.placed(one)
+        cluster.done(executor, one)
+        cluster.told(one)
+        id = gang(cluster, 2, gpu=1)
+        assert cluster.one(StopExecutor).executor == executor  # it idles with one of the devices
+        cluster.died(executor)
+        forks = cluster.take(StartExecutor, 2)
+        assert [fork.gpu_ids for fork in forks] == [[0, 1], [0, 1]]
+        members = started(cluster, id, 2)
+        ends(cluster, id, members)
+        cluster.told(id)
+        other = cluster.submit(gpu=1)
+        for order in cluster.take(StopExecutor, 2):  # the gang gives way
+            cluster.died(order.executor)
+        assert cluster.placed(other) not in members
+
+
+def test_a_call_on_a_gang_is_explained() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        one = cluster.submit()
+        cluster.placed(one)
+        id = gang(cluster, 2)
+        assert "all 2 members of a gang" in cluster.explain(id)["why"]
+        cluster.recorded = [one for one in cluster.recorded if not isinstance(one[2], effects.Answer)]
