@@ -120,7 +120,7 @@ class Log(Struct, array_like=True, tag=51, gc=False):
     """The function or actor that wrote them; empty: unknown."""
 
 
-class GangBytes(Struct, array_like=True, tag=56, gc=False):
+class GangBytes(Struct, array_like=True, tag=57, gc=False):
     """What members of a gang on several nodes exchange when they start, from an agent to the head or back. Opaque."""
 
     gang: Number
