@@ -20,7 +20,7 @@ RUN := $(VENV)/bin/python
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images quick test by-mpi test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -28,6 +28,7 @@ help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
 	@echo "make quick   what a change needs before it is committed: lint, types, rules, unit, a sample of the rest; QUICK_BASE=main: also tests that have changed"
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
+	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
 	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
@@ -76,6 +77,13 @@ TUNE_TESTS := tests/unit/objects/test_serialize_frames.py tests/unit/tune/test_l
 	'tests/e2e/cli/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
+
+# Frames the other way: on one host executors have direct lines to the head, unless this variable says "0".
+BY_MPI_TESTS := $(addprefix tests/e2e/api/test_, actors.py cancel.py concurrency.py generators.py named_actors.py \
+	placement_groups.py programs.py restarts.py) tests/e2e/launch/test_again.py tests/e2e/launch/test_ends.py
+by-mpi: $(VENV)/.installed-dev
+	MPI_RUNTIME_DIRECT_LINES=0 $(RUN) -m pytest -n $(JOBS) --dist worksteal $(BY_MPI_TESTS) \
+		-k "(several_ranks or under_mpirun or everything or executors_are_killed or init_again) and mpi]" $(ARGS)
 
 # Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
 bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed

@@ -6,7 +6,7 @@ import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from mpi_runtime.scheduler.actors import checkpoints
@@ -291,7 +291,7 @@ class Head:
             self.world.counters["decisions with a reservation"] += kept
         self.world.checker.times.noted(notes)
         self._keep_journal(effects.journal)
-        frames: dict[int, list[object]] = {}
+        frames: dict[int, list[Any]] = {}
         for rank, rank_effects in effects.ranks.items():
             require(rank not in self._lost, f"rank {rank} is gone, and is told {rank_effects}")
             for effect in rank_effects:

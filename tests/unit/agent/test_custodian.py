@@ -6,7 +6,7 @@ Two agents on one host: the head's has the lines, that of rank 1 the processes. 
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -92,7 +92,7 @@ class Pair:
             if isinstance(one, StartDirect):
                 self.agents[rank].start(one.start, one.key)
             else:
-                self.agents[rank].obey(one)
+                self.agents[rank].obey(cast(Any, one))
         return left
 
     @property

@@ -114,7 +114,7 @@ class Watch:
 
     def turn(self, *executors: Busy) -> float | None:
         self.now_s += PERIOD_S
-        return self.watch.turn(executors)  # type: ignore[arg-type]
+        return self.watch.turn(executors)
 
 
 def test_nothing_is_looked_at_while_nothing_runs(tmp_path: Path) -> None:
