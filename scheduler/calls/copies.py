@@ -132,7 +132,8 @@ def inform_call(state: State, task: Task, executor: Executor, error: ReadyFailed
     if task.executor is not executor or task.state != STAGING or are_lost(state, task):
         return  # it was given up, or needs another executor
     gang = executor.gang
-    if error is not None and gang is not None and gang.task is (task.leader or task):  # its death ends the gang, and retries the call
+    is_in_gang = gang is not None and gang.task is (task.leader or task)
+    if error is not None and is_in_gang:  # its death ends the gang, and retries the call
         executor.killed_for = f"could not get an argument: {error.message}"
         state.stop(executor, "could not get an argument", force=True)
     elif error is not None:

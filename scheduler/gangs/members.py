@@ -23,7 +23,17 @@ from mpi_runtime.scheduler.protocol.events import Done, RefusedError, Returned, 
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, IDLE_US_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.protocol.resources import give_back
-from mpi_runtime.scheduler.records.lifecycle import ALIVE, BLOCKED, FAIL, FINISH, SEND, SENT, STAGING, advance, first_line
+from mpi_runtime.scheduler.records.lifecycle import (
+    ALIVE,
+    BLOCKED,
+    FAIL,
+    FINISH,
+    SEND,
+    SENT,
+    STAGING,
+    advance,
+    first_line,
+)
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State

@@ -64,6 +64,10 @@ class Process:
     is_spoilt: bool = False
     """Its gang has raised, or was interrupted: no other call may come, unless it is an actor."""
     is_actor: bool = False
+    calls_run: int = 0
+    """All members of a gang have run the same number of calls, or are about to."""
+    spoilt_call: int = 0
+    """The number of the last call in which a member has raised."""
     heard_us: int = 0
     """When the last message to it arrives."""
     since: int = 0
@@ -286,7 +290,7 @@ class World:
         process.is_running = True
         process.since += 1
         process.is_actor = process.is_actor or spec.kind == ACTOR
-        process.is_spoilt = process.is_spoilt and not process.is_actor
+        process.calls_run += 1
         since, host = process.since, self.host_of[process.rank]
         if call.id in self.submitted:
             self.runs[call.id] += 1
@@ -314,7 +318,8 @@ class World:
     def _end_in(self, process: Process, call: Call, since: int, raises: bool) -> None:
         if not process.alive or not process.is_running or process.since != since:
             return
-        if any(one.is_spoilt or not one.alive for one in self._members(process) if one is not process):
+        others = [one for one in self._members(process) if one is not process]
+        if any(one.spoilt_call == process.calls_run or not one.alive for one in others):
             if self.rng.random() < 0.7:
                 return  # it waits in a collective for one that will never come
             raises = True
@@ -332,6 +337,7 @@ class World:
             process.is_spoilt = True
             for one in self._members(process):
                 one.is_spoilt = True
+                one.spoilt_call = process.calls_run
             self._touch(process, call)
             event = Returned(call.id, [Value(b"error", is_error=True)], 100, raised=True)
         self.say(process.number, lambda: self._client_says(process, event))
