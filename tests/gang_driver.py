@@ -12,8 +12,9 @@ from functools import partial
 
 from mpi_runtime.agent.poller import Poller
 from mpi_runtime.gangs.gather import Gather
+from mpi_runtime.gangs.node import MemberStart, NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
-from mpi_runtime.gangs.start import MemberStart, NodeStart, Starts
+from mpi_runtime.gangs.start import Starts
 from mpi_runtime.host.launchers import child_environment
 from tests.helpers import mpi_python
 

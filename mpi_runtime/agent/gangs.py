@@ -16,8 +16,9 @@ from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
 from mpi_runtime.gangs.member import Place
+from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
-from mpi_runtime.gangs.start import NodeStart, Starts
+from mpi_runtime.gangs.start import Starts
 from mpi_runtime.scheduler.protocol.effects import Membership
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import GangBytes

@@ -3,13 +3,16 @@
 MPI_Init asks its launcher a few questions. Members of a gang are ordinary executors, and our processes answer the
 questions: by PMI-1 (MPICH) or by PMIx (Open MPI 5).
 
-- `start.py`: the node's part of a start: a member's environment and descriptors, and who has initialised and finalized
+- `start.py`: all gangs that start on a node
+- `node.py`: one gang on one node: what a member needs, what members have done
+- `sides.py`: the two protocols of a start
 - `member.py`: a member that is an executor: starts MPI, and gives each call a communicator
 - `gather.py`: the head's part: what members of different nodes exchange while they start
 - `pmi1.py`: the dialogue of PMI-1, pure: bytes in, bytes out
 - `helper.py`: the helper process of a node, as its agent sees it
 - `pmix_server.py`: a helper process that runs the PMIx server of Open MPI's own library
 - `pmix_library.py`: that library by ctypes
+- `pmix_types.py`: its types in memory, and its functions
 - `library.py`: which MPI library programs here load, and which protocol it speaks
 - `talk.py`: what members that run commands say to their agent: output, and what their program has done
 - `environment.py`: variables that a member of a gang has, and variables that it must not have

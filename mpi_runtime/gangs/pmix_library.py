@@ -9,68 +9,50 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_size_t, c_uint16, c_uint32, c_void_p
 from functools import wraps
 from typing import Any, Protocol
 
-BOOL, STRING, SIZE, UINT16, UINT32, PROC, INFO, BYTES, DATA_ARRAY, RANK, REGEX = 1, 3, 4, 13, 14, 22, 24, 27, 39, 40, 49
-"""Numbers of types of values."""
-DONE = -157
-"""PMIX_OPERATION_SUCCEEDED: all is done, and no callback follows."""
-NOT_SUPPORTED = -47
-WILDCARD = 0xFFFFFFFE
-"""The rank that means all ranks of a namespace."""
-ENDPOINTS = b"pmix.grp.endpt"
-_KIND, _VALUE = 520, 528
-"""Where an attribute has the type of its value, and the value. The name comes first."""
-Item = tuple[str, Any, int]
-"""An attribute: name, value, type."""
-
-
-class _Process(ctypes.Structure):
-    _fields_ = [("namespace", ctypes.c_char * 256), ("rank", c_uint32)]
-
-
-class _Bytes(ctypes.Structure):
-    _fields_ = [("bytes", c_void_p), ("size", c_size_t)]
-
-
-class _Array(ctypes.Structure):
-    _fields_ = [("type", c_uint16), ("size", c_size_t), ("array", c_void_p)]
-
-
-_Completed = CFUNCTYPE(None, c_int, c_void_p)
-_Release = CFUNCTYPE(None, c_void_p)
-_Collected = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p)
-_Looked = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p)
-_CONNECTED = CFUNCTYPE(c_int, POINTER(_Process), c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)
-_FINALIZED = CFUNCTYPE(c_int, POINTER(_Process), c_void_p, c_void_p, c_void_p)
-_ABORT = CFUNCTYPE(
-    c_int, POINTER(_Process), c_void_p, c_int, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-_FENCE = CFUNCTYPE(
-    c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-_MODEX = CFUNCTYPE(c_int, POINTER(_Process), c_void_p, c_size_t, c_void_p, c_void_p)
-_GROUP = CFUNCTYPE(
-    c_int, c_uint8, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-_REGISTER_EVENTS = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
-_DEREGISTER_EVENTS = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)
-_PLACES = {
-    # Where the functions stand in the table of the server, from 0.
-    "finalized": 1, "abort": 2, "fence": 3, "modex": 4, "register_events": 11, "deregister_events": 12, "group": 25,
-    "connected": 27,
-}  # fmt: skip
-_TABLE_SIZE = 40
-
-
-class PmixError(Exception):
-    """The library has refused something."""
+from mpi_runtime.gangs.pmix_types import (
+    BOOL,
+    BYTES,
+    DATA_ARRAY,
+    DONE,
+    ENDPOINTS,
+    INFO,
+    KIND,
+    PLACES,
+    PROC,
+    RANK,
+    REGEX,
+    SIZE,
+    STRING,
+    TABLE_SIZE,
+    UINT16,
+    UINT32,
+    VALUE,
+    WILDCARD,
+    Array,
+    Bytes,
+    Collected,
+    Item,
+    Looked,
+    OnAbort,
+    OnConnected,
+    OnEvents,
+    OnFence,
+    OnFinalized,
+    OnGroup,
+    OnModex,
+    OnNoEvents,
+    PmixError,
+    Process,
+    Release,
+    declare,
+)
 
 
 class Listener(Protocol):
@@ -107,7 +89,6 @@ def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:
             return function(*args)
         except BaseException:
             traceback.print_exc()
-            sys.stderr.flush()
             os._exit(1)
 
     return guarded
@@ -131,7 +112,7 @@ class Server:
         """
         self._listener = listener
         self._library = library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        _declare(library)
+        declare(library)
         self.version: str = library.PMIx_Get_version().decode()
         self._info_bytes = self._measure()
         self._lock = threading.Lock()
@@ -142,8 +123,8 @@ class Server:
         self._held: dict[int, Any] = {}
         """Answers that the library still reads."""
         self._callbacks = self._table()
-        table = (c_void_p * _TABLE_SIZE)()
-        for name, place in _PLACES.items():
+        table = (c_void_p * TABLE_SIZE)()
+        for name, place in PLACES.items():
             table[place] = ctypes.cast(self._callbacks[name], c_void_p)
         self._module = table
         settings: list[Item] = [
@@ -166,7 +147,7 @@ class Server:
         name = b"pmix.hname"
         self._library.PMIx_Info_load(infos + size, name, ctypes.cast(c_char_p(b"x"), c_void_p), STRING)
         data = ctypes.string_at(infos, 2 * size)
-        kind = c_uint16.from_buffer_copy(data, size + _KIND).value
+        kind = c_uint16.from_buffer_copy(data, size + KIND).value
         if data[size : size + len(name)] != name or kind != STRING:
             raise PmixError(
                 f"{self.version} has another layout of attributes than the library that gangs were made for"
@@ -193,11 +174,11 @@ class Server:
             data: Any = c_char_p(value.encode())
         elif kind == BYTES:
             data = ctypes.byref(
-                _Bytes(ctypes.cast(ctypes.create_string_buffer(value, len(value) or 1), c_void_p), len(value))
+                Bytes(ctypes.cast(ctypes.create_string_buffer(value, len(value) or 1), c_void_p), len(value))
             )
         elif kind == DATA_ARRAY:
             array = self._library.PMIx_Data_array_create(len(value), INFO)
-            first = ctypes.cast(array, POINTER(_Array)).contents.array
+            first = ctypes.cast(array, POINTER(Array)).contents.array
             for index, item in enumerate(value):
                 self._load((first or 0) + index * self._info_bytes, *item)
             data = c_void_p(array)
@@ -268,7 +249,7 @@ class Server:
         return items
 
     def _member(self, namespace: str, rank: int) -> dict[str, str]:
-        library, process = self._library, _Process(namespace.encode(), rank)
+        library, process = self._library, Process(namespace.encode(), rank)
         code = library.PMIx_server_register_client(ctypes.byref(process), os.getuid(), os.getgid(), None, None, None)
         self._check(code, "does not accept a member")
         words = POINTER(c_char_p)()
@@ -300,7 +281,7 @@ class Server:
         callback, closure = self._waiting.pop(number)
         buffer = ctypes.create_string_buffer(data, len(data) or 1)
         self._held[number] = buffer
-        _Collected(callback)(
+        Collected(callback)(
             status, ctypes.cast(buffer, c_void_p), len(data), closure, ctypes.cast(self._release, c_void_p), number
         )  # fmt: skip
 
@@ -318,17 +299,17 @@ class Server:
         infos = library.PMIx_Info_create(3)
         self._load(infos, "pmix.grp.ctxid", context, SIZE)
         array = library.PMIx_Data_array_create(len(ranks), PROC)
-        members = (_Process * len(ranks))(*(_Process(namespace.encode(), rank) for rank in ranks))
-        ctypes.memmove(ctypes.cast(array, POINTER(_Array)).contents.array, members, ctypes.sizeof(members))
+        members = (Process * len(ranks))(*(Process(namespace.encode(), rank) for rank in ranks))
+        ctypes.memmove(ctypes.cast(array, POINTER(Array)).contents.array, members, ctypes.sizeof(members))
         library.PMIx_Info_load(infos + self._info_bytes, b"pmix.grp.mbrs", array, DATA_ARRAY)
         library.PMIx_Data_array_free(array)
         self._load(infos + 2 * self._info_bytes, ENDPOINTS.decode(), b"".join(parts), BYTES)
         self._held[number] = infos
-        _Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), number)
+        Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), number)
 
     def look_up(self, number: int, namespace: str, rank: int) -> None:
         """Find the data of a member of this node; `looked_up` is called with this number."""
-        process = _Process(namespace.encode(), rank)
+        process = Process(namespace.encode(), rank)
         function = ctypes.cast(self._callbacks["looked_up"], c_void_p)
         code = self._library.PMIx_server_dmodex_request(ctypes.byref(process), function, number)
         if code:
@@ -337,17 +318,17 @@ class Server:
     # What the library calls
 
     def _table(self) -> dict[str, Any]:
-        self._release = _Release(_guarded(self._on_read))
+        self._release = Release(_guarded(self._on_read))
         return {
-            "connected": _CONNECTED(_guarded(self._on_connected)),
-            "finalized": _FINALIZED(_guarded(self._on_finalized)),
-            "abort": _ABORT(_guarded(self._on_abort)),
-            "fence": _FENCE(_guarded(self._on_fence)),
-            "modex": _MODEX(_guarded(self._on_modex)),
-            "group": _GROUP(_guarded(self._on_group)),
-            "register_events": _REGISTER_EVENTS(lambda *_: DONE),
-            "deregister_events": _DEREGISTER_EVENTS(lambda *_: DONE),
-            "looked_up": _Looked(_guarded(self._on_looked_up)),
+            "connected": OnConnected(_guarded(self._on_connected)),
+            "finalized": OnFinalized(_guarded(self._on_finalized)),
+            "abort": OnAbort(_guarded(self._on_abort)),
+            "fence": OnFence(_guarded(self._on_fence)),
+            "modex": OnModex(_guarded(self._on_modex)),
+            "group": OnGroup(_guarded(self._on_group)),
+            "register_events": OnEvents(lambda *_: DONE),
+            "deregister_events": OnNoEvents(lambda *_: DONE),
+            "looked_up": Looked(_guarded(self._on_looked_up)),
         }
 
     def _on_read(self, number: int | None) -> None:
@@ -400,7 +381,7 @@ class Server:
         endpoints = b""
         for at in range(infos, infos + infos_count * self._info_bytes, self._info_bytes):
             if ctypes.string_at(at) == ENDPOINTS:
-                content = _Bytes.from_address(at + _VALUE)
+                content = Bytes.from_address(at + VALUE)
                 endpoints += ctypes.string_at(content.bytes, content.size)
         number = self._keep(callback, data)
         self._groups[number] = namespace, ranks
@@ -413,35 +394,6 @@ class Server:
 
 def _processes(at: int, count: int) -> tuple[str, list[int]]:
     """Return the namespace of processes and their ranks; no ranks: all."""
-    found = ctypes.cast(at, POINTER(_Process))
+    found = ctypes.cast(at, POINTER(Process))
     ranks = [found[index].rank for index in range(count)]
     return found[0].namespace.decode(), [] if WILDCARD in ranks else ranks
-
-
-def _declare(library: Any) -> None:
-    """State the types of the functions."""
-    pointer, text = c_void_p, c_char_p
-    types: dict[str, tuple[Any, list[Any]]] = {
-        "PMIx_Get_version": (text, []),
-        "PMIx_Error_string": (text, [c_int]),
-        "PMIx_Info_create": (pointer, [c_size_t]),
-        "PMIx_Info_free": (None, [pointer, c_size_t]),
-        "PMIx_Info_load": (c_int, [pointer, text, pointer, c_uint16]),
-        "PMIx_Data_array_create": (pointer, [c_size_t, c_uint16]),
-        "PMIx_Data_array_free": (None, [pointer]),
-        "PMIx_Argv_free": (None, [pointer]),
-        "PMIx_generate_regex": (c_int, [text, pointer]),
-        "PMIx_generate_ppn": (c_int, [text, pointer]),
-        "PMIx_server_init": (c_int, [pointer, pointer, c_size_t]),
-        "PMIx_server_register_nspace": (c_int, [text, c_int, pointer, c_size_t, pointer, pointer]),
-        "PMIx_server_deregister_nspace": (None, [text, pointer, pointer]),
-        "PMIx_server_register_client": (c_int, [pointer, c_uint32, c_uint32, pointer, pointer, pointer]),
-        "PMIx_server_setup_fork": (c_int, [pointer, pointer]),
-        "PMIx_server_dmodex_request": (c_int, [pointer, pointer, pointer]),
-    }
-    for name, (result, arguments) in types.items():
-        try:
-            function = getattr(library, name)
-        except AttributeError as error:
-            raise PmixError(f"the PMIx library has no {name}: it is older than version 5") from error
-        function.restype, function.argtypes = result, arguments

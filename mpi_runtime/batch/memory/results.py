@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal as signals
+import time
 
 import msgspec
 
@@ -79,3 +80,20 @@ class CommandError(Exception):
     def __str__(self) -> str:
         result = self.result
         return f"{result.name}: {result.ending()}\n  command: {shortened(result.command)}\n  output:  {result.stdout}"
+
+
+def lost(name: str, text: str, error: BaseException) -> CommandResult:
+    """The result of a command whose task has only an error: its process was lost, or one of its ranks has failed."""
+    if isinstance(error, CommandError):
+        return error.result
+    now = time.time()
+    return CommandResult(
+        name=name,
+        command=text,
+        exit_code=None,
+        problem=f"{type(error).__name__}: {error}",
+        is_success=False,
+        start=now,
+        end=now,
+        host="",
+    )

@@ -23,7 +23,7 @@ from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITI
 from mpi_runtime.batch.memory.outputs import Archive, SharedFiles, is_full, tail
 from mpi_runtime.batch.memory.past import BatchJournal, Planned
 from mpi_runtime.batch.memory.paths import Paths
-from mpi_runtime.batch.memory.results import CommandError, CommandResult, shortened
+from mpi_runtime.batch.memory.results import CommandResult, lost, shortened
 from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.run.submission import submit
@@ -305,10 +305,7 @@ class BatchRun:
             self.graph.cancelled(name)
             return
         command = self.graph.commands[name]
-        if error is None:
-            result = _results.decode(future.result())
-        else:
-            result = error.result if isinstance(error, CommandError) else _lost(command, error)
+        result = lost(name, command.shown(), error) if error is not None else _results.decode(future.result())
         self._cpu_time += result.cpu_time
         if result.is_success:
             self._paths.measured(name, result.end - result.start)
@@ -386,18 +383,3 @@ class BatchRun:
 
 def _planned(group: Group) -> Planned:
     return Planned(group.name, group.commands, group.is_array)
-
-
-def _lost(command: Command, error: BaseException) -> CommandResult:
-    """The result of a command after its process was lost: its task has only an error."""
-    now = time.time()
-    return CommandResult(
-        name=command.name,
-        command=command.shown(),
-        exit_code=None,
-        problem=f"{type(error).__name__}: {error}",
-        is_success=False,
-        start=now,
-        end=now,
-        host="",
-    )

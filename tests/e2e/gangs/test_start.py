@@ -1,13 +1,37 @@
 """Members of gangs as plain processes: both MPI libraries, on one node and on several."""
 
+from __future__ import annotations
+
+import os
+import signal
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from tests.gang_driver import Driver
+from mpi_runtime.gangs import start as starting
+from mpi_runtime.gangs.library import find
+from tests.gang_driver import Driver, Gang
+from tests.helpers import mpi_python, run_program
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 SUM = "print(comm.rank, comm.size, comm.allreduce(comm.rank), comm.Split_type(MPI.COMM_TYPE_SHARED).size)"
+SESSION = """
+if comm.rank: MPI.COMM_SELF.Dup()  # so that numbers of communicators differ
+session = MPI.Session.Init()
+group = session.Create_group("mpi://WORLD")
+for name in "ab":
+    made = MPI.Intracomm.Create_from_group(group, name)
+    print(made.allreduce(1))
+    made.Free()
+session.Finalize()
+"""
+ENDS = {
+    "killed": "os.kill(os.getpid(), 9)",
+    "segmentation fault": "ctypes.string_at(0)",
+    "aborted": "comm.Abort(3)",
+    "left": "os._exit(0)",
+}
 
 
 @pytest.fixture(scope="module", params=["openmpi", "mpich"])
@@ -24,3 +48,98 @@ def test_members_form_a_world(driver: Driver, hosts: list[int]) -> None:
     size, total = len(hosts), sum(range(len(hosts)))
     assert ended == {rank: (0, f"{rank} {size} {total} {hosts.count(host)}\n", "") for rank, host in enumerate(hosts)}
     assert gang.initialised == gang.finalized == set(range(size))
+
+
+@pytest.mark.parametrize("hosts", [[0, 0], [0, 1]])
+def test_a_second_program_and_sessions(driver: Driver, hosts: list[int]) -> None:
+    first, second = (" ".join(f"'{word}'" for word in driver.code(code)) for code in (SUM, SESSION))
+    ended = driver.wait(driver.start(hosts, ["sh", "-c", f"{first} && {second}"]))
+    assert [(code, text.split()[4:]) for code, text, _ in ended.values()] == [(0, ["2", "2"])] * 2
+
+
+@pytest.mark.parametrize("hosts", [[0, 0], [0, 1]])
+@pytest.mark.parametrize("end", ENDS)
+def test_how_members_end_is_known(driver: Driver, end: str, hosts: list[int]) -> None:
+    """And the next gang is well: see the next case."""
+    wait = "comm.Barrier(); __import__('time').sleep(60)"
+    gang = driver.start(hosts, driver.code(f"import ctypes, os\n{ENDS[end]} if comm.rank else {wait}"))
+    driver.until(lambda: bool(aborted(gang)) if end == "aborted" else gang.processes[1].poll() is not None)
+    driver.until(lambda: gang.initialised == {0, 1})
+    assert gang.finalized == set()
+    if end == "aborted":
+        assert (1, 3) in [(rank, code) for rank, code, _ in aborted(gang)]
+    driver.kill(gang)
+
+
+def aborted(gang: Gang) -> list[tuple[int, int, str]]:
+    return [node.aborted for node in gang.nodes if node.aborted]
+
+
+def test_members_of_another_library_never_initialise(driver: Driver) -> None:
+    other = str(mpi_python({"openmpi": "mpich", "mpich": "openmpi"}[driver.mpi]))
+    gang = driver.start([0, 0], [other, *driver.code("print(comm.size)")[1:]])
+    ended = driver.wait(gang)
+    assert gang.initialised == set()
+    if driver.mpi == "mpich":  # MPICH ends by itself under PMIx
+        assert [(code, text.split()[-1]) for code, text, _ in ended.values()] == [(0, "1")] * 2
+
+
+def all_have_initialised(gangs: list[Gang]) -> bool:
+    return all(gang.initialised == {0, 1} for gang in gangs)
+
+
+def test_many_gangs_leave_nothing() -> None:
+    """And the helper is renewed meanwhile. What is left after a test is found by its fixtures; here descriptors too."""
+    driver = Driver("openmpi", 1)
+    driver.run([0], "")
+    before = sorted(os.listdir("/proc/self/fd"))
+    most, starting.GANGS_MAX = starting.GANGS_MAX, 5
+    helpers: set[int] = set()
+    names: set[str] = set()
+    try:
+        for _ in range(4):
+            gangs = [driver.start([0, 0], driver.code("__import__('time').sleep(60)")) for _ in range(3)]
+            driver.until(partial(all_have_initialised, gangs))
+            names |= {gang.nodes[0].name for gang in gangs}
+            helper = driver.starts[0]._helper
+            assert helper is not None
+            helpers.add(helper._process.pid)
+            for gang in gangs:
+                driver.kill(gang)
+        assert len(driver.starts[0]._retired) <= 1
+    finally:
+        starting.GANGS_MAX = most
+    assert len(names) == 12
+    assert len(helpers) >= 2
+    driver.run([0], "")  # retired helpers that have no gang left end when the next gang begins
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
+    driver.close()
+
+
+def test_a_helper_that_dies_is_replaced() -> None:
+    driver = Driver("openmpi", 1)
+    driver.run([0], "")
+    for moment in ("between gangs", "at the start of one"):
+        helper = driver.starts[0]._helper
+        assert helper is not None
+        os.kill(helper._process.pid, signal.SIGSTOP if moment != "between gangs" else signal.SIGKILL)
+        if moment == "between gangs":
+            driver.until(partial(getattr, helper, "is_closed"))
+        else:
+            os.kill(helper._process.pid, signal.SIGKILL)
+        _, ended = driver.run([0, 0], SUM)
+        assert [code for code, *_ in ended.values()] == [0, 0]
+    driver.close()
+
+
+@pytest.mark.parametrize(("mpi", "protocol"), [("openmpi", "pmix"), ("mpich", "pmi1")])
+def test_the_library_is_found(mpi: str, protocol: str) -> None:
+    program = "from mpi_runtime.gangs.library import find\nfound = find()\nprint(found.protocol, found.version)"
+    done = run_program(program, python=mpi_python(mpi)).expect(0)
+    assert done.stdout.split()[0] == protocol
+
+
+def test_without_a_library_the_problem_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+    assert "there is no MPI library for gangs" in find().problem
+    assert "mpi4py" in find().problem

@@ -1,0 +1,163 @@
+"""The start of one gang on one node: what a member needs, and what members have done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from mpi_runtime import config as configuration
+from mpi_runtime.gangs import environment, gather, talk
+from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Gather, Question
+from mpi_runtime.gangs.segments import sweep
+from mpi_runtime.gangs.talk import Talks
+
+NUMBER_MAX = 65535
+CLOCK_S = 2.0
+"""Seconds by which times of files may be behind: some systems count in coarse steps."""
+
+
+class MemberStart(NamedTuple):
+    """What a process needs in order to be a member, before MPI_Init."""
+
+    env: Mapping[str, str]
+    """Variables to set."""
+    unset: Sequence[str]
+    """Variables to remove first."""
+    fds: Mapping[str, int]
+    """Variables, and descriptors of this process. The member sets each variable to the number that the descriptor has
+    in the member."""
+
+
+class Side(Protocol):
+    """The part of a start that depends on the protocol."""
+
+    def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
+        """Return variables, and descriptors by the name of their variable."""
+
+    def forked(self, rank: int) -> None:
+        """Close copies of descriptors."""
+
+    def look(self, rank: int) -> None:
+        """Read what a member has sent, if members send anything to this process."""
+
+    def on_message(self, message: Fenced | Question | Answer) -> None:
+        """Take a message of the `Gather`."""
+
+    def close(self) -> None:
+        """End all dialogues."""
+
+
+class NodeStart:
+    """The start of one gang on one node."""
+
+    def __init__(
+        self,
+        gang: bytes,
+        ranks: Sequence[int],
+        hosts: Sequence[int],
+        names: Sequence[str],
+        send: Callable[[bytes], None],
+        changed: Callable[[NodeStart], None],
+    ) -> None:
+        """Called by `Starts.start`, which describes the arguments."""
+        self.name = name_of(gang)
+        self.ranks, self.hosts, self.names = list(ranks), list(hosts), list(names)
+        self.own = self.hosts[self.ranks[0]]
+        self.protocol = ""
+        self.problem = ""
+        self.why_none = ""
+        """Why no protocol is spoken, though members can be started: they talk, and need not be MPI programs."""
+        self.is_ready = False
+        self.initialised: set[int] = set()
+        self.finalized: set[int] = set()
+        self.aborted: tuple[int, int, str] | None = None
+        self.is_closed = False
+        self._since_s = time.time() - CLOCK_S
+        self._send, self._changed = send, changed
+        self._side: Side | None = None
+        self._alone = Gather(1) if len(names) == 1 else None
+        self.talks: Talks | None = None
+
+    def member(self, rank: int) -> MemberStart:
+        """Return what a member of this node needs. Call it once for each rank, when `is_ready`."""
+        variables: Mapping[str, str] = {}
+        descriptors: Mapping[str, int] = {}
+        if self._side is not None:
+            variables, descriptors = self._side.member(rank)
+        if self.talks is not None:
+            descriptors = {**descriptors, talk.VARIABLE: self.talks.member(rank)}
+        env = {**environment.places(rank, self.hosts), **variables}
+        return MemberStart(env, environment.unset(configuration.environment()), descriptors)
+
+    def forked(self, rank: int) -> None:
+        """Close this process's copies of a member's descriptors: the member has them."""
+        if self._side is not None:
+            self._side.forked(rank)
+        if self.talks is not None:
+            self.talks.forked(rank)
+
+    def look(self, rank: int) -> None:
+        """Read what a member has sent before now. `aborted` is then known before the member's other messages."""
+        if self._side is not None:
+            self._side.look(rank)
+
+    def on_message(self, data: bytes) -> None:
+        """Take a message of the gang's `Gather`."""
+        message = gather.arrived(data)
+        if self._side is not None and not (self.talks is not None and self.talks.on_message(message)):
+            self._side.on_message(message)
+
+    def status(self, rank: int) -> talk.Status:
+        """Return what the program of a member has done by now."""
+        self.look(rank)
+        return talk.Status(rank in self.initialised, rank in self.finalized, self.protocol, self.why_none)
+
+    def close(self) -> None:
+        """End the start: the members have ended, or are about to be killed."""
+        self.is_closed = True
+        side, self._side = self._side, None
+        if side is not None:
+            side.close()
+        if self.talks is not None:
+            self.talks.close()
+        if self.initialised - self.finalized:
+            sweep(self._since_s)
+
+    # For the sides
+
+    def begin(self, side: Side, protocol: str) -> None:
+        """Have this side answer the members."""
+        self._side, self.protocol = side, protocol
+
+    def exchange(self, message: Fence | Question | Answer) -> None:
+        """Send a message to the head, or take it back at once if there is no other node."""
+        data = gather.encode(message)
+        if self._alone is None:
+            self._send(data)
+            return
+        for _, answer in self._alone.receive(0, data):
+            self.on_message(answer)
+
+    def abort(self, rank: int, code: int, text: str) -> None:
+        """A member has called MPI_Abort. One that talks ends its program itself."""
+        if self.talks is not None:
+            self.talks.abort(rank, code, text)
+        else:
+            self.aborted = rank, code, text
+
+    def note(self, problem: str = "") -> None:
+        """Something has changed."""
+        self.problem = self.problem or problem
+        if not self.is_closed:
+            self._changed(self)
+
+
+def name_of(gang: bytes) -> str:
+    """Return the name of a gang for MPI libraries: characters, then `@` and a number from 1 to `NUMBER_MAX`.
+
+    Open MPI names shared memory by 16 bits of a hash of the characters, and the number, as with names that its own
+    launcher gives. So gangs of a job never meet, and those of two jobs as seldom as two runs of `mpirun`.
+    """
+    number = int.from_bytes(gang[-8:], "big")
+    return f"{gang[:-8].hex()}.{number // NUMBER_MAX}@{number % NUMBER_MAX + 1}"

@@ -1,0 +1,199 @@
+"""The two protocols of a start: PMI-1 is answered here, PMIx by the helper."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime.gangs import environment, library, pmi1, pmix_server
+from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Question
+from mpi_runtime.gangs.helper import Helper, Watcher
+from mpi_runtime.gangs.node import NodeStart
+from mpi_runtime.gangs.pmix_server import Report
+
+READ_BYTES = 1 << 16
+CONTEXT_MAX = (1 << 32) - 1
+"""Groups of PMIx are numbered from here down, as PRRTE does: low numbers are those of ordinary communicators."""
+
+
+class Pmi1Side:
+    """Talks PMI-1 with members over socketpairs that they inherit."""
+
+    def __init__(self, node: NodeStart, poller: Watcher) -> None:
+        """Talk with nobody yet."""
+        self._node, self._poller = node, poller
+        self._dialogue = pmi1.Dialogue(node.name, node.ranks, node.hosts, node.names)
+        node.initialised, node.finalized = self._dialogue.initialised, self._dialogue.finalized
+        self._ours: dict[int, socket.socket] = {}
+        self._theirs: dict[int, socket.socket] = {}
+
+    def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
+        """See `Side`."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._ours[rank], self._theirs[rank] = ours, theirs
+        self._poller.add(ours.fileno(), lambda: self._on_ready(rank))
+        return environment.of_pmi1(rank, len(self._node.hosts)), {"PMI_FD": theirs.fileno()}
+
+    def forked(self, rank: int) -> None:
+        """See `Side`."""
+        if rank in self._theirs:
+            self._theirs.pop(rank).close()
+
+    def look(self, rank: int) -> None:
+        """See `Side`."""
+        if rank in self._ours:
+            self._on_ready(rank)
+
+    def _on_ready(self, rank: int) -> None:
+        try:
+            data = self._ours[rank].recv(READ_BYTES)
+            if not data:
+                self._end(rank)
+                return
+            before = len(self._dialogue.initialised), len(self._dialogue.finalized), self._dialogue.aborted
+            self._perform(self._dialogue.receive(rank, data))
+        except BlockingIOError:
+            return
+        except OSError:
+            self._end(rank)
+            return
+        except pmi1.ProtocolError as error:
+            self._end(rank)
+            self._node.note(f"a member does not speak PMI-1: {error}")
+            return
+        if self._dialogue.aborted and not before[2]:
+            self._node.abort(*self._dialogue.aborted)
+        if before != (len(self._dialogue.initialised), len(self._dialogue.finalized), self._dialogue.aborted):
+            self._node.note()
+
+    def _perform(self, actions: Sequence[pmi1.Reply | Fence]) -> None:
+        for action in actions:
+            if isinstance(action, Fence):
+                self._node.exchange(action)
+            elif action.rank in self._ours:
+                try:
+                    self._ours[action.rank].sendall(action.data)
+                except OSError:  # it has ended, or asks without reading
+                    self._end(action.rank)
+
+    def on_message(self, message: Fenced | Question | Answer) -> None:
+        """See `Side`."""
+        if isinstance(message, Fenced):
+            self._perform(self._dialogue.fenced(message.key, message.parts))
+
+    def _end(self, rank: int) -> None:
+        if rank in self._ours:
+            ours = self._ours.pop(rank)
+            self._poller.remove(ours.fileno())
+            ours.close()
+
+    def close(self) -> None:
+        """See `Side`."""
+        for rank in list(self._ours):
+            self._end(rank)
+        for rank in list(self._theirs):
+            self.forked(rank)
+
+
+class PmixSide:
+    """Has the helper talk PMIx with members."""
+
+    def __init__(self, node: NodeStart, take_helper: Callable[[], Helper]) -> None:
+        """Have the helper register the gang. `take_helper` returns the helper of this node."""
+        self._node, self._helper, self._take_helper = node, take_helper(), take_helper
+        self._variables: Mapping[int, Mapping[str, str]] = {}
+        self._fences: dict[bytes, int] = {}
+        """The numbers of fences and groups that wait for other nodes."""
+        self._questions: dict[int, tuple[int, int]] = {}
+        self._is_second = False
+        node.begin(self, library.PMIX)
+        self._register()
+
+    def _register(self) -> None:
+        node = self._node
+        self._helper.register(self, pmix_server.Register(node.name, node.hosts, node.names, node.own))
+
+    def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
+        """See `Side`."""
+        return {**environment.of_open_mpi(configuration.environment()), **self._variables[rank]}, {}
+
+    def forked(self, rank: int) -> None:
+        """See `Side`."""
+
+    def look(self, rank: int) -> None:
+        """See `Side`."""
+        self._helper.look()  # the helper has reported what a member has done before the member continued
+
+    def on_helper_lost(self, problem: str) -> None:
+        """Take another helper, once, if the gang was not registered."""
+        if self._node.is_ready or self._is_second:
+            self._node.note(problem)
+            return
+        self._is_second = True  # a gang that was killed may have been the cause
+        try:
+            self._helper = self._take_helper()
+        except OSError as error:
+            self._node.note(f"{problem}; another one could not be started: {error}")
+            return
+        self._register()
+
+    def on_report(self, report: Report) -> None:
+        """Take a report of the helper about this gang."""
+        node = self._node
+        if isinstance(report, pmix_server.Fence):
+            self._enter(msgspec.msgpack.encode(("fence", report.ranks)), report)
+        elif isinstance(report, pmix_server.Group):
+            self._enter(msgspec.msgpack.encode(("group", report.group, report.ranks)), report)
+        elif isinstance(report, pmix_server.Wanted):
+            body = msgspec.msgpack.encode(report.rank)
+            node.exchange(Question(node.hosts[report.rank], report.number, body))
+        elif isinstance(report, pmix_server.LookedUp):
+            asker, number = self._questions.pop(report.number)
+            node.exchange(Answer(asker, number, report.data, report.status))
+        else:
+            self._on_news(report)
+            node.note()
+
+    def _on_news(self, report: Report) -> None:
+        node = self._node
+        if isinstance(report, pmix_server.Registered):
+            self._variables, node.is_ready = report.variables, True
+        elif isinstance(report, pmix_server.Refused):
+            node.problem = report.problem
+        elif isinstance(report, pmix_server.Member):
+            node.initialised.add(report.rank)
+            (node.finalized.add if report.is_final else node.finalized.discard)(report.rank)
+        elif isinstance(report, pmix_server.Aborted):
+            node.abort(report.rank, report.code, report.text)
+
+    def _enter(self, key: bytes, report: pmix_server.Fence | pmix_server.Group) -> None:
+        self._fences[key] = report.number
+        hosts = self._node.hosts
+        nodes = sorted({hosts[rank] for rank in report.ranks} if report.ranks else set(hosts))
+        self._node.exchange(Fence(key, nodes, report.data))
+
+    def on_message(self, message: Fenced | Question | Answer) -> None:
+        """See `Side`."""
+        if isinstance(message, Fenced):
+            number = self._fences.pop(message.key)
+            if msgspec.msgpack.decode(message.key)[0] == "fence":
+                self._helper.send(pmix_server.Collected(number, 0, b"".join(message.parts)))
+            else:
+                self._helper.send(pmix_server.Grouped(number, CONTEXT_MAX - message.number, message.parts))
+        elif isinstance(message, Question):
+            number = self._helper.number(self)
+            self._questions[number] = message.node, message.number
+            rank = msgspec.msgpack.decode(message.body, type=int)
+            self._helper.send(pmix_server.LookUp(number, self._node.name, rank))
+        else:
+            self._helper.send(pmix_server.Collected(message.number, message.status, message.body))
+
+    def close(self) -> None:
+        """See `Side`."""
+        with contextlib.suppress(OSError):
+            self._helper.forget(self._node.name)

@@ -1,0 +1,234 @@
+"""Commands with several ranks: MPI programs in a batch, with both libraries, how they end, and on three hosts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.batch.test_python import output_of
+from tests.helpers import Completed, mpi_python, start_command
+from tests.hosts.lab import Lab, lab, missing
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(180)]
+BOTH = pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+ON_RANKS = "import sys; from mpi_runtime.cli.main import main; sys.exit(main(['batch', *sys.argv[1:]]))"
+DEFAULTS = """
+[defaults]
+ranks = 3
+num_cpus = 0.5
+"""
+HELLO = """
+import sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+print("rank", comm.rank, comm.size, comm.allreduce(comm.rank), flush=True)
+"""
+IN_C = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int count, char **words) {
+    int rank, sum;
+    MPI_Init(&count, &words);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("C %d %d\\n", rank, sum);
+    MPI_Finalize();
+    return 0;
+}
+"""
+ENDS = {
+    "aborted": ("comm.Abort(5)", "MPI_Abort with code 5"),
+    "left": ("os._exit(0)", "rank 2 of 3 has called MPI_Init, and ended without MPI_Finalize (rank 2)"),
+    "raised": ("print('last words', flush=True); os._exit(7)", "exit code 7 (rank 2)"),
+}
+"""What rank 2 does while the others wait for it, and how the command ends."""
+
+
+def run(mpi: str, place: Path, tasks: str, code: int) -> Completed:
+    """Run a batch in a directory with `hello.py`. `PYTHON` stands for the interpreter with this MPI."""
+    python = mpi_python(mpi)
+    (place / "hello.py").write_text(HELLO)
+    (place / "jobs.toml").write_text((DEFAULTS + tasks).replace("PYTHON", str(python)))
+    command = [str(python), "-m", "mpi_runtime", "batch", "jobs.toml", "--directory", "out"]
+    with start_command(command, cwd=place, env={"MPI_RUNTIME_NUM_CPUS": "2"}) as program:
+        return program.finish().expect(code)
+
+
+def lines(place: Path, name: str) -> list[str]:
+    return sorted((place / "out" / name).read_text().splitlines())
+
+
+@BOTH
+def test_each_rank_runs_the_line(mpi: str, tmp_path: Path) -> None:
+    """Programs after each other, standard input to rank 0, whole lines in one file, and amounts for each rank."""
+    tasks = """
+    [[task]]
+    name = "twice"
+    command = "PYTHON hello.py && PYTHON hello.py"
+
+    [[task]]
+    name = "long"
+    command = "for i in $(seq 300); do printf '%04000d\\\\n' {rank}; done; echo last {rank} >&2; cat"
+    stdin = "jobs.toml"
+    stderr = "out/long.err"
+    mpi = false
+
+    [[task]]
+    name = "retried"
+    command = "echo {attempt} of {rank} {ranks} $OMP_NUM_THREADS {cpus}; test {attempt} = 2 || test {rank} != 1"
+    retries = 1
+    num_cpus = 0.25
+    mpi = false
+
+    [[task]]
+    name = "after"
+    command = "cat out/twice.out"
+    after = ["twice", "retried"]
+    ranks = 1
+    """
+    done = run(mpi, tmp_path, tasks, 0)
+    assert "4 of 4 done; " in done.stderr
+    expected = sorted([f"rank {rank} 3 3" for rank in range(3)] * 2)
+    assert lines(tmp_path, "twice.out") == lines(tmp_path, "after.out") == expected
+    written = (tmp_path / "out" / "long.out").read_text().splitlines()
+    assert [written.count(f"{rank:04000d}") for rank in range(3)] == [300] * 3
+    assert len(written) == 900 + len((tmp_path / "jobs.toml").read_text().splitlines())
+    assert lines(tmp_path, "long.err") == ["last 0", "last 1", "last 2"]
+    assert lines(tmp_path, "retried.out") == [f"2 of {rank} 3 1 0.25" for rank in range(3)]
+
+
+@BOTH
+def test_a_program_in_c(mpi: str, tmp_path: Path) -> None:
+    python = mpi_python(mpi)
+    if not shutil.which("cc"):
+        pytest.skip("there is no C compiler")
+    (tmp_path / "sum.c").write_text(IN_C)
+    compiler = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    subprocess.run([python.with_name("mpicc"), "sum.c", "-o", "sum"], cwd=tmp_path, env=compiler, check=True)
+    libraries = python.parent.parent / "lib"
+    run(mpi, tmp_path, f'[[task]]\nname = "sum"\ncommand = "LD_LIBRARY_PATH={libraries} ./sum"\n', 0)
+    assert lines(tmp_path, "sum.out") == ["C 0 3", "C 1 3", "C 2 3"]
+
+
+@BOTH
+def test_a_rank_that_fails_ends_the_command(mpi: str, tmp_path: Path) -> None:
+    tasks = "".join(
+        f"""
+    [[task]]
+    name = "{name}"
+    command = '''PYTHON -c "import os; from mpi4py import MPI; comm = MPI.COMM_WORLD
+if comm.rank == 2: {code}
+comm.Barrier()"'''
+    """
+        for name, (code, _) in ENDS.items()
+    )
+    tasks += '\n[[task]]\nname = "well"\ncommand = "PYTHON hello.py"\n'
+    done = run(mpi, tmp_path, tasks, 1)
+    for name, (_, end) in ENDS.items():
+        assert f"failed: {name}: {end}" in done.stderr
+    assert "last words" in (tmp_path / "out" / "raised.out").read_text()
+    assert lines(tmp_path, "well.out") == [f"rank {rank} 3 3" for rank in range(3)]
+
+
+@BOTH
+def test_ranks_that_do_not_start_mpi_are_a_failure(mpi: str, tmp_path: Path) -> None:
+    """A program of another MPI would run as three worlds of one rank, and succeed three times."""
+    other = mpi_python({"openmpi": "mpich", "mpich": "openmpi"}[mpi])
+    tasks = f'[[task]]\nname = "other"\ncommand = "{other} hello.py"\n[[task]]\nname = "none"\ncommand = "true"\n'
+    done = run(mpi, tmp_path, tasks, 1)
+    assert "0 of 2 done, 2 failed; " in done.stderr
+    protocols = ["PMI-1, which MPICH speaks", "PMIx, which Open MPI 5 speaks"]
+    shown = [line for line in done.stderr.splitlines() if line.startswith("failed: none: rank")]
+    assert len(shown) == 1
+    assert all(protocol in shown[0] for protocol in protocols)
+    assert "set mpi to false" in shown[0]
+    if mpi == "mpich":  # MPICH ends by itself under PMIx, and Open MPI does not under PMI-1
+        assert "failed: other: rank" in done.stderr
+
+
+def test_from_python() -> None:
+    assert output_of(f"""
+open("hello.py", "w").write({HELLO!r})
+ray.init(num_cpus=2)
+options = dict(ranks=2, num_cpus=1, ranks_per_node=2)
+result = ray.get(batch.command(sys.executable + " hello.py", name="hello", **options))
+print(result.is_success, result.exit_code, result.rank, sorted(open(result.stdout).read().splitlines()))
+failed = ray.get(batch.command("exit 1{{rank}}", mpi=False, on_failure="continue", **options))
+print(failed.is_success, failed.ending() in ("exit code 10 (rank 0)", "exit code 11 (rank 1)"))
+try:
+    ray.get(batch.command("exit 1{{rank}}", mpi=False, **options))
+except batch.CommandError as error:
+    print(error.result.exit_code in (10, 11))
+slow = batch.command("echo begun; sleep 100", name="slow", mpi=False, **options)
+while not os.path.exists("batch-output/slow.out") or open("batch-output/slow.out").read() != "begun\\n" * 2:
+    time.sleep(0.01)
+ray.cancel(slow)
+try:
+    ray.get(slow)
+except ray.exceptions.TaskCancelledError:
+    print("cancelled")
+""") == ["True 0 None ['rank 0 2 1', 'rank 1 2 1']", "False True", "True", "cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("ranks = 9", "can never run: the nodes have room for 4 of its 9 ranks, each with CPU 0.5"),
+        ("ranks = 3\nranks_per_node = 2", "can never run: the nodes have room for 2 of its 3 ranks, each with CPU 0.5"),
+        ("ranks = 0", "ranks must be 1 or more, not 0"),
+    ],
+)
+def test_what_can_never_run_is_refused(options: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(f'[[task]]\ncommand = "true"\nnum_cpus = 0.5\n{options}\n')
+    command = [str(mpi_python("openmpi")), "-m", "mpi_runtime", "batch", "jobs.toml"]
+    with start_command(command, cwd=tmp_path, env={"MPI_RUNTIME_NUM_CPUS": "2"}) as program:
+        assert message in program.finish().expect(2).stderr
+
+
+@pytest.fixture(scope="module")
+def three_hosts() -> Iterator[Lab]:
+    if reason := missing():
+        pytest.skip(reason)
+    with lab(3) as found:
+        yield found
+
+
+@pytest.mark.hosts
+@BOTH
+def test_ranks_on_three_hosts(mpi: str, three_hosts: Lab) -> None:
+    """They form one world, and the output of all hosts is in one file, in whole lines."""
+    place = three_hosts.place / f"ranks-{mpi}"
+    place.mkdir()
+    (place / "hello.py").write_text(HELLO)
+    (place / "jobs.toml").write_text(
+        f"""
+    [[task]]
+    name = "spread"
+    command = "{mpi_python(mpi)} hello.py && echo $(uname -n) {{hosts}}"
+    ranks = 6
+    ranks_per_node = 2
+    cwd = "{place}"
+    [[task]]
+    name = "much"
+    command = "for i in $(seq 200); do printf '%04000d\\\\n' {{rank}}; done; test {{rank}} != 4 || exit 9"
+    ranks = 6
+    mpi = false
+    """
+    )
+    hosts = [f"host{number}" for number in (1, 2, 3)]
+    words = (str(place / "jobs.toml"), "--directory", str(place / "out"))
+    env = {"MPI_RUNTIME_NUM_CPUS": "2"}
+    with three_hosts.mpirun(ON_RANKS, *words, ranks=dict.fromkeys(hosts, 1), mpi=mpi, env=env) as program:
+        done = program.finish().expect(1)
+    assert "failed: much: exit code 9 (rank 4)" in done.stderr
+    written = lines(place, "spread.out")
+    assert [line for line in written if "rank" in line] == [f"rank {rank} 6 15" for rank in range(6)]
+    assert [line.split()[0] for line in written if "rank" not in line] == sorted(hosts * 2)
+    assert {line.split()[1].count(":2") for line in written if "rank" not in line} == {3}
+    assert set(lines(place, "much.out")) <= {f"{rank:04000d}" for rank in range(6)}
+    assert (place / "out" / "much.out").read_text().count(f"{4:04000d}\n") == 200

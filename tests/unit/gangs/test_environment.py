@@ -1,0 +1,90 @@
+"""What a member's environment has and has not, libraries that are understood, names of gangs, files of dead members."""
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.gangs import environment, segments
+from mpi_runtime.gangs.library import Library, judged
+from mpi_runtime.gangs.node import name_of
+from mpi_runtime.host.launch import Launch, detect
+
+
+def test_a_member_has_its_place_and_none_in_other_jobs() -> None:
+    launched = {
+        "OMPI_COMM_WORLD_RANK": "7",
+        "PMIX_RANK": "7",
+        "PMI_FD": "9",
+        "SLURM_PROCID": "7",
+        "SLURM_NTASKS": "8",
+        "SLURM_NTASKS_PER_NODE": "4",
+        "SLURM_STEP_NUM_TASKS": "8",
+    }
+    kept = {"SLURM_JOB_ID": "1", "OMPI_MCA_btl": "self", "PATH": "/bin", "SLURM_JOB_NODELIST": "a"}
+    assert set(environment.unset({**launched, **kept})) == set(launched)
+    places = environment.places(2, [0, 1, 1])
+    assert places["OMPI_COMM_WORLD_LOCAL_RANK"] == places["MPI_LOCALRANKID"] == "1"
+    assert places["OMPI_COMM_WORLD_RANK"] == "2"
+    assert places["OMPI_COMM_WORLD_SIZE"] == "3"
+    assert places["MPI_LOCALNRANKS"] == "2"
+    assert detect({**places, "PMI_RANK": "2", "PMI_SIZE": "3", "PMIX_RANK": "2"}) == Launch()
+
+
+def test_the_settings_of_the_user_for_open_mpi_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(environment, "_NETWORKS", (str(tmp_path / "infiniband"),))
+    assert environment.of_open_mpi({})["OMPI_MCA_btl"] == "^ofi"
+    assert "OMPI_MCA_btl" not in environment.of_open_mpi({"OMPI_MCA_btl": "tcp,self"})
+    (tmp_path / "infiniband" / "card").mkdir(parents=True)
+    assert environment.of_open_mpi({}) == {"PMIX_MCA_gds": "hash"}
+
+
+@pytest.mark.parametrize(
+    ("text", "pmix", "version", "protocol", "problem"),
+    [
+        ("Open MPI v5.0.11, package: x", "/lib/libpmix.so.2", "Open MPI v5.0.11", "pmix", ""),
+        ("Open MPI v5.0.11, package: x", "", "Open MPI v5.0.11", "", "has loaded no PMIx library"),
+        ("Open MPI v4.1.4, package: x", "/lib/libpmix.so.2", "Open MPI v4.1.4", "", "not with Open MPI v4.1.4"),
+        ("MPICH Version:      5.0.2\nMPICH Release", "", "MPICH 5.0.2", "pmi1", ""),
+        ("MPICH Version:\t4.0.2\nMPICH configure: --with-pmix=/x", "", "MPICH 4.0.2 with PMIx", "", "not with MPICH 4"),
+        ("Intel(R) MPI Library 2021.11 for Linux* OS\n", "", "Intel(R) MPI Library 2021.11 for Linux* OS", "", "Intel"),
+    ],
+)
+def test_libraries_that_were_not_tried_are_refused_by_name(
+    text: str, pmix: str, version: str, protocol: str, problem: str
+) -> None:
+    found = judged(text, pmix)
+    assert (found.version, found.protocol) == (version, protocol)
+    assert problem in found.problem
+    assert bool(found.problem) != bool(protocol)
+    if found.problem:
+        assert "MPI_RUNTIME_GANG_PROTOCOL" in found.problem
+    assert found == Library(version, protocol, pmix if protocol == "pmix" else "", found.problem)
+
+
+def test_names_of_gangs_differ_in_what_open_mpi_reads_of_them() -> None:
+    names = [name_of(b"job" + number.to_bytes(8, "big")) for number in (1, 2, 65_536, 70_000, 1 << 40)]
+    assert len(set(names)) == 5
+    assert len({name.partition("@")[2] for name in names[:2]}) == 2
+    assert all(1 <= int(name.partition("@")[2]) <= 65_535 for name in names)
+
+
+def test_files_of_members_that_died_are_removed_and_no_others() -> None:
+    before = time.time()
+    names = [f"/dev/shm/mpich_shm_test{os.getpid()}_{number}" for number in range(3)]
+    other = f"/dev/shm/of_a_program_{os.getpid()}"
+    for name in [*names, other]:
+        Path(name).write_bytes(b"x" * mmap.PAGESIZE)
+    os.utime(names[2])
+    with open(names[0], "r+b") as file, mmap.mmap(file.fileno(), 0):
+        assert segments.segments(os.getpid()) == [names[0]]
+        segments.sweep(before + 1000)
+        assert all(os.path.exists(name) for name in names)
+        segments.sweep(before - 2)
+        assert [os.path.exists(name) for name in names] == [True, False, False]
+    segments.unlink(names)
+    assert os.path.exists(other)
+    os.unlink(other)
