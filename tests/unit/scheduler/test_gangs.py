@@ -342,6 +342,17 @@ def test_a_call_on_a_gang_is_explained() -> None:
         cluster.recorded = [one for one in cluster.recorded if not isinstance(one[2], effects.Answer)]
 
 
+def test_a_call_on_a_gang_is_listed_once() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        (listed,) = cluster.ask("tasks")
+        assert (listed["num_ranks"], listed["worker_id"]) == (2, f"{members[0]:032x}")
+        glance = cluster.scheduler.glance(cluster.now)
+        assert (glance["counts"]["running"], glance["running"][0][0]) == (1, "f (2 ranks)")
+        assert "a gang of 2 on host0" in cluster.explain(id)["why"]
+
+
 def actor_gang(cluster: Cluster, ranks: int, **fields: Any) -> tuple[bytes, list[int]]:
     """An actor on a gang that has been created, and its members."""
     id = cluster.actor(ranks=ranks, held_cpu=UNIT, **fields)
