@@ -8,6 +8,7 @@ solved one case is used again for the next. The result is compared with the exac
 
 import argparse
 import time
+from typing import Any
 
 import numpy
 
@@ -17,7 +18,7 @@ STEPS = 400
 COOLING_S = 0.01
 
 
-def exchange(comm, plate):
+def exchange(comm: Any, plate: numpy.ndarray[Any, Any]) -> None:
     """Send the outer rows of this rank's strip to its neighbours, and receive theirs."""
     from mpi4py import MPI
 
@@ -28,7 +29,7 @@ def exchange(comm, plate):
 
 
 @mpi_runtime.remote
-def solve(comm, diffusivity, size):
+def solve(comm: Any, diffusivity: float, size: int) -> tuple[float, float]:
     """Cool a plate with cold edges. Return the temperature in its middle, and the largest error."""
     from mpi4py import MPI
 
@@ -46,7 +47,7 @@ def solve(comm, diffusivity, size):
     return comm.allreduce(float(plate.max()), MPI.MAX), error
 
 
-def main():
+def main() -> None:
     """Solve all cases, two gangs at a time if there are CPUs for them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=2)

@@ -33,6 +33,7 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `rank/`: the other ranks, and what all ranks share
 - `agent/`: the node agent in every rank: executors, memory, GPUs of its host
 - `executor/`: the processes of user code, and the forkserver that makes them
+- `gangs/`: MPI worlds made of executors: how they start, and what members do
 - `client/`: the connection of a driver or executor to its rank: references, values, waits
 - `objects/`: values as bytes: serialisation, the arena, transfers, files of spilled values
 - `transport/`: messages, their codec, sockets, MPI

@@ -218,7 +218,10 @@ class Scheduler:
                     actor_lives.unreferenced(state, actor)
             elif state.called:
                 while state.called:
-                    actor_calls.pump(state, state.called.popitem()[0], now)
+                    actor = state.called.popitem()[0]
+                    actor_calls.pump(state, actor, now)
+                    if actor.executor is not None and actor.executor.gang is not None:
+                        starting.follow(state, actor.executor)
             elif state.dirty or (state.freed and (state.waiting or state.waiting_groups)):
                 self._serve(now)
             else:

@@ -126,6 +126,9 @@ class ActorClass(Registered, Generic[T, Init]):
     def __init__(self, cls: type[T], options: Mapping[str, Any]) -> None:
         option_rules.check(options, option_rules.ACTOR_OPTIONS, "actors")
         option_rules.check_name(options)
+        if options.get("num_ranks") or options.get("ranks_per_node"):
+            yielding = [name for name, member in inspect.getmembers(cls, inspect.isfunction) if yields(member)]
+            option_rules.check_actor_gang(options, cls.__name__, is_async(cls), yielding)
         self._class = cls
         self._name = cls.__name__
         super().__init__(Code(cls, self._name), options)
@@ -256,7 +259,8 @@ class ActorClass(Registered, Generic[T, Init]):
                 f"{self._name} has {policy[0]}, but its state cannot be saved. Add methods save_state(self), "
                 "which returns the state, and load_state(self, state). Neither may be a coroutine."
             )
-        return self._digest_of(self._class) if saves_state(self._class) else b""
+        saves = saves_state(self._class) and not self._options.get("num_ranks")  # each member has a state of its own
+        return self._digest_of(self._class) if saves else b""
 
     def _create_named(self, creation: Call) -> ActorHandle[T]:
         """Create the actor under its name, or return a handle to the actor that has the name."""
@@ -276,7 +280,8 @@ class ActorClass(Registered, Generic[T, Init]):
 
     @functools.cached_property
     def _parameters(self) -> Parameters:
-        return Parameters.of(self._class)
+        known = Parameters.of(self._class)
+        return known.without_first(f"{self._name}.__init__") if self._options.get("num_ranks") else known
 
     def __repr__(self) -> str:
         usage = f"create an actor with {self._parameters.in_words(f'{self._name}.remote')}"

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mpi_runtime.errors.arguments import check_amount, check_bool, check_number, check_text
@@ -73,6 +73,24 @@ def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
         )
     if options.get("max_calls"):
         raise ValueError("max_calls is not possible with num_ranks: reuse=False ends the gang after each call")
+
+
+def check_actor_gang(options: Mapping[str, Any], name: str, is_async: bool, yielding: Sequence[str]) -> None:
+    """Check the options of a class that belong to actors on gangs.
+
+    Raises:
+        ValueError: they contradict each other.
+    """
+    if options.get("num_ranks") is None:
+        if options.get("ranks_per_node") is not None:
+            raise ValueError("ranks_per_node is for actors on a gang: add num_ranks")
+        return
+    several = [one for one in ("max_concurrency", "concurrency_groups") if options.get(one) not in (None, 1, {})]
+    if is_async or several:
+        what = several[0] if several else "methods that are coroutines"
+        raise ValueError(f"{name} has num_ranks and {what}: the members of a gang run one call after the other")
+    if yielding:
+        raise ValueError(f"{name}.{yielding[0]} yields, which members of a gang cannot: return a list instead")
 
 
 def _seconds(name: str, value: Any) -> None:
@@ -309,9 +327,9 @@ OPTIONS = {
     "label_selector": Option(_selector, "", ""),
     "max_calls": Option(_count, "max_calls"),
     "priority": Option(_whole, "priority", "priority"),
-    "num_ranks": Option(_one_or_more, "ranks"),
-    "ranks_per_node": Option(_one_or_more, "ranks_per_node"),
-    "mpi_grace": Option(_seconds, "grace_us", convert=_microseconds),
+    "num_ranks": Option(_one_or_more, "ranks", "ranks"),
+    "ranks_per_node": Option(_one_or_more, "ranks_per_node", "ranks_per_node"),
+    "mpi_grace": Option(_seconds, "grace_us", None, "grace_us", _microseconds),
     "reuse": Option(check_bool, "reuse"),
     "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
     "enforce_time_limit": Option(check_bool, "enforces_limit", None, "enforces_limit"),

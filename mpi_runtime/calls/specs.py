@@ -208,7 +208,7 @@ def actor_spec(
             ACTOR,
             name,
             function,
-            held_cpu=0 if options.get("num_cpus") is None else made["cpu"],
+            held_cpu=0 if options.get("num_cpus") is None and not options.get("num_ranks") else made["cpu"],
             concurrency=_concurrency(options, is_async),
             is_async=is_async,
             out_of_order=_out_of_order(name, options, is_async),

@@ -220,9 +220,11 @@ class Executor:
             if spec.kind == ACTOR:
                 self._become_actor(spec, call, function, positional, named)
                 return None
-        if self.member is not None:
+        if self.member is not None and spec.kind == TASK:
             return self._perform_part(self.member, spec, function, positional, named)
         result = function(*positional, **named)
+        if self.member is not None and not self.member.has_value(spec):
+            return None
         is_one = spec.num_returns == 1 and type(result) is not GeneratorType
         return result if is_one else self._yields.all_of(spec, call, result)
 
@@ -285,6 +287,8 @@ class Executor:
     ) -> None:
         self.actor_id = self.results.actor_id = call.id
         self.actor_attempt = call.attempt
+        if self.member is not None:
+            positional = (self.member.enter(), *positional)
         if spec.concurrency:
             from mpi_runtime.executor.lanes import Lanes  # not at the top: most actors run one call at a time
 

@@ -22,7 +22,7 @@ from mpi_runtime.host.spawn import library_path, start_python
 from mpi_runtime.transport.channel import Channel, ChannelClosedError, pair
 
 GANGS_MAX = 500
-"""Gangs of one PMIx server. It keeps some 130 kB of each for ever."""
+"""Gangs of one PMIx server. It keeps some kB of each for ever."""
 KILL_LIMIT_S = 5.0
 WORDS_MAX = 1000
 

@@ -119,10 +119,10 @@ class Member:
         return torch is not None and bool(torch.is_available() and torch.is_initialized())
 
     def own(self, spec: Spec) -> Spec:
-        """The spec of the part of a call that this member runs: it has one value."""
+        """The spec of the part of a call that this member runs: it has one value, unless it is that of rank 0."""
         known = self._specs.get(spec.id)
         if known is None:
-            count = 1 if spec.num_returns else 0
+            count = spec.num_returns if self.has_value(spec) and not spec.by_rank else 1
             known = self._specs[spec.id] = msgspec.structs.replace(spec, num_returns=count)
         return known
 

@@ -6,7 +6,7 @@ end with a segmentation fault. If the library crashes, only gangs of this node a
 1. The helper looks for the library and reports it.
 2. With the first gang it starts the server. Each further gang is a namespace of that server.
 3. It ends when its agent closes the connection, or dies. It also ends if a call of the library takes too long: seen
-   in Open MPI 5.0.11 when members were killed while they connected, about once in a hundred times. Its agent starts
+   in Open MPI 5.0.11 when members were killed while they connected, twice in some 300 times. Its agent starts
    another helper.
 
 What it writes to standard error goes to a file, and its last lines into the message if it dies: the library writes

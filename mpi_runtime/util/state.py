@@ -42,7 +42,7 @@ def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entr
     """List calls that have not ended, in the order of submission.
 
     Keys: `task_id`, `name`, `type`, `state`, `attempt_number`, `actor_id`, `node_id`, `worker_id`, `worker_pid`,
-    `required_resources`.
+    `required_resources`; of calls on gangs also `num_ranks`, and the other keys are those of rank 0.
 
     Args:
         filters: conditions `(key, "=", value)` or `(key, "!=", value)`; all must hold.

@@ -165,6 +165,8 @@ def turns(actor: Actor) -> dict[tuple[int, str], list[tuple[int, str, int]]]:
 
 def room_for(actor: Actor, executor: Executor, group: str) -> int:
     """The number of calls of a concurrency group that may be sent. A busy group does not delay others."""
+    if executor.gang is not None:  # each member has a part of the same call
+        return 0 if executor.assigned or executor.gang.cause else 1
     limits = actor.creation.function.spec.concurrency
     return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_group(actor, executor, group)
 
@@ -258,7 +260,7 @@ def end_announced(state: State, client: Client, event: EndAnnounced, now: int) -
 def take_back(state: State, actor: Actor) -> None:
     """Put the calls that were sent ahead to an actor back into their lines."""
     executor = actor.executor
-    if actor.state != lifecycle.ALIVE or executor is None:
+    if actor.state != lifecycle.ALIVE or executor is None or executor.gang is not None:
         return
     for task in [task for task in executor.assigned.values() if task.state == STAGING]:
         executor.drop(task.id)

@@ -40,8 +40,9 @@ def glance(state: State, now: int) -> dict[str, Any]:
 def _call(executor: Executor, now: int) -> tuple[Any, ...]:
     task = executor.running()
     assert task is not None
+    ranks = f" ({len(executor.gang.members)} ranks)" if executor.gang is not None else ""
     return (
-        task.function.spec.name,
+        f"{task.function.spec.name}{ranks}",
         KINDS[task.function.spec.kind],
         task.state == BLOCKED,
         executor.rank.node.hostname,

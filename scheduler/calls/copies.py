@@ -131,7 +131,9 @@ def inform_call(state: State, task: Task, executor: Executor, error: ReadyFailed
     """Handle an argument of a call that has arrived on the host of its executor, or cannot arrive."""
     if task.executor is not executor or task.state != STAGING or are_lost(state, task):
         return  # it was given up, or needs another executor
-    if error is not None and executor.gang is not None:  # its death ends the gang, and retries the call
+    gang = executor.gang
+    is_in_gang = gang is not None and gang.task is (task.leader or task)
+    if error is not None and is_in_gang:  # its death ends the gang, and retries the call
         executor.killed_for = f"could not get an argument: {error.message}"
         state.stop(executor, "could not get an argument", force=True)
     elif error is not None:

@@ -97,14 +97,16 @@ def check_gangs(state: State) -> None:
             holds(number not in idle, f"{name} ends and idles")
             continue
         holds(len(here) == len(gang.members), f"{name} has lost a member, and does not end")
-        holds((gang.task is None) == (number in idle), f"{name} has no call and does not idle, or the reverse")
+        has_use = gang.task is not None or gang.for_actor
+        holds(has_use != (number in idle), f"{name} has no call and does not idle, or the reverse")
         for rank, executor in enumerate(gang.members):
             parts = list(executor.assigned.values())
             holds(executor.gang_rank == rank, f"{name} has its members in another order than that of their ranks")
-            holds(len(parts) == (gang.task is not None), f"{name}: rank {rank} has {len(parts)} calls")
-            is_of_call = all((part.leader or part) is gang.task for part in parts)
+            is_brought = gang.for_actor and gang.task is None and not rank  # arguments of the next call
+            holds(is_brought or len(parts) == (gang.task is not None), f"{name}: rank {rank} has {len(parts)} calls")
+            is_of_call = is_brought or all((part.leader or part) is gang.task for part in parts)
             holds(is_of_call, f"{name}: rank {rank} has a part of another call")
-            holds((executor.grant is None) == (gang.task is None), f"{name}: rank {rank} has a grant while idle")
+            holds((executor.grant is not None) == has_use, f"{name}: rank {rank} has a grant while idle")
 
 
 def check_accounts(state: State) -> None:
@@ -248,17 +250,17 @@ def check_executor(state: State, executor: Executor) -> None:
     holds(executor.id in state.clients, f"{name} is not a client")
     idle = executor.id in node.idle.get(executor.key, {})
     gang = executor.gang
-    works = gang is not None and gang.task is not None
+    works = gang is not None and executor.actor is None and (gang.task is not None or gang.for_actor)
     places = [idle, executor.queue is not None, executor.actor is not None, works]
     if executor.state == STOPPING and gang is not None:
-        holds(not any(places[:3]) and gang.cause, f"{name} stops, but its gang does not")
+        holds(not any(places[:2]) and gang.cause, f"{name} stops, but its gang does not")
     elif executor.state == STOPPING and executor.actor is None:
         holds(not any(places) and not executor.assigned, f"{name} stops, but is used")
     else:
         holds(sum(places) == 1, f"{name} is in {sum(places)} places")
     is_killed = isinstance(executor.source, Bundle) and executor.source.removed
     is_killed = is_killed or (executor.state == STOPPING and gang is not None and executor.grant is not None)
-    has_use = executor.actor is not None or bool(executor.assigned) or is_killed
+    has_use = works or executor.actor is not None or bool(executor.assigned) or is_killed
     keeps_devices = executor.state == STOPPING and bool(executor.key.gpu_ids)  # others wait for them
     has_grant = executor.grant is not None
     holds(has_grant == has_use or keeps_devices, f"{name} has a grant and nothing to do, or the reverse")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from mpi_runtime.scheduler.checks import holds
-from mpi_runtime.scheduler.protocol.events import OnDisk, Returned, Stored
+from mpi_runtime.scheduler.gangs.members import holds_of
+from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
@@ -102,7 +103,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
         if executor.gang_rank:
             counts.update(id for part in executor.assigned.values() for id in part.call.arguments)
     for gang in {one.gang.number: one.gang for one in state.executors.values() if one.gang is not None}.values():
-        counts.update(id for end in gang.ended.values() if isinstance(end, Returned) for id in end.values[0].holds)
+        counts.update(id for end in gang.ended.values() for id in holds_of(end))
     for id, fetches in state.fetching.items():
         counts[id] += len(fetches)
     for room in state.spilling.rooms.values():

@@ -262,6 +262,11 @@ def dedicate(executor: Executor) -> None:
     del queue.executors[executor.id]
     queue.loaded.pop(executor.id, None)
     executor.queue = None
+    appoint(executor)
+
+
+def appoint(executor: Executor) -> None:
+    """Make an executor the process of the actor whose creation it was given."""
     task = next(iter(executor.assigned.values()))
     assert task.actor is not None
     executor.actor = task.actor

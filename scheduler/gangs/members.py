@@ -11,6 +11,7 @@ A gang whose call raised, died or was cancelled runs no other: messages may be o
 
 from __future__ import annotations
 
+from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.calls import copies, tasks
 from mpi_runtime.scheduler.calls.refusals import check_unknown_end, check_values
 from mpi_runtime.scheduler.dispatch.blocked import let_continue
@@ -22,7 +23,17 @@ from mpi_runtime.scheduler.protocol.events import Done, RefusedError, Returned, 
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, IDLE_US_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.protocol.resources import give_back
-from mpi_runtime.scheduler.records.lifecycle import BLOCKED, FAIL, FINISH, SEND, SENT, STAGING, advance, first_line
+from mpi_runtime.scheduler.records.lifecycle import (
+    ALIVE,
+    BLOCKED,
+    FAIL,
+    FINISH,
+    SEND,
+    SENT,
+    STAGING,
+    advance,
+    first_line,
+)
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State
@@ -46,20 +57,26 @@ def ended(state: State, executor: Executor, event: Done | Returned, now: int) ->
         raise RefusedError(f"a call of {part.function.spec.name} ends as it cannot")
     if isinstance(event, Returned):
         check_values(state, event.values)
-        if len(event.values) != 1:
+        if len(event.values) != 1 and (executor.gang_rank or part.function.spec.by_rank):
             raise RefusedError(f"a member of a gang returns {len(event.values)} values")
-        event.values[0].holds = [id for id in event.values[0].holds if objects.hold(state, id)]
+        for value in event.values:
+            value.holds = [id for id in value.holds if objects.hold(state, id)]
     gang.ended[executor.gang_rank] = event
     if len(gang.ended) == len(gang.members):
         finish(state, gang, now)
     elif has_raised(event) and raised(gang) == [executor.gang_rank]:
-        set_due(state, gang, now + part.function.spec.grace_us)
+        set_due(state, gang, now + grace_us(gang.task))
 
 
 def set_due(state: State, gang: Gang, at_us: int) -> None:
     """Look after a gang then, and not earlier: it may have an alarm of the time when it idled last."""
     gang.due_us = at_us
     state.alarms.set(gang, at_us)
+
+
+def grace_us(task: Task) -> int:
+    """How long the other members have; of a method as its class says."""
+    return (task if task.actor is None else task.actor.creation).function.spec.grace_us
 
 
 def has_raised(event: Done | Returned) -> bool:
@@ -92,7 +109,7 @@ def finish(state: State, gang: Gang, now: int) -> None:
     held = list[bytes]()
     for rank, end in ends.items():
         if isinstance(end, Returned):
-            held += end.values[0].holds
+            held += holds_of(end)
             if rank not in used:
                 objects.discard(state, *end.values)
     gang.task, gang.ended = None, {}
@@ -109,10 +126,27 @@ def finish(state: State, gang: Gang, now: int) -> None:
         tasks.returned(state, state.clients[leader.id], event, now)
     for id in held:
         objects.release(state, id)
-    if may_reuse:
+    if gang.for_actor and len(ends) == len(gang.members):
+        keep(state, gang, task)
+    elif may_reuse and not gang.for_actor:
         rest(state, gang, now)
     else:
-        close(state, gang, "ended with its gang, whose call raised an error or is not to be followed by another")
+        why = f"rank {wrong[0]} raised an error" if wrong else "its call is not to be followed by another"
+        close(state, gang, f"was killed with its gang: {why}")
+
+
+def keep(state: State, gang: Gang, task: Task) -> None:
+    """Let a gang that is an actor wait for its next call. After its creation it keeps what the actor holds."""
+    actor = task.actor
+    if actor is None or task is not actor.creation or actor.state != ALIVE:
+        return
+    for executor in gang.members[1:]:
+        actor_lives.reduce_grant(state, executor, task.function.spec.held_cpu)
+
+
+def holds_of(event: Done | Returned) -> list[bytes]:
+    """The references in the values of a member."""
+    return [id for value in event.values for id in value.holds] if isinstance(event, Returned) else []
 
 
 def value_of(event: Done | Returned) -> Value:
@@ -162,7 +196,7 @@ def interrupt_others(state: State, gang: Gang, now: int) -> None:
             if part.state in (SENT, BLOCKED):
                 state.to_rank(executor.rank.number, Cancel(executor.id, part.id, False, part.call.attempt))
     if gang.task is not None:
-        set_due(state, gang, min(gang.due_us, now + gang.task.function.spec.grace_us))
+        set_due(state, gang, min(gang.due_us, now + grace_us(gang.task)))
 
 
 # Ends of gangs
@@ -244,7 +278,7 @@ def after_death(state: State, executor: Executor, assigned: list[Task]) -> list[
     for end in gang.ended.values():
         if isinstance(end, Returned):
             objects.discard(state, *end.values)
-            for id in end.values[0].holds:
+            for id in holds_of(end):
                 objects.release(state, id)
     gang.ended = {}
     return assigned

@@ -13,7 +13,7 @@ import msgspec
 from mpi_runtime.scheduler.calls import tasks
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import send_call, stage
-from mpi_runtime.scheduler.dispatch.dispatch import make_way, nearest_rank, start_executor
+from mpi_runtime.scheduler.dispatch.dispatch import appoint, make_way, nearest_rank, start_executor
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting, withdraw
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
 from mpi_runtime.scheduler.gangs.members import forget_idle
@@ -211,10 +211,26 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
         whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
         leader.account, leader.charged = queue.account, whole
         queue.account.note(whole, 1)
+    gang.for_actor = queue.for_actors
     parts = [task, *(part(state, task, rank) for rank in range(1, len(gang.members)))]
     for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):
         executor.source, executor.grant = source, grant
         executor.progress_us = now
+        executor.take(one, 0)
+        if not one.call.arguments or stage(state, executor, one):
+            send_call(state, executor, one)
+    if gang.for_actor:
+        appoint(leader)
+
+
+def follow(state: State, leader: Executor) -> None:
+    """Send the parts of a method call that the leader of an actor's gang has been sent. There is one call at a time."""
+    gang, task = leader.gang, leader.running()
+    if gang is None or gang.task is not None or task is None or gang.cause:
+        return
+    gang.task, gang.due_us = task, NOTHING
+    for rank, executor in enumerate(gang.members[1:], 1):
+        one = part(state, task, rank)
         executor.take(one, 0)
         if not one.call.arguments or stage(state, executor, one):
             send_call(state, executor, one)

@@ -64,6 +64,7 @@ def _task(task: Task) -> dict[str, Any]:
         "worker_id": f"{executor.id:032x}" if executor is not None else None,
         "worker_pid": (executor.pid or None) if executor is not None else None,
         "required_resources": required(task.function.request),
+        **({"num_ranks": spec.ranks} if spec.ranks else {}),
     }
 
 
@@ -151,8 +152,8 @@ def _worker(executor: Executor) -> dict[str, Any]:
 
 
 def busy_executors(state: State) -> list[Executor]:
-    """The executors with a running call."""
-    return [executor for executor in state.executors.values() if executor.running() is not None]
+    """The executors with a running call; of a gang only that of rank 0, which has the call."""
+    return [one for one in state.executors.values() if one.running() is not None and not one.gang_rank]
 
 
 def running(state: State, now: int) -> list[tuple[bytes, str, int]]:

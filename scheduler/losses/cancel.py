@@ -83,7 +83,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         if not by_force:
             executor.watch(task).interrupted_us = now
             state.alarms.set(executor, now + INTERRUPT_GRACE_US)
-            if executor.gang is not None:
+            if executor.gang is not None and task.function.spec.kind == TASK:
                 members.interrupt_others(state, executor.gang, now)
         elif executor.gang is not None:
             members.close(state, executor.gang, "was killed because its call was cancelled by force")
@@ -95,7 +95,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         copies.unwanted(state, task, executor)
         executor.drop(task.id)
         task.executor = None
-        if executor.gang is not None:
+        if executor.gang is not None and executor.gang.task is task:
             members.close(state, executor.gang, "was killed because its call was cancelled")
     was_queued = task.state == READY and task.function.spec.kind == TASK
     endings.cancelled(state, task)

@@ -204,7 +204,8 @@ def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> N
         return
     executor = task.executor
     if task.state == STAGING and executor is not None:
-        if task.function.is_actor or executor.gang is not None:  # its process is for this actor or gang only
+        is_in_gang = executor.gang is not None and executor.gang.task is (task.leader or task)
+        if task.function.is_actor or is_in_gang:  # its process is for this actor or gang only
             state.stop(executor, "an argument of its actor or its gang is lost", force=True)
             return
         executor.drop(task.id)

@@ -528,6 +528,8 @@ class Gang(Struct, eq=False, gc=False):
     """The number of members that are not known to be gone."""
     task: Task | None = None
     """The call that it runs, which is assigned to rank 0; None: it is idle, or ends."""
+    for_actor: bool = False
+    """Whether it is an actor, for life."""
     ended: dict[int, Done | Returned] = {}
     """The ends of the call that members have reported, by rank."""
     due_us: int = NOTHING

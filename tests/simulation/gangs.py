@@ -16,12 +16,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import Cancel, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import (
+    ACTOR,
     DRIVER,
+    METHOD,
     Call,
     CancelRequested,
     Done,
@@ -58,7 +62,12 @@ class Process:
     is_running: bool = False
     exits: bool = False
     is_spoilt: bool = False
-    """Its gang has raised, or was interrupted: no other call may come."""
+    """Its gang has raised, or was interrupted: no other call may come, unless it is an actor."""
+    is_actor: bool = False
+    calls_run: int = 0
+    """All members of a gang have run the same number of calls, or are about to."""
+    spoilt_call: int = 0
+    """The number of the last call in which a member has raised."""
     heard_us: int = 0
     """When the last message to it arrives."""
     since: int = 0
@@ -107,6 +116,10 @@ class World:
         self.runs: Counter[bytes] = Counter()
         self.touched: set[bytes] = set()
         """Calls that something happened to, so that they may fail. Only for membership."""
+        self.actor_of: dict[bytes, bytes] = {}
+        """The actor of each of its calls."""
+        self.handles: Counter[bytes] = Counter()
+        """For each actor the number of its calls that have not ended, and its creation."""
         self.lost: set[int] = set()
         self.faults_until_us = 3_000_000
         self.deaths = rng.choice((0.0, 0.05, 0.3))
@@ -169,16 +182,20 @@ class World:
     def _check_sent(self, sent: dict[int, list[Call]]) -> None:
         """A gang gets a call as a whole: each member a part of the same call, in one decision."""
         by_gang: dict[int, dict[int, Call]] = {}
+        sizes: dict[int, int] = {}
         for client, calls in sent.items():
             process = self.processes.get(client)
             if process is not None and process.gang and calls:
                 assert process.effect.member is not None
                 require(len(calls) == 1, f"executor {client} gets {len(calls)} parts at once")
-                require(not process.is_spoilt, f"gang {process.gang} gets a call after an error or a cancel")
+                is_usable = process.is_actor or not process.is_spoilt
+                require(is_usable, f"gang {process.gang} gets a call after an error or a cancel")
+                sizes[process.gang] = len(process.effect.member.hosts)
                 by_gang.setdefault(process.gang, {})[process.effect.member.rank] = calls[0]
         for gang, parts in by_gang.items():
             spec = self.specs[parts[min(parts)].spec]
-            require(sorted(parts) == list(range(spec.ranks)), f"gang {gang}: only ranks {sorted(parts)} get a call")
+            whole = list(range(spec.ranks or sizes[gang]))
+            require(sorted(parts) == whole, f"gang {gang}: only ranks {sorted(parts)} get a call")
             require(parts[0].id in self.submitted, f"gang {gang}: rank 0 gets a part")
             require(len({part.attempt for part in parts.values()}) == 1, f"gang {gang}: different attempts")
 
@@ -194,15 +211,24 @@ class World:
 
     def _driver_gets(self, id: bytes, message: object) -> None:
         self.got[id] += 1
-        require(self.got[id] == 1, f"call {id.hex()} ended twice")
         spec = self.submitted[id]
+        if spec.kind == ACTOR and self.got[id] > 1:
+            return  # it was created again
+        require(self.got[id] == 1, f"call {id.hex()} ended twice")
         if isinstance(message, effects.Ready):
             require(message.data == id, f"call {id.hex()} has the value of another rank: {message.data!r}")
         else:
             has_cause = id in self.touched or (isinstance(message, effects.ReadyFailed) and self.lost)
+            has_cause = has_cause or self.actor_of.get(id) in self.touched
             require(has_cause, f"call {id.hex()} of {spec.name} failed for nothing: {message}")
             self.counters["failed"] += 1
-        self.say(DRIVER, lambda: self.scheduler.handle(DRIVER, [Released([id])], self.now))
+        actor = self.actor_of.get(id, id if spec.kind == ACTOR else b"")
+        ids = [id] if spec.kind != ACTOR else []
+        if actor:
+            self.handles[actor] -= 1
+            ids += [actor] * (not self.handles[actor])
+        if ids:
+            self.say(DRIVER, lambda: self.scheduler.handle(DRIVER, [Released(ids)], self.now))
 
     # Agents
 
@@ -263,19 +289,23 @@ class World:
         spec = self.specs[call.spec]
         process.is_running = True
         process.since += 1
+        process.is_actor = process.is_actor or spec.kind == ACTOR
+        process.calls_run += 1
         since, host = process.since, self.host_of[process.rank]
         if call.id in self.submitted:
             self.runs[call.id] += 1
-            allowed = self.runs[call.id] <= spec.max_retries + 1 or not spec.ranks
+            most = spec.max_restarts if spec.kind == ACTOR else spec.max_retries
+            allowed = self.runs[call.id] <= most + 1 or not spec.ranks
             require(allowed, f"call {call.id.hex()} runs {self.runs[call.id]} times")
-        self.using[process.number] = host, spec.cpu
+        if spec.kind != METHOD:
+            self.using[process.number] = host, spec.cpu
         used = sum(cpu for at, cpu in self.using.values() if at == host)
         require(used <= self.cpus[host], f"host {host}: {used} of {self.cpus[host]} CPU units in use")
         duration_us = rng.choice((50, 3_000, 400_000, 2_000_000))
         may_fail = self.now < self.faults_until_us
         if may_fail and rng.random() < self.deaths:
             self.at(rng.randint(0, duration_us), lambda: self._die_in(process, since))
-        fails = may_fail and spec.ranks > 0 and rng.random() < self.raising
+        fails = may_fail and process.gang > 0 and rng.random() < self.raising
         self.at(duration_us, lambda: self._end_in(process, call, since, fails))
 
     def _members(self, process: Process) -> list[Process]:
@@ -288,7 +318,8 @@ class World:
     def _end_in(self, process: Process, call: Call, since: int, raises: bool) -> None:
         if not process.alive or not process.is_running or process.since != since:
             return
-        if any(one.is_spoilt or not one.alive for one in self._members(process) if one is not process):
+        others = [one for one in self._members(process) if one is not process]
+        if any(one.spoilt_call == process.calls_run or not one.alive for one in others):
             if self.rng.random() < 0.7:
                 return  # it waits in a collective for one that will never come
             raises = True
@@ -298,13 +329,15 @@ class World:
         process.is_running = False
         process.since += 1
         process.calls.remove(call)
-        self.using.pop(process.number, None)
+        if not process.is_actor:
+            self.using.pop(process.number, None)
         event: Done | Returned = Done(call.id, call.id, 100)
         if raises:
             self.counters["raised"] += 1
             process.is_spoilt = True
             for one in self._members(process):
                 one.is_spoilt = True
+                one.spoilt_call = process.calls_run
             self._touch(process, call)
             event = Returned(call.id, [Value(b"error", is_error=True)], 100, raised=True)
         self.say(process.number, lambda: self._client_says(process, event))
@@ -318,8 +351,12 @@ class World:
         if call.id in self.submitted:
             self.touched.add(call.id)
         executor = self.scheduler.state.executors.get(process.number)
-        if executor is not None and executor.gang is not None and executor.gang.task is not None:
-            self.touched.add(executor.gang.task.id)
+        gang = executor.gang if executor is not None else None
+        if gang is not None and gang.task is not None:
+            self.touched.add(gang.task.id)
+        actor = gang.members[0].actor if gang is not None else None
+        if actor is not None:
+            self.touched.add(actor.id)
 
     def _client_says(self, process: Process, event: Done | Returned) -> None:
         self.scheduler.handle(process.number, [event], self.now, 1)
@@ -352,14 +389,25 @@ class World:
 
     # The driver
 
-    def submit(self, spec: Spec) -> bytes:
-        """Submit a call."""
+    def submit(self, spec: Spec, actor: bytes = b"") -> bytes:
+        """Submit a call, perhaps of an actor."""
         self.specs[spec.id] = spec
         id = digest(f"{self.options.seed} {len(self.submitted)}".encode(), 15) + b"\0"
         self.submitted[id] = spec
-        self.scheduler.handle(DRIVER, [spec, Call(id, spec.id, b"")], self.now)
+        if actor:
+            self.actor_of[id] = actor
+        self.handles[actor or id] += bool(actor) or spec.kind == ACTOR
+        self.scheduler.handle(DRIVER, [spec, Call(id, spec.id, b"", actor=actor)], self.now)
         self.decide()
         return id
+
+    def act(self, spec: Spec) -> None:
+        """Create an actor on a gang, and call it some times."""
+        self.counters["actors"] += 1
+        actor = self.submit(spec)
+        method = Spec(spec.id + 1000, METHOD, f"{spec.name}.method", b"")
+        for _ in range(self.rng.randint(1, 6)):
+            self.submit(method, actor)
 
     def cancel(self, id: bytes, force: bool) -> None:
         """Cancel a call."""
@@ -415,6 +463,12 @@ def simulate(seed: int, check_inside: bool = True) -> Counter[str]:
                 world.at(rng.choice((0, 3_000, 500_000)), lambda: world.cancel(id, rng.random() < 0.3))
 
         world.at(rng.choice((0, 1_000, 1_000_000)), submit)
+    gangs = [spec for spec in functions if spec.ranks]
+    for spec in gangs[: rng.choice((0, 1, 2))]:
+        actor = msgspec.structs.replace(
+            spec, id=spec.id + 100, kind=ACTOR, held_cpu=spec.cpu, max_restarts=spec.max_retries, max_retries=0
+        )
+        world.at(rng.choice((0, 500_000)), lambda actor=actor: world.act(actor))  # type: ignore[misc]
     if len(world.ranks) > 1 and rng.random() < 0.3:
         rank = rng.choice(world.ranks).rank
         world.at(rng.randint(0, 2_000_000), lambda: world.lose(rank))

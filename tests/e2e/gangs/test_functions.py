@@ -102,6 +102,86 @@ def test_functions_run_on_gangs(mpi: str, ranks: int | None) -> None:
     assert completed.stderr == ""
 
 
+ACTORS = """
+import os, time
+import mpi_runtime as ray
+from mpi_runtime import mpi
+
+ray.init(num_cpus=4)
+
+@ray.remote(num_ranks=3, max_restarts=1)
+class Solver:
+    def __init__(self, comm, start):
+        self.comm, self.value = comm, start
+
+    def add(self, x):
+        self.value += self.comm.allreduce(x)
+        return self.value
+
+    @ray.method(num_returns=2)
+    def places(self):
+        return mpi.comm().rank, len(set(self.comm.allgather(os.getpid())))
+
+    def fails(self, rank):
+        if rank < 0:
+            raise ValueError("of all")
+        if self.comm.rank == rank:
+            os._exit(1)
+        self.comm.Barrier()
+
+    def raises(self):
+        if self.comm.rank == 1:
+            raise ValueError("of one")
+        self.comm.Barrier()
+
+solver = Solver.remote(ray.put(5))
+
+@ray.remote(num_cpus=0)
+def others(solver):
+    return [ray.get(solver.add.remote(0)) >= 5 for _ in range(20)]
+
+beside = [others.remote(solver) for _ in range(2)]
+print(ray.get([solver.add.remote(1), solver.add.remote(ray.put(2)), solver.add.remote(3)]))
+print(ray.get(solver.places.remote()), ray.available_resources()["CPU"], all(map(all, ray.get(beside))))
+
+def attempt(ref):
+    try:
+        return ray.get(ref, timeout=60)
+    except Exception as error:
+        return type(error).__name__
+
+print(attempt(solver.fails.remote(-1)), attempt(solver.add.remote(0)))
+print(attempt(solver.fails.remote(2)), attempt(solver.add.remote(1)))
+print(attempt(solver.raises.remote()), attempt(solver.add.remote(1)))
+other = Solver.remote(1)
+print(attempt(other.add.remote(1)))
+del other
+while ray.available_resources().get("CPU") != 4:
+    time.sleep(0.02)
+for options in ({"max_concurrency": 2}, {"num_ranks": None, "ranks_per_node": 2}):
+    try:
+        Solver.options(**options)
+    except ValueError as error:
+        print("ranks" in str(error))
+"""
+ACTED = """[8, 14, 23]
+[0, 3] 1.0 True
+TaskError(ValueError) 23
+ActorUnavailableError 8
+TaskError(ValueError) ActorDiedError
+4
+True
+True
+"""
+
+
+@pytest.mark.parametrize(("mpi", "ranks"), [("openmpi", 3), ("mpich", None)])
+def test_an_actor_is_a_gang_for_life(mpi: str, ranks: int | None) -> None:
+    completed = run_program(ACTORS, mpi=mpi, ranks=ranks).expect(0)
+    assert completed.stdout == ACTED
+    assert "restart 1 of 1" in completed.stderr
+
+
 FAILURES = """
 import ctypes, os, signal, sys, time
 import mpi_runtime as ray

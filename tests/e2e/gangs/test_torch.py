@@ -1,4 +1,4 @@
-"""Torch in a gang: members find each other by the variables of torchrun, and a gang with a process group is not reused."""
+"""Torch in a gang: members find each other by the variables of torchrun. A gang with a process group is not reused."""
 
 from __future__ import annotations
 

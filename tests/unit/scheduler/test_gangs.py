@@ -10,7 +10,7 @@ from mpi_runtime.scheduler.protocol.effects import Cancel, StartExecutor, StopEx
 from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, Value, Where
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US
 from mpi_runtime.scheduler.protocol.rank_events import RankLost
-from tests.builders import DRIVER, Cluster
+from tests.builders import DRIVER, UNIT, Cluster
 
 GRACE_US = 1_000_000
 
@@ -340,3 +340,89 @@ def test_a_call_on_a_gang_is_explained() -> None:
         id = gang(cluster, 2)
         assert "all 2 members of a gang" in cluster.explain(id)["why"]
         cluster.recorded = [one for one in cluster.recorded if not isinstance(one[2], effects.Answer)]
+
+
+def test_a_call_on_a_gang_is_listed_once() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        (listed,) = cluster.ask("tasks")
+        assert (listed["num_ranks"], listed["worker_id"]) == (2, f"{members[0]:032x}")
+        glance = cluster.scheduler.glance(cluster.now)
+        assert (glance["counts"]["running"], glance["running"][0][0]) == (1, "f (2 ranks)")
+        assert "a gang of 2 on host0" in cluster.explain(id)["why"]
+
+
+def actor_gang(cluster: Cluster, ranks: int, **fields: Any) -> tuple[bytes, list[int]]:
+    """An actor on a gang that has been created, and its members."""
+    id = cluster.actor(ranks=ranks, held_cpu=UNIT, **fields)
+    members = started(cluster, id, ranks)
+    ends(cluster, id, members)
+    cluster.told(id)
+    return id, members
+
+
+def test_methods_of_an_actor_run_on_all_members_one_after_the_other() -> None:
+    with Cluster().node(cpus=3) as cluster:
+        actor, members = actor_gang(cluster, 2)
+        first, second = cluster.method(actor), cluster.method(actor)
+        assert started(cluster, first, 2) == members
+        cluster.done(members[0], first, data=b"of rank 0")
+        cluster.nothing()  # rank 1 has not ended, and the next call waits
+        cluster.done(members[1], part_id(first, 1))
+        assert cluster.told(first).data == b"of rank 0"
+        assert started(cluster, second, 2) == members
+        ends(cluster, second, members)
+        cluster.told(second)
+        cluster.later(2 * GANG_IDLE_US)
+        one = cluster.submit()
+        assert cluster.placed(one) not in members  # the actor keeps two CPUs
+        cluster.released(actor, first, second, one)
+        stopped(cluster, *members)
+        cluster.forget()
+
+
+def test_the_death_of_a_member_is_the_death_of_the_actor() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        actor, members = actor_gang(cluster, 2, max_restarts=1)
+        cluster.died(members[1])  # while it has no call
+        stopped(cluster, members[0])
+        again = started(cluster, actor, 2)
+        assert not set(again) & set(members)
+        ends(cluster, actor, again)
+        cluster.forget()
+        call = cluster.method(actor)
+        started(cluster, call, 2)
+        cluster.died(again[0], call)
+        stopped(cluster, again[1])
+        assert cluster.told(call).code == "ActorDiedError"
+        cluster.forget()
+
+
+def test_the_members_of_a_call_that_raised_are_killed_if_they_do_not_end() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        actor, members = actor_gang(cluster, 2)
+        call = cluster.method(actor)
+        started(cluster, call, 2)
+        for rank, executor in enumerate(members):
+            cluster.raised(executor, part_id(call, rank) if rank else call, b"of rank %d" % rank)
+        assert cluster.told(call).data == b"of rank 0"
+        other = cluster.method(actor)
+        assert started(cluster, other, 2) == members  # all have raised: they wait for nothing
+        cluster.raised(members[1], part_id(other, 1))
+        cluster.later(GRACE_US + 1)
+        cluster.told(other)
+        stopped(cluster, *members)
+        cluster.forget()
+
+
+def test_an_actor_whose_constructor_raises_on_one_member_is_not_created() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = cluster.actor(ranks=2, held_cpu=UNIT)
+        members = started(cluster, id, 2)
+        cluster.raised(members[1], part_id(id, 1), b"of rank 1")
+        cluster.done(members[0], id)
+        stopped(cluster, *members)
+        call = cluster.method(id)
+        assert cluster.told(call).data == b"of rank 1"
+        cluster.forget()
