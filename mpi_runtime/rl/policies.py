@@ -21,7 +21,7 @@ class NetSpec:
     """What a network is made from: the same here and in the learner."""
 
     kind: str
-    """One of "actor_critic", "q" and "squashed" (SAC's actor)."""
+    """One of "actor_critic", "q", "squashed" (SAC's actor) and "policy" (that of ES)."""
     observations: Observations
     actions: Actions
     hidden: tuple[int, ...]
@@ -45,6 +45,8 @@ class NetSpec:
             width = self.hidden[-1]
             trunk = nets_numpy.mlp_shapes(inputs, self.hidden[:-1], width)
             return [*trunk, (1, width), (1,), (outputs, width), (outputs,)]
+        if self.kind == "policy":
+            return nets_numpy.mlp_shapes(inputs, self.hidden, outputs)
         if self.kind == "squashed":
             return nets_numpy.mlp_shapes(inputs, self.hidden, 2 * outputs)
         both = [shape for width in (outputs, 1) for shape in nets_numpy.mlp_shapes(inputs, self.hidden, width)]
@@ -73,7 +75,7 @@ def policy_of(spec: NetSpec) -> Policy:
         from mpi_runtime.rl import nets_torch  # not at the top: other samplers have no torch
 
         return nets_torch.TorchPolicy(spec)
-    return {"actor_critic": ActorCritic, "q": EpsilonGreedy, "squashed": Squashed}[spec.kind](spec)
+    return {"actor_critic": ActorCritic, "q": EpsilonGreedy, "squashed": Squashed, "policy": Plain}[spec.kind](spec)
 
 
 class ActorCritic:
@@ -103,6 +105,31 @@ class ActorCritic:
     def values(self, obs: Array) -> Array:
         """Return the values of observations."""
         return nets_numpy.mlp(self.vf, obs, self.spec.activation)[:, 0]
+
+
+class Plain:
+    """A policy without a value function. It always takes its most probable action."""
+
+    def __init__(self, spec: NetSpec) -> None:
+        self.spec, self.shapes = spec, spec.shapes()
+        self.load(np.zeros(sum(int(np.prod(shape)) for shape in self.shapes), np.float32))
+
+    def load(self, vector: Array) -> None:
+        """Use these weights."""
+        self.weights = views(vector, self.shapes)
+
+    def act(self, obs: Array, rng: np.random.Generator, epsilon: float = 0.0) -> tuple[Array, Array, Array]:
+        """Return the most probable actions, and zeros."""
+        zeros = np.zeros(len(obs), np.float32)
+        return self.best(obs), zeros, zeros
+
+    def best(self, obs: Array) -> Array:
+        """Return the most probable actions."""
+        return most_probable(self.spec.actions, nets_numpy.mlp(self.weights, obs, self.spec.activation))
+
+    def values(self, obs: Array) -> Array:
+        """Return zeros: there is no value function."""
+        return np.zeros(len(obs), np.float32)
 
 
 class EpsilonGreedy:

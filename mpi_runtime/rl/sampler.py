@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import cloudpickle
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from mpi_runtime.rl.envs import EnvError, Maker, Step
 from mpi_runtime.rl.parts.episodes import Fragment
 from mpi_runtime.rl.parts.normalise import Moments
-from mpi_runtime.rl.policies import NetSpec, policy_of
+from mpi_runtime.rl.parts.replay import transitions
+from mpi_runtime.rl.policies import NetSpec, Policy, policy_of
 
 Array = NDArray[Any]
 
@@ -67,21 +69,35 @@ class Sampler:
     """Steps environments with a policy. As an actor, or in the process of the algorithm."""
 
     def __init__(self, spec: SamplerSpec, index: int, incarnation: int = 0) -> None:
+        """Remember what to make: errors of environments belong to a call, not to the start of an actor."""
         self.spec, self.index = spec, index
-        words = np.random.SeedSequence([spec.seed, index, incarnation]).generate_state(spec.num_envs + 1)
-        # Environment i of sampler j: never the same seed twice, and small enough for every environment.
-        self.envs = spec.maker.many([int(word) & 0x7FFFFFFF for word in words[1:]], spec.restarts)
-        found = (self.envs.observations, self.envs.actions)
-        if found != (spec.net.observations, spec.net.actions):
-            raise EnvError(
-                f"The spaces of sampler {index} differ from those of the algorithm: {found[0]} and {found[1]} here, "
-                f"{spec.net.observations} and {spec.net.actions} there. All environments must have the same spaces."
-            )
-        self.policy = policy_of(spec.net)
-        count = spec.num_envs
-        zeros = [np.zeros(count) for _ in range(3)]
-        self.state = State(np.random.default_rng(words[0]), np.array(self.envs.reset()), *zeros)
+        self.seeds = np.random.SeedSequence([spec.seed, index, incarnation]).generate_state(spec.num_envs + 1)
+        """Environment i of sampler j: never the same seed twice."""
         self.fragment: Fragment | None = None
+
+    @cached_property
+    def envs(self) -> Any:
+        """The environments."""
+        # Below 2^31: some environments take no larger seeds.
+        made = self.spec.maker.many([int(word) & 0x7FFFFFFF for word in self.seeds[1:]], self.spec.restarts)
+        found, net = (made.observations, made.actions), self.spec.net
+        if found != (net.observations, net.actions):
+            raise EnvError(
+                f"The spaces of sampler {self.index} differ from those of the algorithm: {found[0]} and {found[1]} here, "
+                f"{net.observations} and {net.actions} there. All environments must have the same spaces."
+            )
+        return made
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy, whose weights arrive with each call."""
+        return policy_of(self.spec.net)
+
+    @cached_property
+    def state(self) -> State:
+        """The state before the next fragment. The environments are reset when it is first asked for."""
+        zeros = [np.zeros(self.spec.num_envs) for _ in range(3)]
+        return State(np.random.default_rng(self.seeds[0]), np.array(self.envs.reset()), *zeros)
 
     def sample(self, weights: Weights, steps: int) -> Fragment:
         """Make `steps` steps in each environment. The arrays are overwritten by the next call in this process.
@@ -214,3 +230,34 @@ class Sampler:
                 f"about {self.state.steps // self.spec.num_envs + at} steps after its start: {rows[t, i]!r}. "
                 "Correct the environment, or clip in a wrapper."
             )
+
+
+@dataclass
+class Rows:
+    """What a sampler of Ape-X sends: rows for replay with their priorities, and the counts of its fragment."""
+
+    columns: dict[str, Array]
+    priorities: Array
+    counts: Fragment
+
+
+class ReplaySampler(Sampler):
+    """A sampler whose fragments leave it as rows for replay. It computes their first priorities itself."""
+
+    def __init__(self, spec: SamplerSpec, index: int, incarnation: int = 0, n: int = 1) -> None:
+        super().__init__(spec, index, incarnation)
+        self.n = n
+
+    def rows(self, weights: Weights, steps: int) -> Rows:
+        """Make `steps` steps in each environment.
+
+        Horgan et al., 2018, "Distributed prioritized experience replay", section 3 and algorithm 1: priorities are the
+        errors of the n-step targets, by the weights that have sampled.
+        """
+        fragment = self.sample(weights, steps)
+        columns = transitions(fragment, self.spec.gamma, self.n)
+        q = self.policy.q_values(columns["obs"])  # type: ignore[attr-defined]
+        chosen = q[np.arange(len(q)), columns["actions"]]
+        errors = columns["rewards"] + columns["factors"] * self.policy.values(columns["next_obs"]) - chosen
+        empty = np.zeros((0, *fragment.obs.shape[1:]), fragment.obs.dtype)
+        return Rows(columns, np.abs(errors), replace(fragment, obs=empty, next_obs=None))

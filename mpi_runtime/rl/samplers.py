@@ -24,11 +24,14 @@ class SamplerError(RuntimeError):
 class Samplers:
     """Makes fragments, from one sampler here (`count` 0) or from `count` actors.
 
+    `made` is a sampler's class, or a `functools.partial` of one, and `method` the one that makes a fragment.
+
     Raises:
         ValueError: the job has too few CPUs for these actors.
     """
 
-    def __init__(self, spec: SamplerSpec, count: int, timeout_s: float | None, sampler_class: Any = Sampler) -> None:
+    def __init__(self, spec: SamplerSpec, count: int, timeout_s: float | None, made: Any = Sampler, method: str = "sample") -> None:
+        self._made, self._method = made, method
         self.spec, self.count, self.timeout_s = spec, count, timeout_s
         self.restarts = 0
         """The number of samplers that were replaced."""
@@ -36,15 +39,15 @@ class Samplers:
         self.actors: list[Any] = []
         self.incarnations = [0] * count
         self._failed = [0] * count
-        self._asked: dict[Any, tuple[int, tuple[Any, ...], float]] = {}
+        self._asked: dict[Any, tuple[int, tuple[Any, ...], float, int]] = {}
         if not count:
-            self.local = sampler_class(spec, 0)
+            self.local = made(spec, 0)
+            self.local.get_state()  # makes the environments, and raises their errors, now
             return
         if not mpi_runtime.is_initialized():
             mpi_runtime.init()
         check_fits(count)
-        self._class = mpi_runtime.remote(num_cpus=1, max_restarts=0)(sampler_class)
-        self.actors = [self._class.remote(spec, index) for index in range(count)]
+        self.actors = [self._started(index) for index in range(count)]
 
     @property
     def processes(self) -> int:
@@ -69,8 +72,8 @@ class Samplers:
 
     def start(self, index: int, *arguments: Any) -> None:
         """Ask a sampler for its next fragment, with weights (or a reference to them) and steps."""
-        ref = self.actors[index].sample.remote(*arguments)
-        self._asked[ref] = (index, arguments, time.monotonic())
+        ref = getattr(self.actors[index], self._method).remote(*arguments)
+        self._asked[ref] = (index, arguments, time.monotonic(), self.incarnations[index])
 
     def next(self) -> tuple[int, Any]:
         """Wait for the next fragment that was asked for; return the sampler's index and the fragment.
@@ -82,16 +85,13 @@ class Samplers:
             if not ready:
                 self._end_those_that_hang()
                 continue
-            index, arguments, _ = self._asked.pop(ready[0])
+            index, arguments, _, incarnation = self._asked.pop(ready[0])
             try:
                 fragment = mpi_runtime.get(ready[0])
             except TaskError as error:
                 raise _plain(error) from None
             except ActorError as error:
-                cause = getattr(error, "cause", None) or error.__cause__
-                if isinstance(cause, TaskError):  # the environment could not be made
-                    raise _plain(cause) from None
-                self._replace(index, str(error), arguments)
+                self._replace(index, incarnation, str(error), arguments)
                 continue
             self._failed[index] = 0
             return index, fragment
@@ -126,28 +126,48 @@ class Samplers:
         self._asked.clear()
         self.actors, self.local = [], None
 
+    def idle(self) -> list[int]:
+        """Return the samplers that have not been asked for a fragment."""
+        asked = {index for index, *_ in self._asked.values()}
+        return [index for index in range(self.count) if index not in asked]
+
+    def drain(self) -> None:
+        """Wait for the fragments that were asked for, and drop them."""
+        while self._asked:
+            self.next()
+
+    def _started(self, index: int) -> Any:
+        """Start the actor of this index."""
+        plain, more = (self._made, {}) if isinstance(self._made, type) else (self._made.func, self._made.keywords)
+        cls = mpi_runtime.remote(num_cpus=1, max_restarts=0)(plain)
+        return cls.remote(self.spec, index, self.incarnations[index], **more)
+
     def _patience(self) -> float | None:
         if self.timeout_s is None:
             return None
-        first = min(since for _, _, since in self._asked.values())
+        first = min(since for _, _, since, _ in self._asked.values())
         return max(0.001, first + self.timeout_s - time.monotonic())
 
     def _end_those_that_hang(self) -> None:
         now = time.monotonic()
-        for ref, (index, arguments, since) in list(self._asked.items()):
+        for ref, (index, arguments, since, incarnation) in list(self._asked.items()):
             if self.timeout_s is not None and now - since >= self.timeout_s:
                 del self._asked[ref]
                 mpi_runtime.kill(self.actors[index])
-                self._replace(index, f"it made no fragment in sample_timeout_s={self.timeout_s} s", arguments)
+                self._replace(index, incarnation, f"no fragment in sample_timeout_s={self.timeout_s} s", arguments)
 
-    def _replace(self, index: int, why: str, arguments: tuple[Any, ...]) -> None:
+    def _replace(self, index: int, incarnation: int, why: str, arguments: tuple[Any, ...]) -> None:
+        """Ask for a fragment again, of a new sampler unless the one that was asked has been replaced already."""
+        if incarnation < self.incarnations[index]:
+            self.start(index, *arguments)
+            return
         self._failed[index] += 1
         self.restarts += 1
         if self._failed[index] > FAILURES_MAX:
             raise SamplerError(f"sampler {index} has failed {self._failed[index]} times in a row. The last time: {why}")
         self.incarnations[index] += 1
         _log.warning("sampler %d is replaced, and its fragment made again: %s", index, why)
-        self.actors[index] = self._class.remote(self.spec, index, self.incarnations[index])
+        self.actors[index] = self._started(index)
         self.start(index, *arguments)
 
 

@@ -8,7 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpi_runtime.rl.parts.episodes import Fragment
+from mpi_runtime.rl.parts.returns import n_step
+
 Array = NDArray[Any]
+
+
+def transitions(fragment: Fragment, gamma: float, n: int) -> dict[str, Array]:
+    """Return what replay keeps of a fragment with `next_obs`: rows of n steps, of fewer at an end and at the fragment's.
+
+    The target of a row is `rewards` + `factors` * V(`next_obs`).
+    """
+    sums, last, factors = n_step(fragment.rewards, fragment.terminated, fragment.ends, fragment.void, gamma, n)
+    assert fragment.next_obs is not None
+    following = fragment.next_obs[last, np.arange(sums.shape[1])]
+    columns = {"obs": fragment.obs, "actions": fragment.actions, "rewards": sums, "next_obs": following, "factors": factors}
+    keep = ~fragment.void.ravel()
+    return {name: one.reshape(-1, *one.shape[2:])[keep] for name, one in columns.items()}
 
 
 class Ring:

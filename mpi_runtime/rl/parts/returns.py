@@ -37,11 +37,14 @@ def gae(fragment: Fragment, gamma: float, lam: float) -> tuple[Array, Array]:
     return advantages, advantages + fragment.values
 
 
-def n_step(rewards: Array, terminated: Array, ends: Array, gamma: float, n: int) -> tuple[Array, Array, Array]:
+def n_step(
+    rewards: Array, terminated: Array, ends: Array, void: Array, gamma: float, n: int
+) -> tuple[Array, Array, Array]:
     """Return for each step the sum of up to n discounted rewards, the last step in it, and the factor of its next value.
 
-    Sutton and Barto, 2018, equation 7.1. The sum ends with the episode (`ends`), or with the fragment. The target is
-    sum + factor * V(observation after the last step); the factor is gamma^k, or 0 after termination.
+    Sutton and Barto, 2018, equation 7.1. The sum ends with the episode (`ends`), before a void step, or with the
+    fragment. The target is sum + factor * V(observation after the last step); the factor is gamma^k, or 0 after
+    termination.
 
     Returns:
         sums (float32), last steps (int64 indices into the first axis), factors (float32), each (T, N).
@@ -55,6 +58,8 @@ def n_step(rewards: Array, terminated: Array, ends: Array, gamma: float, n: int)
         last[t] = t
         weight = 1.0
         for k in range(t, min(t + n, steps)):
+            if k > t:
+                alive &= ~void[k]
             sums[t] += weight * rewards[k] * alive
             last[t][alive] = k
             weight *= gamma

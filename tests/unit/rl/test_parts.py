@@ -75,12 +75,14 @@ def test_truncation_bootstraps_and_termination_does_not() -> None:
 @pytest.mark.parametrize("n", [1, 3, 40])
 def test_n_step_sums_are_those_of_a_loop(seed: int, n: int) -> None:
     one = fragment(np.random.default_rng(seed))
-    sums, last, factors = n_step(one.rewards, one.terminated, one.ends, 0.9, n)
+    sums, last, factors = n_step(one.rewards, one.terminated, one.ends, one.void, 0.9, n)
     for t, i in np.ndindex(*one.rewards.shape):
         total, k = 0.0, t
         while True:
             total += 0.9 ** (k - t) * float(one.rewards[k, i])
             if one.ends[k, i] or k - t + 1 == n or k + 1 == len(one.rewards):
+                break
+            if one.void[k + 1, i]:
                 break
             k += 1
         assert sums[t, i] == pytest.approx(total, abs=1e-5)
