@@ -17,6 +17,7 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `cli/`: the command `mpi-runtime` and its verbs
 - `as_ray/`: `import ray` gives this package
 - `tune/`: search for hyper-parameters
+- `rl/`: reinforcement learning
 - `whatif/`: how long a finished batch or job would take on other nodes
 - `util/`: pools, queues, collectives, state; backends for other libraries
 - `batch/`: shell commands as tasks
@@ -114,6 +115,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "cloudpickle": (),
     "errors": (),
     "exceptions": (),
+    "rl": (),
     "runtime_context": (),
     "runtime_env": (),
     "slurm": (),
@@ -154,6 +156,7 @@ __all__ = [
     "nodes",
     "put",
     "remote",
+    "rl",
     "runtime_context",
     "runtime_env",
     "shutdown",
@@ -171,6 +174,7 @@ if TYPE_CHECKING:
         cloudpickle,
         errors,
         exceptions,
+        rl,
         runtime_context,
         runtime_env,
         slurm,

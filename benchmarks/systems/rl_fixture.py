@@ -1,4 +1,4 @@
-"""Do losses and gradients equal those of Stable-Baselines3? This records its side, for `tests/unit/rl/test_equality.py`.
+"""Are our losses and gradients those of Stable-Baselines3? This records its side, for `tests/unit/rl`.
 
     pip install torch==2.13.0 stable-baselines3==2.9.2
     python benchmarks/systems/rl_fixture.py tests/unit/rl/stable_baselines3.npz
@@ -140,7 +140,12 @@ def dqn(rng: np.random.Generator) -> dict[str, Any]:
     model.train(gradient_steps=1, batch_size=ROWS)
     module.F = torch.nn.functional
     given = {**columns, "weights": flat(nets[0]), "target_weights": flat(nets[1])}
-    return {**given, "targets": seen[0].numpy()[:, 0], "loss": losses(model)["train/loss"], "gradient": flat(nets[0], True)}
+    return {
+        **given,
+        "targets": seen[0].numpy()[:, 0],
+        "loss": losses(model)["train/loss"],
+        "gradient": flat(nets[0], True),
+    }
 
 
 def sac(rng: np.random.Generator) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from mpi_runtime.rl.envs import Maker, maker, spaces
 from mpi_runtime.rl.parameters import Common, checked
 from mpi_runtime.rl.parts.episodes import Episodes, Fragment
+from mpi_runtime.rl.parts.nets_numpy import NetSpec
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.spaces import differences
-from mpi_runtime.rl.policies import NetSpec, Policy, policy_of
+from mpi_runtime.rl.policies import Policy, policy_of
 from mpi_runtime.rl.sampler import SamplerSpec, Weights
 from mpi_runtime.rl.samplers import Samplers
 
@@ -29,7 +30,11 @@ Array = NDArray[Any]
 FORMAT = 1
 """Of checkpoint files."""
 Self = TypeVar("Self", bound="Algorithm")
-OTHERS = {"discrete": "PPO, A2C, A3C, DQN, ApeX and ES", "multi_discrete": "PPO, A2C, A3C and ES", "box": "PPO, A2C, A3C, SAC and ES"}
+OTHERS = {
+    "discrete": "PPO, A2C, A3C, DQN, ApeX and ES",
+    "multi_discrete": "PPO, A2C, A3C and ES",
+    "box": "PPO, A2C, A3C, SAC and ES",
+}
 """The algorithms that fit each kind of actions."""
 
 
@@ -110,7 +115,14 @@ class Algorithm:
         p = self.parameters
         init = getattr(p, "init", "orthogonal")
         return NetSpec(
-            self.kind, self.observations, self.actions, p.hidden, p.activation, getattr(p, "duelling", False), init, p.network
+            self.kind,
+            self.observations,
+            self.actions,
+            p.hidden,
+            p.activation,
+            getattr(p, "duelling", False),
+            init,
+            p.network,
         )
 
     def _translated(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -327,7 +339,9 @@ class Algorithm:
         }
 
     def _restore(self, content: dict[str, Any], path: Any) -> None:
-        found = differences(("observations", "actions", "hidden", "activation", "duelling"), self.net_spec(), content["net"])
+        found = differences(
+            ("observations", "actions", "hidden", "activation", "duelling"), self.net_spec(), content["net"]
+        )
         if found:
             raise CheckpointError(f"{path} does not fit this algorithm:\n  " + "\n  ".join(found))
         self.set_state(content["state"])

@@ -1,7 +1,7 @@
 """Ape-X: Horgan et al., 2018, "Distributed prioritized experience replay".
 
-Samplers run freely, each with an epsilon of its own, and send rows with first priorities. The learner takes rows as they
-arrive, and updates double duelling DQN. Neither outruns the other: the replay ratio is a parameter, and is held.
+Samplers run freely, each with an epsilon of its own, and send rows with first priorities. The learner takes rows as
+they arrive, and updates double duelling DQN. Neither outruns the other: the replay ratio is a parameter, and is held.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ApeX(DQN):
         return {**figures, "replay_ratio": self.updates * p.batch_size / self.timesteps, "lag": float(np.mean(lags))}
 
     def learner_state(self) -> dict[str, Any]:
-        """Return networks, optimiser and replay. Fragments under way are dropped: an asynchronous run cannot be repeated."""
+        """Return networks, optimiser and replay. Fragments under way are dropped: no asynchronous run can be repeated."""
         self.samplers.drain()
         return super().learner_state()
 

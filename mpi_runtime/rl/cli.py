@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.config import environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.rl.algorithm import Algorithm, CheckpointError
 from mpi_runtime.rl.config import ALGORITHMS, algorithm_named, load
@@ -47,7 +48,13 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", "--algo", metavar="NAME", help=f"the algorithm: {', '.join(ALGORITHMS)}")
     add("--env", metavar="ENV", help="an id of gymnasium, or MODULE:NAME of a class or a function")
-    add("--stop", type=_mapping, default={}, metavar="JSON", help="when to end, by key of the results: any of them is enough")
+    add(
+        "--stop",
+        type=_mapping,
+        default={},
+        metavar="JSON",
+        help="when to end, by key of the results: any of them is enough",
+    )
     add("--config", type=_mapping, default={}, metavar="JSON", help="hyper-parameters, and env_config")
     add("--preset", choices=("rllib", "zoo", "none"), help="default: rllib for PPO (the articles' run), zoo for others")
     add("--seed", type=int, help="default: 0")
@@ -55,7 +62,12 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint-freq", type=int, default=0, metavar="N", help="iterations between checkpoints; 0: none")
     add("--checkpoint-at-end", action="store_true", help="write a checkpoint at the end")
     add("--restore", metavar="CHECKPOINT", help="continue a training")
-    add("--local-dir", default=DEFAULT_FOLDER, metavar="DIR", help=f"where results are written; default: {DEFAULT_FOLDER}")
+    add(
+        "--local-dir",
+        default=DEFAULT_FOLDER,
+        metavar="DIR",
+        help=f"where results are written; default: {DEFAULT_FOLDER}",
+    )
     add("--experiment-name", default="default", metavar="NAME", help="a folder there; default: default")
 
 
@@ -136,7 +148,7 @@ def rollout(chosen: Any) -> int:
     """Run episodes of a checkpoint, and print a line for each. Return the exit code."""
     from mpi_runtime.rl.evaluation import evaluate  # not at the top: it loads the algorithms' base
 
-    if chosen.render and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if chosen.render and not {"DISPLAY", "WAYLAND_DISPLAY"} & environment().keys():
         raise LaunchError("--render needs a display, and there is none: --video FILE writes the episodes to a file")
     algorithm = load(chosen.checkpoint, _environment(chosen.env), num_samplers=0, sample_timeout_s=None)
     with algorithm:
@@ -204,7 +216,9 @@ def _mapping(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error}), such as '{{\"training_iteration\": 20}}'") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not JSON ({error}), such as '{{\"training_iteration\": 20}}'"
+        ) from None
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object, such as '{{\"training_iteration\": 20}}'")
     return found

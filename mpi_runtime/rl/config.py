@@ -112,36 +112,36 @@ class AlgorithmConfig:
         return self
 
 
-def PPOConfig() -> AlgorithmConfig:  # noqa: N802  # RLlib's names are those of classes
+def PPOConfig() -> AlgorithmConfig:  # RLlib's names are those of classes
     """Return the settings of PPO."""
     return AlgorithmConfig("PPO")
 
 
-def A2CConfig() -> AlgorithmConfig:  # noqa: N802
+def A2CConfig() -> AlgorithmConfig:
     """Return the settings of A2C."""
     return AlgorithmConfig("A2C")
 
 
-def A3CConfig() -> AlgorithmConfig:  # noqa: N802
+def A3CConfig() -> AlgorithmConfig:
     """Return the settings of A3C."""
     return AlgorithmConfig("A3C")
 
 
-def DQNConfig() -> AlgorithmConfig:  # noqa: N802
+def DQNConfig() -> AlgorithmConfig:
     """Return the settings of DQN."""
     return AlgorithmConfig("DQN")
 
 
-def ApeXConfig() -> AlgorithmConfig:  # noqa: N802
+def ApeXConfig() -> AlgorithmConfig:
     """Return the settings of Ape-X."""
     return AlgorithmConfig("ApeX")
 
 
-def SACConfig() -> AlgorithmConfig:  # noqa: N802
+def SACConfig() -> AlgorithmConfig:
     """Return the settings of SAC."""
     return AlgorithmConfig("SAC")
 
 
-def ESConfig() -> AlgorithmConfig:  # noqa: N802
+def ESConfig() -> AlgorithmConfig:
     """Return the settings of Evolution Strategies."""
     return AlgorithmConfig("ES")

@@ -107,7 +107,9 @@ class DQN(Algorithm):
 
     def make_samplers(self) -> Samplers:
         """Start the samplers, whose fragments have the next observations."""
-        return Samplers(self.sampler_spec(keeps_next=True), self.parameters.num_samplers, self.parameters.sample_timeout_s)
+        return Samplers(
+            self.sampler_spec(keeps_next=True), self.parameters.num_samplers, self.parameters.sample_timeout_s
+        )
 
     def vector(self) -> Array:
         """Return the weights."""
@@ -172,5 +174,3 @@ class DQN(Algorithm):
         self.optimiser.load_state_dict(learner.from_numpy(state["optimiser"]))
         self.replay = state["replay"]
         self.updates, self.target_at = state["updates"]
-
-

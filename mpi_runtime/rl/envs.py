@@ -41,6 +41,11 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
     _registered[name] = creator
 
 
+def registered() -> dict[str, Callable[..., Any]]:
+    """Return the functions of `register_env` in this process, by name."""
+    return dict(_registered)
+
+
 @dataclass(frozen=True)
 class Maker:
     """Makes the environments of a sampler: a name of gymnasium, a function, or an environment to copy."""
@@ -59,7 +64,7 @@ class Maker:
                 return gymnasium.make(self.target, **self.config, **more)
             except gymnasium.error.UnregisteredEnv as error:
                 raise ValueError(
-                    f"there is no environment {self.target!r}: {error}. Registered by register_env: {sorted(_registered)}"
+                    f"there is no environment {self.target!r}: {error}. By register_env there are: {sorted(_registered)}"
                 ) from None
         if hasattr(self.target, "step") and not inspect.isclass(self.target):
             return copy.deepcopy(self.target)
@@ -100,7 +105,9 @@ def maker(env: Any, config: dict[str, Any] | None = None, vectorise: bool = Fals
     if isinstance(env, str):
         return Maker(_registered.get(env, env), dict(config or {}), vectorise)
     if not callable(env) and not hasattr(env, "step"):
-        raise TypeError(f"env={env!r} must be an id of gymnasium, a registered name, a class, a function or an environment")
+        raise TypeError(
+            f"env={env!r} must be an id of gymnasium, a registered name, a class, a function or an environment"
+        )
     return Maker(env, dict(config or {}), vectorise)
 
 
@@ -235,7 +242,8 @@ class Vector:
 
     def reset(self) -> Array:
         """Seed and reset all environments, and return their observations."""
-        obs, _ = self.env.reset(seed=list(self.seeds))
+        # One number, of which gymnasium derives the others: environments that compute as one take no list.
+        obs, _ = self.env.reset(seed=self.seeds[0])
         self.ended[:] = False
         return self._encoded(obs)
 
@@ -263,7 +271,7 @@ class Vector:
         return np.stack([self.observations.encode(one) for one in obs])
 
 
-class from_old_gym:  # noqa: N801  # used like a function
+class from_old_gym:  # used like a function
     """An environment of the old gym (before 0.26) as one of gymnasium: 4-tuples with `done`, `reset()` without info."""
 
     def __init__(self, env: Any) -> None:

@@ -1,4 +1,4 @@
-"""Evolution Strategies: Salimans et al., 2017, "Evolution strategies as a scalable alternative to reinforcement learning".
+"""ES: Salimans et al., 2017, "Evolution strategies as a scalable alternative to reinforcement learning".
 
 Numpy only. All processes of a host share one table of noise in the object store, so a message names a perturbation by
 its place in the table, and its result by two returns.
@@ -227,4 +227,3 @@ def _rows_of_length_1(rng: np.random.Generator, shape: tuple[int, ...]) -> Array
     rows = rng.standard_normal(shape)
     normal: Array = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return normal
-

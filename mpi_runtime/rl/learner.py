@@ -28,7 +28,9 @@ def adam(parameters: Sequence[Any], rate: float, eps: float) -> Any:
     return torch.optim.Adam(list(parameters), lr=rate, eps=eps, fused=True)
 
 
-def step(optimiser: Any, parameters: Sequence[Any], loss: Any, rate: float, norm: float | None, group: str = "") -> None:
+def step(
+    optimiser: Any, parameters: Sequence[Any], loss: Any, rate: float, norm: float | None, group: str = ""
+) -> None:
     """Make a step down the gradient of a loss.
 
     Args:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from mpi_runtime.rl.parts.nets_numpy import NetSpec, drawn, explored, most_probable
 from mpi_runtime.rl.parts.weights import assign
-from mpi_runtime.rl.policies import NetSpec, drawn, explored, most_probable
 
 Array = NDArray[Any]
 LOG_2PI = math.log(2 * math.pi)
@@ -101,7 +101,9 @@ class Network:
             for head, gain in zip(self.heads, (0.01, 1.0), strict=True):
                 initialise(head, spec.init, gain)
         elif spec.kind == "q" and spec.duelling:
-            trunk, width = (mlp(inputs, hidden[:-1], hidden[-1], spec.activation), hidden[-1]) if hidden else (None, inputs)
+            trunk, width = (
+                (mlp(inputs, hidden[:-1], hidden[-1], spec.activation), hidden[-1]) if hidden else (None, inputs)
+            )
             self.heads = [*([trunk] if trunk else []), nn.Linear(width, 1), nn.Linear(width, outputs)]
         else:
             self.heads = [mlp(inputs, hidden, (1 + (spec.kind == "squashed")) * outputs, spec.activation)]

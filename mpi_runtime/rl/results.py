@@ -78,7 +78,13 @@ def status(results: Results, algorithm: Algorithm, state: str, result: Mapping[s
     if result is not None:
         loc = f"{socket.gethostname()}:{os.getpid()}"
         reward = f"{result['episode_reward_mean']:.2f}"
-        row[2:] = [loc, result["training_iteration"], f"{result['time_total_s']:.2f}", result["timesteps_total"], reward]
+        row[2:] = [
+            loc,
+            result["training_iteration"],
+            f"{result['time_total_s']:.2f}",
+            result["timesteps_total"],
+            reward,
+        ]
     return "\n".join(
         [
             "== Status ==",
@@ -98,7 +104,9 @@ def table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     cells = [[str(one) for one in row] for row in rows]
     widths = [max(len(row[at]) for row in [list(names), *cells]) for at in range(len(names))]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-    lines = ["| " + " | ".join(f"{one:<{w}}" for one, w in zip(row, widths, strict=True)) + " |" for row in [names, *cells]]
+    lines = [
+        "| " + " | ".join(f"{one:<{w}}" for one, w in zip(row, widths, strict=True)) + " |" for row in [names, *cells]
+    ]
     return "\n".join([rule, lines[0], rule.replace("-", "="), *lines[1:], rule])
 
 

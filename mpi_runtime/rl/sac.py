@@ -127,7 +127,9 @@ class SAC(Algorithm):
 
     def make_samplers(self) -> Samplers:
         """Start the samplers, whose fragments have the next observations."""
-        return Samplers(self.sampler_spec(keeps_next=True), self.parameters.num_samplers, self.parameters.sample_timeout_s)
+        return Samplers(
+            self.sampler_spec(keeps_next=True), self.parameters.num_samplers, self.parameters.sample_timeout_s
+        )
 
     def vector(self) -> Array:
         """Return the weights of the actor."""
@@ -161,10 +163,17 @@ class SAC(Algorithm):
         loss, logp = actor_loss(self.critics, self.actor, batch["obs"], noise[1], heat)
         learner.step(self.optimisers[0], self.actor.parameters, loss, rate, None)
         if self.is_auto:
-            learner.step(self.optimisers[2], [self.log_heat], temperature_loss(self.log_heat, logp, self.target), rate, None)
+            learner.step(
+                self.optimisers[2], [self.log_heat], temperature_loss(self.log_heat, logp, self.target), rate, None
+            )
         with torch.no_grad():
             torch._foreach_lerp_(self.later.parameters, self.critics.parameters, p.tau)
-        return {"actor_loss": loss.item(), "critic_loss": own.item(), "ent_coef": heat.item(), "entropy": -logp.mean().item()}
+        return {
+            "actor_loss": loss.item(),
+            "critic_loss": own.item(),
+            "ent_coef": heat.item(),
+            "entropy": -logp.mean().item(),
+        }
 
     def learner_state(self) -> dict[str, Any]:
         """Return networks, temperature, optimisers, generator and replay."""

@@ -1,4 +1,4 @@
-"""The sampler: N environments and a policy, which fill one fragment after another. Loads no torch for small networks."""
+"""The sampler: N environments and a policy, which fill fragments. Loads no torch for small networks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from mpi_runtime.rl.envs import EnvError, Maker, Step
 from mpi_runtime.rl.parts.episodes import Fragment
+from mpi_runtime.rl.parts.nets_numpy import NetSpec
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.replay import transitions
-from mpi_runtime.rl.policies import NetSpec, Policy, policy_of
+from mpi_runtime.rl.policies import Policy, policy_of
 
 Array = NDArray[Any]
 
@@ -83,8 +84,8 @@ class Sampler:
         found, net = (made.observations, made.actions), self.spec.net
         if found != (net.observations, net.actions):
             raise EnvError(
-                f"The spaces of sampler {self.index} differ from those of the algorithm: {found[0]} and {found[1]} here, "
-                f"{net.observations} and {net.actions} there. All environments must have the same spaces."
+                f"The spaces of sampler {self.index} differ from those of the algorithm: {found[0]}, {found[1]} here, "
+                f"{net.observations}, {net.actions} there. All environments must have the same spaces."
             )
         return made
 

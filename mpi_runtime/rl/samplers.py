@@ -30,7 +30,9 @@ class Samplers:
         ValueError: the job has too few CPUs for these actors.
     """
 
-    def __init__(self, spec: SamplerSpec, count: int, timeout_s: float | None, made: Any = Sampler, method: str = "sample") -> None:
+    def __init__(
+        self, spec: SamplerSpec, count: int, timeout_s: float | None, made: Any = Sampler, method: str = "sample"
+    ) -> None:
         self._made, self._method = made, method
         self.spec, self.count, self.timeout_s = spec, count, timeout_s
         self.restarts = 0
@@ -166,7 +168,7 @@ class Samplers:
         if self._failed[index] > FAILURES_MAX:
             raise SamplerError(f"sampler {index} has failed {self._failed[index]} times in a row. The last time: {why}")
         self.incarnations[index] += 1
-        _log.warning("sampler %d is replaced, and its fragment made again: %s", index, why)
+        _log.warning("sampler %d is replaced, and asked for its fragment again: %s", index, why)
         self.actors[index] = self._started(index)
         self.start(index, *arguments)
 
@@ -178,13 +180,11 @@ def check_fits(count: int) -> None:
     has = mpi_runtime.cluster_resources().get("CPU", 0)
     if get_current_placement_group() is None and count > has:
         raise ValueError(
-            f"num_samplers={count} needs {count} CPUs, and this job has {has:g}: pass num_samplers={int(has)}, or start "
-            "the job on more"
+            f"num_samplers={count} needs {count} CPUs, and this job has {has:g}: "
+            f"pass num_samplers={int(has)}, or start the job on more"
         )
 
 
 def _plain(error: TaskError) -> BaseException:
     """Return the error of a sampler: environments' errors as they are, others with their remote traceback."""
     return error.cause if isinstance(error.cause, EnvError) else error
-
-

@@ -35,7 +35,7 @@ def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = Tru
     return gymnasium.wrappers.FrameStackObservation(made, 4)
 
 
-def EpisodicLife(env: Any) -> Any:  # noqa: N802  # used like a class
+def EpisodicLife(env: Any) -> Any:  # used like a class
     """Wrap an Atari game so that a lost life ends an episode; the game itself is reset only when it is over."""
     import gymnasium
 

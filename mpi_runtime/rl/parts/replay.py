@@ -22,7 +22,13 @@ def transitions(fragment: Fragment, gamma: float, n: int) -> dict[str, Array]:
     sums, last, factors = n_step(fragment.rewards, fragment.terminated, fragment.ends, fragment.void, gamma, n)
     assert fragment.next_obs is not None
     following = fragment.next_obs[last, np.arange(sums.shape[1])]
-    columns = {"obs": fragment.obs, "actions": fragment.actions, "rewards": sums, "next_obs": following, "factors": factors}
+    columns = {
+        "obs": fragment.obs,
+        "actions": fragment.actions,
+        "rewards": sums,
+        "next_obs": following,
+        "factors": factors,
+    }
     keep = ~fragment.void.ravel()
     return {name: one.reshape(-1, *one.shape[2:])[keep] for name, one in columns.items()}
 

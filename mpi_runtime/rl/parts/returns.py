@@ -40,7 +40,7 @@ def gae(fragment: Fragment, gamma: float, lam: float) -> tuple[Array, Array]:
 def n_step(
     rewards: Array, terminated: Array, ends: Array, void: Array, gamma: float, n: int
 ) -> tuple[Array, Array, Array]:
-    """Return for each step the sum of up to n discounted rewards, the last step in it, and the factor of its next value.
+    """Return for each step the sum of up to n discounted rewards, its last step, and the factor of the next value.
 
     Sutton and Barto, 2018, equation 7.1. The sum ends with the episode (`ends`), before a void step, or with the
     fragment. The target is sum + factor * V(observation after the last step); the factor is gamma^k, or 0 after

@@ -18,6 +18,7 @@ class Linear:
     fraction: float = 1.0
 
     def __call__(self, remaining: float) -> float:
+        """Return the rate when this part of the training remains."""
         done = min(1.0, (1.0 - remaining) / self.fraction) if self.fraction > 0 else 1.0
         return self.first + (self.last - self.first) * done
 
@@ -29,11 +30,12 @@ class Constant:
     value: float
 
     def __call__(self, remaining: float) -> float:
+        """Return the number."""
         return self.value
 
 
 def schedule(name: str, value: Any) -> Schedule:
-    """Return a number, a function of the remaining part, or "lin_0.001" (a line to 0, as rl-zoo writes it) as a schedule.
+    """Return a number, a function of the remaining part, or "lin_0.001" (as in rl-zoo: a line to 0) as a schedule.
 
     Raises:
         TypeError, ValueError: it is something else.

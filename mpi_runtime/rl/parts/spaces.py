@@ -118,8 +118,8 @@ def observations_of(space: Any) -> Observations:
         parts = tuple((str(key), observations_of(one)) for key, one in items)
         return Observations(name.lower(), (sum(one.size for _, one in parts),), parts=parts)
     raise ValueError(
-        f"observations of {type(space).__name__} have no encoding. There are Box, Discrete, MultiDiscrete, MultiBinary, "
-        "Dict and Tuple: convert them by a wrapper (gymnasium.ObservationWrapper)"
+        f"observations of {type(space).__name__} have no encoding. There are Box, Discrete, MultiDiscrete, MultiBinary,"
+        " Dict and Tuple: convert them by a wrapper (gymnasium.ObservationWrapper)"
     )
 
 

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
-from mpi_runtime.rl import A2C, A3C, ES, ApeX  # noqa: E402
-from tests.unit.rl import probes  # noqa: E402
+from mpi_runtime.rl import A2C, A3C, ES, ApeX
+from tests.unit.rl import probes
 
 pytestmark = pytest.mark.usefixtures("job")
 SETTINGS: dict[Any, dict[str, Any]] = {
@@ -21,7 +21,9 @@ SETTINGS: dict[Any, dict[str, Any]] = {
         "num_envs": 4, "hidden": (16,), "gamma": 0.5, "learning_rate": 0.005, "fragment": 8, "learning_starts": 64,
         "target_update": 64, "replay_ratio": 8, "buffer_size": 2000, "steps_per_iteration": 256,
     },
-    ES: {"population": 16, "noise_size": 100_000, "hidden": (8,), "learning_rate": 0.1, "sigma": 0.2, "num_samplers": 2},
+    ES: {
+        "population": 16, "noise_size": 100_000, "hidden": (8,), "learning_rate": 0.1, "sigma": 0.2, "num_samplers": 2,
+    },
 }  # fmt: skip
 
 

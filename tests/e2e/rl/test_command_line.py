@@ -12,14 +12,16 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
-from tests.helpers import Completed, start_command  # noqa: E402
+from tests.helpers import Completed, start_command
 
 COMMAND = [sys.executable, "-m", "mpi_runtime", "rl"]
 SMALL = '{"train_batch_size": 200, "num_epochs": 2}'
 STOP = '{"training_iteration": 2}'
 
 
-def run_command(command: Sequence[str | Path], timeout: float = 60, env: dict[str, str | None] | None = None) -> Completed:
+def run_command(
+    command: Sequence[str | Path], timeout: float = 60, env: dict[str, str | None] | None = None
+) -> Completed:
     """Run a command to its end."""
     with start_command(command, env=env) as program:
         return program.finish(timeout=timeout)
@@ -28,7 +30,9 @@ def run_command(command: Sequence[str | Path], timeout: float = 60, env: dict[st
 @pytest.mark.timeout(180)
 def test_the_run_of_the_articles(tmp_path: Path) -> None:
     words = ["--run", "PPO", "--env", "CartPole-v1", f"--stop={STOP}", "--checkpoint-freq", "10", "--checkpoint-at-end"]
-    done = run_command([*COMMAND, "train", *words, "--config", SMALL, "--local-dir", str(tmp_path)], timeout=120).expect()
+    done = run_command(
+        [*COMMAND, "train", *words, "--config", SMALL, "--local-dir", str(tmp_path)], timeout=120
+    ).expect()
     blocks = done.stdout.split("== Status ==\n")[1:]
     assert len(blocks) == 3
     for block in blocks:
@@ -41,7 +45,9 @@ def test_the_run_of_the_articles(tmp_path: Path) -> None:
             r"^\| Trial name +\| status +\| loc +\| iter +\| time \(s\) +\| ts +\| reward +\|$",
         ):
             assert re.search(pattern, block, re.MULTILINE), (pattern, block)
-    assert re.search(r"\| PPO_CartPole-v1_\S+ +\| TERMINATED \| \S+:\d+ +\| 2 +\| [\d.]+ +\| 400 +\| [\d.]+ +\|", blocks[2])
+    assert re.search(
+        r"\| PPO_CartPole-v1_\S+ +\| TERMINATED \| \S+:\d+ +\| 2 +\| [\d.]+ +\| 400 +\| [\d.]+ +\|", blocks[2]
+    )
     (folder,) = (tmp_path / "default").iterdir()
     lines = [json.loads(line) for line in (folder / "result.json").read_text().splitlines()]
     assert [one["timesteps_total"] for one in lines] == [200, 400]

@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
-import mpi_runtime  # noqa: E402
-from mpi_runtime.rl import PPO, EnvError, PPOConfig, SamplerError  # noqa: E402
-from tests.helpers import wait_until  # noqa: E402
-from tests.unit.rl import probes  # noqa: E402
+import mpi_runtime
+from mpi_runtime.rl import PPO, EnvError, PPOConfig, SamplerError
+from tests.helpers import wait_until
+from tests.unit.rl import probes
 
 pytestmark = pytest.mark.usefixtures("job")
 QUICK: dict[str, Any] = {"n_steps": 32, "num_envs": 2, "batch_size": 64, "n_epochs": 2, "num_samplers": 2}
@@ -130,7 +130,7 @@ def test_spaces_that_differ_between_samplers_are_named() -> None:
 
     os.environ["RL_TEST_PLACE"] = "driver"
     try:
-        with PPO(Changing, **QUICK) as algorithm, pytest.raises(EnvError, match="The spaces of sampler . differ"):
+        with PPO(Changing, **QUICK) as algorithm, pytest.raises(EnvError, match=r"The spaces of sampler . differ"):
             algorithm.train()
     finally:
         del os.environ["RL_TEST_PLACE"]

@@ -89,11 +89,11 @@ def test_sac_scales_actions_to_their_bounds() -> None:
             return probes.seen(0), -float(((action[0] - 20) / 20) ** 2), True, False, {}
 
     assert chosen(trained(SAC, Wide, 1500), 0)[0] == pytest.approx([20], abs=3)
+
+    class Unbounded(probes.Aim):
+        action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
     with pytest.raises(ValueError, match="finite bounds"):
-
-        class Unbounded(probes.Aim):
-            action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
-
         SAC(Unbounded)
 
 
@@ -174,9 +174,9 @@ def test_a_resumed_training_is_the_uninterrupted_one_bit_for_bit(
 
 
 def test_algorithms_that_do_not_fit_the_actions_name_those_that_do() -> None:
-    with pytest.raises(ValueError, match="DQN does not fit box actions .*PPO, A2C, A3C, SAC and ES"):
+    with pytest.raises(ValueError, match=r"DQN does not fit box actions .*PPO, A2C, A3C, SAC and ES"):
         DQN("Pendulum-v1")
-    with pytest.raises(ValueError, match="SAC does not fit discrete actions .*PPO, A2C, A3C, DQN, ApeX and ES"):
+    with pytest.raises(ValueError, match=r"SAC does not fit discrete actions .*PPO, A2C, A3C, DQN, ApeX and ES"):
         SAC("CartPole-v1")
 
 

@@ -62,16 +62,15 @@ def test_advantages(recorded: dict[str, dict[str, Any]]) -> None:
     nothing = np.zeros((*none.shape, 1), np.float32)
     ends = (one["terminated"], one["truncated"], none)
     final = one["final"] * one["truncated"]
-    fragment = Fragment(
-        nothing, nothing, one["rewards"], *ends, nothing[0], nothing, one["values"], final, one["last"]
-    )
+    fragment = Fragment(nothing, nothing, one["rewards"], *ends, nothing[0], nothing, one["values"], final, one["last"])
     advantages, targets = gae(fragment, GAMMA, LAMBDA)
     np.testing.assert_allclose(advantages, one["advantages"], **EXACT)
     np.testing.assert_allclose(targets, one["returns"], **EXACT)
 
 
 @pytest.mark.parametrize(
-    ("part", "env", "clip"), [("ppo_discrete", Discrete, None), ("ppo_clipped", Discrete, 0.2), ("ppo_box", Continuous, None)]
+    ("part", "env", "clip"),
+    [("ppo_discrete", Discrete, None), ("ppo_clipped", Discrete, 0.2), ("ppo_box", Continuous, None)],
 )
 def test_ppo(recorded: dict[str, dict[str, Any]], part: str, env: Any, clip: float | None) -> None:
     one = recorded[part]

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
-from mpi_runtime.rl import PPO, CheckpointError, EnvError, evaluate, ppo, policies  # noqa: E402
+from mpi_runtime.rl import PPO, CheckpointError, EnvError, evaluate, policies, ppo  # noqa: E402
 from mpi_runtime.rl.parts.returns import gae  # noqa: E402
 from tests.unit.rl import probes  # noqa: E402
 
@@ -78,7 +78,9 @@ def test_planted_truncation_taken_for_termination_is_found(monkeypatch: pytest.M
 
 def test_planted_log_probability_of_the_wrong_action_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = ppo.log_probabilities
-    monkeypatch.setattr(ppo, "log_probabilities", lambda network, outputs, actions: right(network, outputs, 1 - actions))
+    monkeypatch.setattr(
+        ppo, "log_probabilities", lambda network, outputs, actions: right(network, outputs, 1 - actions)
+    )
     assert chosen(trained(probes.ByAction), 0) == [0]
 
 
@@ -89,7 +91,7 @@ def test_numpy_and_torch_compute_the_same() -> None:
     for probe in (probes.ByAction, probes.Aim, probes.TwoSwitches):
         for kind in ("actor_critic", "q", "squashed"):
             for activation, duelling in (("tanh", False), ("relu", True)):
-                if kind == "q" and probe is not probes.ByAction or kind == "squashed" and probe is not probes.Aim:
+                if (kind == "q" and probe is not probes.ByAction) or (kind == "squashed" and probe is not probes.Aim):
                     continue
                 algorithm = PPO(probe, hidden=(16, 8), activation=activation)
                 spec = algorithm.net_spec()
@@ -287,11 +289,11 @@ def test_images_have_a_convolutional_network() -> None:
     algorithm = PPO(Light, **settings).learn(768)
     shown = [np.full((36, 36, 1), 255 * bright, np.uint8) for bright in (0, 1)]
     assert [int(algorithm.predict(one, deterministic=True)[0]) for one in shown] == [0, 1]
+
+    class Tiny(Light):
+        observation_space = spaces.Box(0, 255, (8, 8, 1), np.uint8)
+
     with pytest.raises(ValueError, match="too small for the built-in network"):
-
-        class Tiny(Light):
-            observation_space = spaces.Box(0, 255, (8, 8, 1), np.uint8)
-
         PPO(Tiny)
 
 
