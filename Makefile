@@ -81,7 +81,8 @@ test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
 
 # Reinforcement learning: torch is large, so it has an environment of its own. ARGS that choose no test of it are fine.
-RL_TESTS := tests/unit/rl tests/e2e/rl $(foreach name,cartpole custom_env es tune_pbt atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[rl_$(name)]')
+RL_TESTS := tests/unit/rl tests/e2e/rl tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
+	$(foreach name,cartpole custom_env es tune_pbt atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[rl_$(name)]')
 test-rl: $(RL_VENV)/.installed
 	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
 		|| [ $$? = 5 ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +28,14 @@ def peer(python: str, *words: str) -> None:
     """Run the other library's part, if an interpreter has it."""
     if python:
         subprocess.run([python, PEER, *words], check=True)
+
+
+class Notes(list[dict[str, Any]]):
+    """The results of a training."""
+
+    def reached(self, mean: float) -> int | None:
+        """Return the number of steps after which the mean return was reached."""
+        return next((one["timesteps_total"] for one in self if one["episode_reward_mean"] >= mean), None)
 
 
 def sampling(python: str, seeds: range) -> None:
@@ -54,19 +61,17 @@ def ppo(python: str, seeds: range) -> None:
     from mpi_runtime.rl.presets import preset
 
     for seed in seeds:
-        history: list[tuple[int, float]] = []
         algorithm = rl.PPO("CartPole-v1", seed=seed, **preset("PPO", "CartPole-v1"))
-        started = time.process_time()
-        algorithm.learn(100_000, callback=lambda r: history.append((r["timesteps_total"], r["episode_reward_mean"])))
+        started, results = time.process_time(), Notes()
+        algorithm.learn(100_000, callback=results.append)
         seconds = time.process_time() - started
-        first = next((at for at, mean in history if mean >= 475), None)
         show(
             what="ppo",
             system="mpi_runtime",
             seed=seed,
             steps_per_cpu_s=round(algorithm.timesteps / seconds),
             sampling_share=round(algorithm.sample_seconds / algorithm.seconds, 2),
-            mean_475_at=first,
+            mean_475_at=results.reached(475),
             evaluation=rl.evaluate(algorithm, episodes=20).mean,
         )
         peer(python, "ppo", str(seed))
@@ -181,12 +186,10 @@ def curves(python: str, seeds: range) -> None:
     from mpi_runtime.rl.presets import preset
 
     for seed in seeds:
-        means: list[float] = []
-        rl.PPO("CartPole-v1", seed=seed, **preset("PPO", "CartPole-v1")).learn(
-            100_000, callback=lambda r: means.append(r["episode_reward_mean"])
-        )
-        area = float(np.nanmean(means))
-        at = next((256 * (k + 1) for k, mean in enumerate(means) if mean >= 475), None)
+        results = Notes()
+        rl.PPO("CartPole-v1", seed=seed, **preset("PPO", "CartPole-v1")).learn(100_000, callback=results.append)
+        area = float(np.nanmean([one["episode_reward_mean"] for one in results]))
+        at = results.reached(475)
         show(what="curves", system="mpi_runtime", seed=seed, area=round(area, 1), mean_475_at=at)
         peer(python, "curves", str(seed))
 
@@ -206,4 +209,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,6 +1,7 @@
 """PPO balances a pole: two samplers step environments, this process learns, and a checkpoint continues."""
 
 import tempfile
+from typing import Any
 
 import mpi_runtime
 from mpi_runtime import rl
@@ -21,7 +22,7 @@ def main() -> None:
     )
     shown = [20, 100, 300, 475]
 
-    def watch(result: dict) -> bool:
+    def watch(result: dict[str, Any]) -> bool:
         if shown and result["episode_reward_mean"] >= shown[0]:
             print(f"after {result['timesteps_total']:6} steps the mean return is {result['episode_reward_mean']:.0f}")
             shown.pop(0)

@@ -1,5 +1,7 @@
 """An environment of your own: a class with two spaces, `reset` and `step`. Here: how much to order for a shop."""
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
@@ -14,16 +16,16 @@ class Shop:
     observation_space = spaces.Dict({"stock": spaces.Box(0, 1, (1,), np.float32), "weekday": spaces.Discrete(7)})
     action_space = spaces.Discrete(ROOM + 1)
 
-    def __init__(self, config: dict) -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
         self.rent = config.get("rent", 0.1)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         if seed is not None:
             self.rng = np.random.default_rng(seed)
         self.day, self.stock = 0, 5
         return self.seen(), {}
 
-    def step(self, action):
+    def step(self, action: Any) -> Any:
         self.stock = min(ROOM, self.stock + int(action))
         wanted = self.rng.poisson(8 if self.day % 7 >= 5 else 3)  # weekends are busy
         sold = min(self.stock, wanted)
@@ -32,7 +34,7 @@ class Shop:
         # The shop does not end after 30 days: this is a truncation, not a termination.
         return self.seen(), sold - 0.5 * int(action) - self.rent * self.stock, False, self.day == DAYS, {}
 
-    def seen(self):
+    def seen(self) -> Any:
         return {"stock": np.array([self.stock / ROOM], np.float32), "weekday": self.day % 7}
 
 

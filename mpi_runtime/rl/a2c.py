@@ -24,13 +24,19 @@ class A2CParameters(Common):
     """Parameters of A2C. Defaults are those of Stable-Baselines3."""
 
     learning_rate: Any = 7e-4
+    """As in `Common`."""
     n_steps: int = 5
     """Steps of each environment between two steps of the optimiser."""
     gae_lambda: float = 1.0
+    """The weight of later errors in advantages, in [0, 1]."""
     ent_coef: float = 0.0
+    """The coefficient of the entropy in the loss."""
     vf_coef: float = 0.5
+    """The coefficient of the error of the value function in the loss."""
     max_grad_norm: float | None = 0.5
+    """The largest norm of a gradient; None: any."""
     normalize_advantage: bool = False
+    """Whether advantages are scaled to mean 0 and deviation 1."""
     steps_per_iteration: int = 1000
     """Steps of environments in one result of `train`."""
 

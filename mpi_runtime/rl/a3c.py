@@ -28,9 +28,11 @@ class A3CParameters(A2CParameters):
     """Parameters of A3C. The gradient that is clipped is that of one sampler."""
 
     num_samplers: int = 2
+    """As in `Common`."""
     n_steps: int = 20
     """Steps of each environment for a gradient; t_max in the paper."""
     learning_rate: Any = 1e-3
+    """As in `Common`."""
 
 
 @dataclass

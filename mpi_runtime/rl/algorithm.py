@@ -46,19 +46,21 @@ class Algorithm:
     """A policy, the samplers that try it and the update that improves it."""
 
     name: ClassVar[str] = ""
+    """As the command line and `Tuner` know it."""
     Parameters: ClassVar[type[Common]] = Common
+    """The class of its hyper-parameters."""
     fits: ClassVar[tuple[str, ...]] = ("discrete", "multi_discrete", "box")
     """Kinds of actions."""
     kind: ClassVar[str] = "actor_critic"
     """Of the network that samplers evaluate: see `NetSpec`."""
 
-    def __init__(self, env: Any, *, env_config: dict[str, Any] | None = None, **parameters: Any) -> None:
+    def __init__(self, env: Any, *, env_config: Any = None, **parameters: Any) -> None:
         """Make an algorithm for an environment.
 
         Args:
             env: an id of gymnasium, a name of `register_env`, a class, a function that makes an environment (with a
                 configuration, if it takes one), or an environment, which is copied.
-            env_config: the configuration of the environment.
+            env_config: the configuration of the environment, a dictionary.
             parameters: hyper-parameters, by the names of this class's `Parameters`, of Stable-Baselines3 or of RLlib.
 
         Raises:

@@ -24,16 +24,23 @@ class ApeXParameters(DQNParameters):
     """Parameters of Ape-X: DQN's, with the paper's defaults where they differ."""
 
     num_samplers: int = 2
+    """As in `Common`."""
     double: bool = True
+    """Whether the network chooses the action whose value the target network gives."""
     duelling: bool = True
+    """Whether the network has heads for value and advantages."""
     prioritised: bool = True
+    """Whether rows with large errors are drawn more often."""
     n: int = 3
+    """Steps in a target."""
     fragment: int = 50
     """Steps of each environment between two messages of a sampler; B in algorithm 1 there."""
     replay_ratio: float = 8.0
     """Rows that are learned from, for each step of environments. Held: the slower side is waited for."""
     target_update: int = 2500
+    """As in `DQNParameters`."""
     learning_starts: int = 1000
+    """As in `DQNParameters`."""
 
 
 def epsilons(count: int) -> tuple[float, ...]:
@@ -87,7 +94,7 @@ class ApeX(DQN):
         return {**figures, "replay_ratio": self.updates * p.batch_size / self.timesteps, "lag": float(np.mean(lags))}
 
     def learner_state(self) -> dict[str, Any]:
-        """Return networks, optimiser and replay. Fragments under way are dropped: no asynchronous run can be repeated."""
+        """Return networks, optimiser and replay. Rows under way are dropped: no asynchronous run can be repeated."""
         self.samplers.drain()
         return super().learner_state()
 

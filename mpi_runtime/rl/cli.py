@@ -203,8 +203,8 @@ def _environment(name: str | None) -> Any:
 
 
 def _check_stop(stop: Mapping[str, Any]) -> None:
-    known = ("training_iteration", "timesteps_total", "episodes_total", "episode_reward_mean", "episode_len_mean")
-    known = (*known, "episode_reward_min", "episode_reward_max", "time_total_s")
+    rewards = ("episode_reward_mean", "episode_reward_min", "episode_reward_max")
+    known = ("training_iteration", "timesteps_total", "episodes_total", *rewards, "episode_len_mean", "time_total_s")
     for key, value in stop.items():
         if key not in known:
             raise ValueError(f"--stop has no key {key!r}; there are: {', '.join(known)}")

@@ -27,12 +27,15 @@ class DQNParameters(Common):
     """Parameters of DQN. Defaults are those of Stable-Baselines3."""
 
     learning_rate: Any = 1e-4
+    """As in `Common`."""
     activation: str = "relu"
+    """As in `Common`."""
     buffer_size: int = 1_000_000
     """Transitions in replay."""
     learning_starts: int = 100
     """Steps with random actions before the first update."""
     batch_size: int = 32
+    """Rows in a step of the optimiser."""
     train_freq: int = 4
     """Steps of environments between updates; at least one of each environment."""
     gradient_steps: int = 1
@@ -45,10 +48,13 @@ class DQNParameters(Common):
     """The part of the training in which epsilon falls from 1 to `exploration_final`."""
     exploration_final: float = 0.05
     max_grad_norm: float | None = 10.0
+    """The largest norm of a gradient; None: any."""
     double: bool = False
     """Whether the network chooses the action whose value the target network gives."""
     duelling: bool = False
+    """Whether the network has heads for value and advantages."""
     prioritised: bool = False
+    """Whether rows with large errors are drawn more often."""
     alpha: float = 0.6
     """The exponent of priorities."""
     beta: float = 0.4

@@ -64,7 +64,7 @@ class Maker:
                 return gymnasium.make(self.target, **self.config, **more)
             except gymnasium.error.UnregisteredEnv as error:
                 raise ValueError(
-                    f"there is no environment {self.target!r}: {error}. By register_env there are: {sorted(_registered)}"
+                    f"there is no environment {self.target!r}: {error}. Registered ones: {sorted(_registered)}"
                 ) from None
         if hasattr(self.target, "step") and not inspect.isclass(self.target):
             return copy.deepcopy(self.target)
@@ -91,7 +91,7 @@ class Maker:
         if isinstance(self.target, str):
             return self.target
         spec = getattr(self.target, "spec", None)
-        return getattr(spec, "id", None) or getattr(self.target, "__name__", type(self.target).__name__)
+        return str(getattr(spec, "id", None) or getattr(self.target, "__name__", type(self.target).__name__))
 
 
 def maker(env: Any, config: dict[str, Any] | None = None, vectorise: bool = False) -> Maker:

@@ -28,7 +28,9 @@ class ESParameters(Common):
     """Parameters of Evolution Strategies."""
 
     learning_rate: Any = 0.02
+    """As in `Common`."""
     hidden: tuple[int, ...] = (32, 32)
+    """As in `Common`."""
     population: int = 40
     """Episodes in an iteration, two for each perturbation."""
     sigma: float = 0.05
@@ -37,6 +39,7 @@ class ESParameters(Common):
     noise_size: int = 25_000_000
     """Numbers in the table: 100 MB, once on each host."""
     normalize_obs: bool = True
+    """As in `Common`."""
     pairs_in_request: int = 4
     """Perturbations in a message: few, so that no sampler waits long for another."""
 

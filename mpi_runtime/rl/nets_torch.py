@@ -195,27 +195,28 @@ class TorchPolicy:
         """Use these weights."""
         assign(vector, self.network.parameters)
 
-    @torch.no_grad()
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float = 0.0) -> tuple[Array, Array, Array]:
         """Draw actions; return them with their log-probabilities and the values of the observations."""
-        seen = torch.from_numpy(np.array(obs))
-        if self.spec.kind == "q":
-            q = self.network.q_values(seen).numpy()
-            return *explored(q, rng, epsilon), q.max(1)
-        outputs, values = self.network.both(seen)
-        log_std = None if self.network.log_std is None else self.network.log_std.numpy()
-        return *drawn(self.spec.actions, outputs.numpy(), log_std, rng), values.numpy()
+        with torch.no_grad():
+            seen = torch.from_numpy(np.array(obs))
+            if self.spec.kind == "q":
+                q = self.network.q_values(seen).numpy()
+                return *explored(q, rng, epsilon), q.max(1)
+            outputs, values = self.network.both(seen)
+            log_std = None if self.network.log_std is None else self.network.log_std.numpy()
+            return *drawn(self.spec.actions, outputs.numpy(), log_std, rng), values.numpy()
 
-    @torch.no_grad()
     def best(self, obs: Array) -> Array:
         """Return the most probable actions."""
-        seen = torch.from_numpy(np.array(obs))
-        outputs = self.network.q_values(seen) if self.spec.kind == "q" else self.network.outputs(seen)
-        return most_probable(self.spec.actions, outputs.numpy())
+        with torch.no_grad():
+            seen = torch.from_numpy(np.array(obs))
+            outputs = self.network.q_values(seen) if self.spec.kind == "q" else self.network.outputs(seen)
+            return most_probable(self.spec.actions, outputs.numpy())
 
-    @torch.no_grad()
     def values(self, obs: Array) -> Array:
         """Return the values of observations."""
-        seen = torch.from_numpy(np.array(obs))
-        found = self.network.q_values(seen).max(1).values if self.spec.kind == "q" else self.network.values(seen)
-        return np.asarray(found.numpy())
+        with torch.no_grad():
+            seen = torch.from_numpy(np.array(obs))
+            is_q = self.spec.kind == "q"
+            found = self.network.q_values(seen).max(1).values if is_q else self.network.values(seen)
+            return np.asarray(found.numpy())

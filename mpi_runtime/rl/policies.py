@@ -36,7 +36,9 @@ def policy_of(spec: NetSpec) -> Policy:
         from mpi_runtime.rl import nets_torch  # not at the top: other samplers have no torch
 
         return nets_torch.TorchPolicy(spec)
-    return {"actor_critic": ActorCritic, "q": EpsilonGreedy, "squashed": Squashed, "policy": Plain}[spec.kind](spec)
+    classes: dict[str, Any] = {"actor_critic": ActorCritic, "q": EpsilonGreedy, "squashed": Squashed, "policy": Plain}
+    policy: Policy = classes[spec.kind](spec)
+    return policy
 
 
 class ActorCritic:
@@ -123,7 +125,7 @@ class EpsilonGreedy:
 
     def best(self, obs: Array) -> Array:
         """Return the actions with the highest Q."""
-        return self.q_values(obs).argmax(1)
+        return np.asarray(self.q_values(obs).argmax(1))
 
     def values(self, obs: Array) -> Array:
         """Return the highest Q of each observation."""

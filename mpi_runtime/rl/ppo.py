@@ -31,7 +31,9 @@ class PPOParameters(Common):
     batch_size: int = 64
     """Of a minibatch."""
     n_epochs: int = 10
+    """Passes over the fragment in an iteration."""
     gae_lambda: float = 0.95
+    """The weight of later errors in advantages, in [0, 1]."""
     clip_range: Any = 0.2
     """A number, a function of the remaining part of the training, or "lin_0.2"."""
     clip_range_vf: float | None = None
@@ -39,8 +41,11 @@ class PPOParameters(Common):
     normalize_advantage: str | bool = True
     """True: in each minibatch; "batch": once for the whole batch; False: not at all."""
     ent_coef: float = 0.0
+    """The coefficient of the entropy in the loss."""
     vf_coef: float = 0.5
+    """The coefficient of the error of the value function in the loss."""
     max_grad_norm: float | None = 0.5
+    """The largest norm of a gradient; None: any."""
     target_kl: float | None = None
     """An iteration ends early when the divergence from the old policy exceeds 1.5 times this."""
     kl_coeff: float = 0.0
@@ -50,6 +55,7 @@ class PPOParameters(Common):
     init: str = "orthogonal"
     """"orthogonal", "normc" (RLlib 1.x) or "torch"."""
     adam_eps: float = 1e-5
+    """The constant in the denominator of Adam."""
     learner_group: str = ""
     """A group of `util.collective` whose members, each with samplers of its own, average their gradients."""
 

@@ -25,22 +25,27 @@ class SACParameters(Common):
     """Parameters of SAC. Defaults are those of Stable-Baselines3."""
 
     hidden: tuple[int, ...] = (256, 256)
+    """As in `Common`."""
     activation: str = "relu"
+    """As in `Common`."""
     buffer_size: int = 1_000_000
     """Transitions in replay."""
     learning_starts: int = 100
     """Steps with random actions before the first update."""
     batch_size: int = 256
+    """Rows in a step of the optimiser."""
     tau: float = 0.005
     """How far the target critics move in each update."""
     train_freq: int = 1
     """Steps of environments between updates; at least one of each environment."""
     gradient_steps: int = 1
+    """Steps of the optimiser in an update. With `train_freq` it is the replay ratio."""
     ent_coef: float | str = "auto"
     """The temperature: a number, or "auto"."""
     target_entropy: float | str = "auto"
     """"auto": minus the number of actions."""
     n: int = 1
+    """Steps in a target."""
     steps_per_iteration: int = 1000
     """Steps of environments in one result of `train`."""
 

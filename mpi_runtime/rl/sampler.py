@@ -97,8 +97,9 @@ class Sampler:
     @cached_property
     def state(self) -> State:
         """The state before the next fragment. The environments are reset when it is first asked for."""
-        zeros = [np.zeros(self.spec.num_envs) for _ in range(3)]
-        return State(np.random.default_rng(self.seeds[0]), np.array(self.envs.reset()), *zeros)
+        returns, lengths, discounted = np.zeros((3, self.spec.num_envs))
+        rng = np.random.default_rng(self.seeds[0])
+        return State(rng, np.array(self.envs.reset()), returns, lengths, discounted)
 
     def sample(self, weights: Weights, steps: int) -> Fragment:
         """Make `steps` steps in each environment. The arrays are overwritten by the next call in this process.
@@ -155,17 +156,17 @@ class Sampler:
     def _fragment(self, steps: int) -> Fragment:
         if self.fragment is None or len(self.fragment.rewards) != steps:
             shape, net = (steps, self.spec.num_envs), self.spec.net
-            floats = [np.zeros(shape, np.float32) for _ in range(4)]
-            flags = [np.zeros(shape, bool) for _ in range(3)]
             obs = np.zeros((*shape, *net.observations.shape), net.observations.dtype)
             if self.spec.normalises_obs:
                 obs = obs.astype(np.float32)
             actions = np.zeros((*shape, *net.actions.width), net.actions.dtype)
             last = np.zeros(self.spec.num_envs, np.float32)
             following = np.zeros_like(obs) if self.spec.keeps_next else None
-            rewards, logp, values, final = floats
+            rewards, logp, values, final = (np.zeros(shape, np.float32) for _ in range(4))
+            terminated, truncated, void = (np.zeros(shape, bool) for _ in range(3))
+            ends = (terminated, truncated, void)
             self.fragment = Fragment(
-                obs, actions, rewards, *flags, obs[0].copy(), logp, values, final, last, next_obs=following
+                obs, actions, rewards, *ends, obs[0].copy(), logp, values, final, last, next_obs=following
             )
         return self.fragment
 

@@ -38,7 +38,8 @@ def mlp(weights: Sequence[Array], x: Array, activation: str) -> Array:
     act = ACTIVATIONS[activation]
     for at in range(0, len(weights) - 2, 2):
         x = act(x @ weights[at].T + weights[at + 1])
-    return x @ weights[-2].T + weights[-1]
+    outputs: Array = x @ weights[-2].T + weights[-1]
+    return outputs
 
 
 def log_softmax(logits: Array) -> Array:
@@ -126,7 +127,7 @@ def drawn(actions: Actions, outputs: Array, log_std: Array | None, rng: np.rando
 def most_probable(actions: Actions, outputs: Array) -> Array:
     """Return the mode of the distribution of an action space."""
     if actions.kind == "discrete":
-        return outputs.argmax(1)
+        return np.asarray(outputs.argmax(1))
     if actions.kind == "multi_discrete":
         return np.stack([part.argmax(1) for part in split(outputs, actions.sizes)], 1)
     return outputs

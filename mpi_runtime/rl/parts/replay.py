@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def transitions(fragment: Fragment, gamma: float, n: int) -> dict[str, Array]:
-    """Return what replay keeps of a fragment with `next_obs`: rows of n steps, of fewer at an end and at the fragment's.
+    """Return what replay keeps of a fragment with `next_obs`: rows of n steps, of fewer before an end.
 
     The target of a row is `rewards` + `factors` * V(`next_obs`).
     """

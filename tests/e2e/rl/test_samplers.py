@@ -14,7 +14,6 @@ pytest.importorskip("gymnasium")
 
 import mpi_runtime
 from mpi_runtime.rl import PPO, EnvError, PPOConfig, SamplerError
-from tests.helpers import wait_until
 from tests.unit.rl import probes
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -57,7 +56,6 @@ def test_a_sampler_that_is_killed_is_replaced_and_its_fragment_made_again(caplog
 class Hangs(probes.ByAction):
     """Hangs in its 40th step, while there is a file."""
 
-    path = ""
     steps = 0
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -75,28 +73,8 @@ def test_a_sampler_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
     with PPO(Hangs, env_config={"file": str(file)}, sample_timeout_s=5.0, **QUICK) as algorithm:
         algorithm.train()
         file.touch()
-        seen: list[int] = []
-
-        def released() -> bool:
-            seen.append(algorithm.samplers.restarts)
-            return True
-
-        wait_until(released)
-        import threading
-
-        end = threading.Event()
-
-        def release() -> None:
-            wait_until(lambda: algorithm.samplers.restarts > 0 or end.is_set(), timeout=60)
-            file.unlink()
-
-        thread = threading.Thread(target=release)
-        thread.start()
-        try:
-            assert algorithm.train()["sampler_restarts"] >= 1
-        finally:
-            end.set()
-            thread.join()
+        # The new samplers would hang in their 40th step, too, but this fragment has 32.
+        assert algorithm.train()["sampler_restarts"] == 2
 
 
 def test_a_sampler_that_always_dies_ends_the_training() -> None:

@@ -13,7 +13,14 @@ from mpi_runtime.rl import PPO, CheckpointError, EnvError, evaluate, policies, p
 from mpi_runtime.rl.parts.returns import gae  # noqa: E402
 from tests.unit.rl import probes  # noqa: E402
 
-QUICK = {"n_steps": 32, "num_envs": 4, "batch_size": 32, "n_epochs": 4, "learning_rate": 0.01, "hidden": (16,)}
+QUICK: dict[str, Any] = {
+    "n_steps": 32,
+    "num_envs": 4,
+    "batch_size": 32,
+    "n_epochs": 4,
+    "learning_rate": 0.01,
+    "hidden": (16,),
+}
 
 
 def trained(env: Any, steps: int = 4000, **more: Any) -> PPO:
@@ -258,7 +265,7 @@ def test_observations_that_do_not_fit_their_space_are_named() -> None:
 
 
 def test_any_torch_module_is_a_network() -> None:
-    class Mine(torch.nn.Module):  # type: ignore[misc]
+    class Mine(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
         def __init__(self, inputs: int, outputs: int) -> None:
             super().__init__()
             self.body = torch.nn.Linear(inputs, 16)
