@@ -47,6 +47,7 @@ class DQNParameters(Common):
     exploration_fraction: float = 0.1
     """The part of the training in which epsilon falls from 1 to `exploration_final`."""
     exploration_final: float = 0.05
+    """Epsilon at the end."""
     max_grad_norm: float | None = 10.0
     """The largest norm of a gradient; None: any."""
     double: bool = False

@@ -36,6 +36,7 @@ class ESParameters(Common):
     sigma: float = 0.05
     """The standard deviation of perturbations."""
     weight_decay: float = 0.005
+    """The part of the weights that a step takes away, times the learning rate."""
     noise_size: int = 25_000_000
     """Numbers in the table: 100 MB, once on each host."""
     normalize_obs: bool = True

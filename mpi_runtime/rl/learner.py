@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from mpi_runtime.rl.parts.weights import assign, flatten
+
 
 def device_of(wanted: str) -> Any:
     """Return the device: "auto" is a GPU if this process has one (`num_gpus` of its task), else the CPU.
@@ -67,6 +69,15 @@ def average(parameters: Sequence[Any], group: str) -> None:
     mean = torch.from_numpy(total).to(flat.device) / collective.get_collective_group_size(group)
     for one, part in zip(parameters, mean.split([one.numel() for one in parameters]), strict=True):
         one.grad.copy_(part.view_as(one))
+
+
+def begin_equal(parameters: Sequence[Any], group: str) -> None:
+    """Copy the weights of rank 0 of a group of `util.collective` to its other members."""
+    from mpi_runtime.util import collective  # not at the top: a single learner needs none
+
+    vector = flatten(parameters)
+    collective.broadcast(vector, 0, group_name=group)
+    assign(vector, parameters)
 
 
 def tensors(array: Any, device: Any) -> Any:

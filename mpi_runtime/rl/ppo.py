@@ -57,7 +57,7 @@ class PPOParameters(Common):
     adam_eps: float = 1e-5
     """The constant in the denominator of Adam."""
     learner_group: str = ""
-    """A group of `util.collective` whose members, each with samplers of its own, average their gradients."""
+    """A group of `util.collective` whose members, each with a seed and samplers of its own, average their gradients."""
 
 
 @dataclass
@@ -118,6 +118,8 @@ class PPO(Algorithm):
         torch.set_num_threads(p.threads)
         self.device = learner.device_of(p.device)
         self.network = Network(self.net_spec(), self.device)
+        if p.learner_group:
+            learner.begin_equal(self.network.parameters, p.learner_group)
         self.optimiser = learner.adam(self.network.parameters, 1e-3, p.adam_eps)
         self.rate = schedule("learning_rate", p.learning_rate)
         self.clip = schedule("clip_range", p.clip_range)

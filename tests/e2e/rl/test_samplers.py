@@ -14,6 +14,7 @@ pytest.importorskip("gymnasium")
 
 import mpi_runtime
 from mpi_runtime.rl import PPO, EnvError, PPOConfig, SamplerError
+from mpi_runtime.util import collective
 from tests.unit.rl import probes
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -132,6 +133,28 @@ def test_the_way_of_rllib(tmp_path: Path) -> None:
     algorithm.stop()
     with pytest.raises(ValueError, match="no environment is set"):
         PPOConfig().build_algo()
+
+
+def test_several_learners_average_their_gradients() -> None:
+    """Each has a seed, and so experience, of its own; after each step all have the same weights."""
+
+    @mpi_runtime.remote
+    class Learner:
+        def train(self, rank: int) -> Any:
+            collective.init_collective_group(2, rank, group_name="learners")
+            settings = {"n_steps": 16, "num_envs": 2, "batch_size": 16, "n_epochs": 1, "hidden": (8,)}
+            algorithm = PPO("CartPole-v1", seed=rank, learner_group="learners", **settings)
+            before = algorithm.vector()
+            algorithm.train()
+            return before, algorithm.vector(), algorithm.samplers.local.state.obs
+
+    learners = [Learner.remote() for _ in range(2)]
+    one, two = mpi_runtime.get([learner.train.remote(rank) for rank, learner in enumerate(learners)])
+    collective.destroy_collective_group("learners")
+    np.testing.assert_array_equal(one[0], two[0])
+    np.testing.assert_array_equal(one[1], two[1])
+    assert np.abs(one[1] - one[0]).max() > 0
+    assert not np.array_equal(one[2], two[2])
 
 
 def test_fragments_are_views_of_shared_memory() -> None:
