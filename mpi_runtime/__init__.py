@@ -17,6 +17,7 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `cli/`: the command `mpi-runtime` and its verbs
 - `as_ray/`: `import ray` gives this package
 - `tune/`: search for hyper-parameters
+- `rl/`: reinforcement learning
 - `whatif/`: how long a finished batch or job would take on other nodes
 - `util/`: pools, queues, collectives, state; backends for other libraries
 - `batch/`: shell commands as tasks
@@ -117,6 +118,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "errors": (),
     "exceptions": (),
     "mpi": (),
+    "rl": (),
     "runtime_context": (),
     "runtime_env": (),
     "slurm": (),
@@ -158,6 +160,7 @@ __all__ = [
     "nodes",
     "put",
     "remote",
+    "rl",
     "runtime_context",
     "runtime_env",
     "shutdown",
@@ -176,6 +179,7 @@ if TYPE_CHECKING:
         errors,
         exceptions,
         mpi,
+        rl,
         runtime_context,
         runtime_env,
         slurm,

@@ -22,6 +22,7 @@ VERBS = {
     "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a recorded job"),
     "journal": ("mpi_runtime.cli.journals:run", "show, verify or compact a journal"),
     "tune": ("mpi_runtime.cli.experiments:run", "list, show and resume experiments of hyper-parameter search"),
+    "rl": ("mpi_runtime.rl.cli:run", "train an algorithm of reinforcement learning, and run its episodes"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "show the status of a Slurm job"),
     "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to start from"),

@@ -16,7 +16,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),  # the package itself: public names, loaded on first use
         ("__main__", "cli"),
         ("as_ray",),  # and nobody below knows of Ray's name
-        ("tune", "whatif"),
+        ("tune", "whatif", "rl"),
         ("util", "batch"),
         ("api", "actor", "mpi", "runtime_env", "runtime_context"),
         ("calls",),
@@ -63,6 +63,19 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("space",),
         ("trial",),
     ),
+    "rl": (
+        ("",),
+        ("cli",),
+        ("results", "evaluation", "trainable"),
+        ("config",),
+        ("ppo", "a2c", "a3c", "dqn", "apex", "sac", "es"),
+        ("algorithm",),
+        ("samplers",),
+        ("sampler",),
+        ("policies",),
+        ("nets_torch", "envs", "learner", "parameters", "presets", "wrappers"),
+        ("parts",),
+    ),
     "batch": (("",), ("run",), ("show",), ("memory",), ("file",)),
 }
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
@@ -70,7 +83,7 @@ FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
 """They load their names on first use, by a function of the package itself."""
 PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial"))
 """What decides in an experiment: it knows neither the runtime nor a clock."""
-AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune")
+AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune", "rl")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
 CLOSED: dict[str, Callable[[str], bool]] = {

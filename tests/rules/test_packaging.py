@@ -71,6 +71,7 @@ def test_what_is_imported_is_required() -> None:
         "cupy-cuda12x": "cupy",
         "cupy-cuda13x": "cupy",
         "bayesian-optimization": "bayes_opt",
+        "ale-py": "ale_py",
     }
     requirements = [
         *METADATA["dependencies"],

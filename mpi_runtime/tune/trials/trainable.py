@@ -165,6 +165,11 @@ def prepared(trainable: Any) -> Prepared:
     if own is not None:
         return own
     if isinstance(trainable, str):
+        from mpi_runtime.rl import trainable as rl_trainable  # not at the top: few trials are algorithms
+
+        if trainable not in _registered and rl_trainable.is_algorithm(trainable):
+            envs = {name.removeprefix("env:"): made for name, made in _registered.items() if name.startswith("env:")}
+            return prepared(rl_trainable.trainable(trainable, envs))
         if trainable not in _registered:
             known = sorted(name for name in _registered if not name.startswith("env:"))
             raise NotTrainableError(

@@ -121,9 +121,39 @@ LINES = {
         r"ASHA, promotion +\d+ epochs",
         r"HyperBand +\d+ epochs",
     ],
+    "rl_cartpole": [
+        r"after +\d+ steps the mean return is 4[789]\d",
+        r"the most probable actions: (4[0-9]\d|500)\.\d ± [\d.]+ over 10 episodes",
+        r"from the checkpoint: (4[0-9]\d|500)\.\d ",
+    ],
+    "rl_custom_env": [
+        r"profit of 30 days: -?[\d.]+ at random, [1-9]\d\.\d after 6\d\d\d\d days",
+        r"two in stock on Mon: order \d+\ntwo in stock on Sat: order \d+",
+    ],
+    "rl_es": [
+        r"^\d+ workers share one table of 20 MB of noise",
+        r"\d+ episodes, \d+ steps, \d+ steps of the optimiser",
+        r"the policy without noise: [345]\d\d\.\d ",
+    ],
+    "rl_tune_pbt": [
+        r"(lr \de-0\d: return \d+ at 16384\n){4}",
+        r"the best: [1-5]\d\d with lr \d\.\de-0\d",
+    ],
+    "rl_atari_gpu": [
+        r"the learner computes on cpu; the network has 16871\d\d weights",
+        r"^128 steps, 1\.79 nats\n256 steps, ",
+    ],
 }
 """What each example prints, as patterns that are found in this order."""
-NEEDS = {"tune_optuna_unchanged": ["optuna"], "tune_asha_digits": ["sklearn", "optuna", "matplotlib"]}
+NEEDS = {
+    "rl_cartpole": ["torch", "gymnasium"],
+    "rl_custom_env": ["torch", "gymnasium"],
+    "rl_es": ["gymnasium"],
+    "rl_tune_pbt": ["torch", "gymnasium"],
+    "rl_atari_gpu": ["torch", "gymnasium", "ale_py", "cv2"],
+    "tune_optuna_unchanged": ["optuna"],
+    "tune_asha_digits": ["sklearn", "optuna", "matplotlib"],
+}
 """Libraries without which they are skipped."""
 WITHOUT_A_JOB = {"tune_simulate"}
 """Each rank would run it for itself."""

@@ -1,0 +1,98 @@
+"""A2C: the synchronous form of Mnih et al., 2016, "Asynchronous methods for deep reinforcement learning", section 4.
+
+Sample a few steps of all environments, and make one step of the optimiser on all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mpi_runtime.rl import learner
+from mpi_runtime.rl.algorithm import Algorithm, Array
+from mpi_runtime.rl.nets_torch import Network, log_probabilities
+from mpi_runtime.rl.parameters import Common
+from mpi_runtime.rl.parts.schedules import schedule
+from mpi_runtime.rl.parts.weights import assign, flatten
+from mpi_runtime.rl.ppo import Batch, batch_of, normalised
+
+
+@dataclass(frozen=True)
+class A2CParameters(Common):
+    """Parameters of A2C. Defaults are those of Stable-Baselines3."""
+
+    learning_rate: Any = 7e-4
+    """As in `Common`."""
+    n_steps: int = 5
+    """Steps of each environment between two steps of the optimiser."""
+    gae_lambda: float = 1.0
+    """The weight of later errors in advantages, in [0, 1]."""
+    ent_coef: float = 0.0
+    """The coefficient of the entropy in the loss."""
+    vf_coef: float = 0.5
+    """The coefficient of the error of the value function in the loss."""
+    max_grad_norm: float | None = 0.5
+    """The largest norm of a gradient; None: any."""
+    normalize_advantage: bool = False
+    """Whether advantages are scaled to mean 0 and deviation 1."""
+    steps_per_iteration: int = 1000
+    """Steps of environments in one result of `train`."""
+
+
+def loss_of(network: Network, batch: Batch, p: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the loss of a batch and its parts, as tensors."""
+    outputs, values = network.both(batch.obs)
+    logp, entropy = log_probabilities(network, outputs, batch.actions)
+    advantages = normalised(batch.advantages) if p.normalize_advantage else batch.advantages
+    # Section 4: log pi (R - V), with an entropy bonus; and the squared error of the value.
+    policy = -(advantages * logp).mean()
+    value = (batch.targets - values).square().mean()
+    loss = policy + p.vf_coef * value - p.ent_coef * entropy.mean()
+    return loss, {"policy_loss": policy, "vf_loss": value, "entropy": entropy.mean()}
+
+
+def rmsprop(parameters: list[Any]) -> Any:
+    """Make RMSprop as section 4 of the supplement has it, with the constants of Stable-Baselines3."""
+    return torch.optim.RMSprop(parameters, lr=1e-3, alpha=0.99, eps=1e-5, foreach=True)
+
+
+class A2C(Algorithm):
+    """Advantage actor-critic, for discrete and continuous actions."""
+
+    name = "A2C"
+    Parameters = A2CParameters
+
+    def setup(self) -> None:
+        """Make the network and its optimiser."""
+        p = self.parameters
+        torch.manual_seed(p.seed)
+        torch.set_num_threads(p.threads)
+        self.device = learner.device_of(p.device)
+        self.network = Network(self.net_spec(), self.device)
+        self.optimiser = rmsprop(self.network.parameters)
+        self.rate = schedule("learning_rate", p.learning_rate)
+
+    def vector(self) -> Array:
+        """Return the weights."""
+        return flatten(self.network.parameters)
+
+    def iterate(self) -> dict[str, float]:
+        """Sample and learn for `steps_per_iteration` steps of environments."""
+        p, end = self.parameters, self.timesteps + self.parameters.steps_per_iteration
+        parts: dict[str, Any] = {}
+        while self.timesteps < end and (not self.goal or self.timesteps < self.goal):
+            batch = batch_of(self.sample(p.n_steps), p.gamma, p.gae_lambda, self.device)
+            loss, parts = loss_of(self.network, batch, p)
+            learner.step(self.optimiser, self.network.parameters, loss, self.rate(self.remaining), p.max_grad_norm)
+        return {name: part.item() for name, part in parts.items()}
+
+    def learner_state(self) -> dict[str, Any]:
+        """Return weights and optimiser."""
+        return {"weights": self.vector(), "optimiser": learner.to_numpy(self.optimiser.state_dict())}
+
+    def set_learner_state(self, state: dict[str, Any]) -> None:
+        """Continue from such a state."""
+        assign(state["weights"], self.network.parameters)
+        self.optimiser.load_state_dict(learner.from_numpy(state["optimiser"]))

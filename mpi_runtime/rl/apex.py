@@ -1,0 +1,103 @@
+"""Ape-X: Horgan et al., 2018, "Distributed prioritized experience replay".
+
+Samplers run freely, each with an epsilon of its own, and send rows with first priorities. The learner takes rows as
+they arrive, and updates double duelling DQN. Neither outruns the other: the replay ratio is a parameter, and is held.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import mpi_runtime
+from mpi_runtime.rl.dqn import DQN, DQNParameters
+from mpi_runtime.rl.sampler import ReplaySampler
+from mpi_runtime.rl.samplers import Samplers
+
+
+@dataclass(frozen=True)
+class ApeXParameters(DQNParameters):
+    """Parameters of Ape-X: DQN's, with the paper's defaults where they differ."""
+
+    num_samplers: int = 2
+    """As in `Common`."""
+    double: bool = True
+    """Whether the network chooses the action whose value the target network gives."""
+    duelling: bool = True
+    """Whether the network has heads for value and advantages."""
+    prioritised: bool = True
+    """Whether rows with large errors are drawn more often."""
+    n: int = 3
+    """Steps in a target."""
+    fragment: int = 50
+    """Steps of each environment between two messages of a sampler; B in algorithm 1 there."""
+    replay_ratio: float = 8.0
+    """Rows that are learned from, for each step of environments. Held: the slower side is waited for."""
+    target_update: int = 2500
+    """As in `DQNParameters`."""
+    learning_starts: int = 1000
+    """As in `DQNParameters`."""
+
+
+def epsilons(count: int) -> tuple[float, ...]:
+    """Return the epsilon of each sampler: 0.4^(1 + 7 i / (N - 1)), section 4 there."""
+    return tuple(0.4 ** (1 + 7 * i / max(1, count - 1)) for i in range(count))
+
+
+class ApeX(DQN):
+    """Distributed prioritised replay, for discrete actions."""
+
+    name = "ApeX"
+    Parameters = ApeXParameters
+
+    def make_samplers(self) -> Samplers:
+        """Start the samplers.
+
+        Raises:
+            ValueError: there are none.
+        """
+        p = self.parameters
+        if not p.num_samplers:
+            raise ValueError("Ape-X is asynchronous and needs num_samplers=1 or more; DQN samples in one process")
+        made = functools.partial(ReplaySampler, n=p.n)
+        return Samplers(self.sampler_spec(keeps_next=True), p.num_samplers, p.sample_timeout_s, made, method="rows")
+
+    def iterate(self) -> dict[str, float]:
+        """Take rows and learn for `steps_per_iteration` steps of environments."""
+        p, end = self.parameters, self.timesteps + self.parameters.steps_per_iteration
+        figures: dict[str, float] = {}
+        ref = self._published()
+        for index in self.samplers.idle():
+            self.samplers.start(index, ref, p.fragment)
+        since, lags = self.timesteps, []
+        while self.timesteps < end:
+            started = time.perf_counter()
+            index, found = self.samplers.next()
+            self.sample_seconds += time.perf_counter() - started
+            self.count(found.counts)
+            lags.append(self.version - found.counts.version)
+            self.replay.add(found.columns, found.priorities)
+            if self.timesteps - since >= p.fragment * p.num_envs:
+                ref, since = self._published(), self.timesteps
+            self.samplers.start(index, ref, p.fragment)
+            if self.timesteps - self.target_at >= p.target_update:
+                self.move_target(p.tau)
+                self.target_at = self.timesteps
+            # Section 3: the learner must not starve, nor the replay become stale. So neither side runs ahead.
+            due = (self.timesteps - p.learning_starts) * p.replay_ratio / p.batch_size
+            while self.updates < due:
+                figures = self.update()
+        return {**figures, "replay_ratio": self.updates * p.batch_size / self.timesteps, "lag": float(np.mean(lags))}
+
+    def learner_state(self) -> dict[str, Any]:
+        """Return networks, optimiser and replay. Rows under way are dropped: no asynchronous run can be repeated."""
+        self.samplers.drain()
+        return super().learner_state()
+
+    def _published(self) -> Any:
+        """Store the weights once for all samplers."""
+        return mpi_runtime.put(self.weights(*epsilons(self.parameters.num_samplers)))

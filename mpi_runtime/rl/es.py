@@ -1,0 +1,233 @@
+"""ES: Salimans et al., 2017, "Evolution strategies as a scalable alternative to reinforcement learning".
+
+Numpy only. All processes of a host share one table of noise in the object store, so a message names a perturbation by
+its place in the table, and its result by two returns.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import mpi_runtime
+from mpi_runtime.rl.algorithm import Algorithm, Array
+from mpi_runtime.rl.parameters import Common
+from mpi_runtime.rl.parts.normalise import Moments
+from mpi_runtime.rl.parts.schedules import schedule
+from mpi_runtime.rl.parts.weights import flatten
+from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
+from mpi_runtime.rl.samplers import Samplers
+
+
+@dataclass(frozen=True)
+class ESParameters(Common):
+    """Parameters of Evolution Strategies."""
+
+    learning_rate: Any = 0.02
+    """As in `Common`."""
+    hidden: tuple[int, ...] = (32, 32)
+    """As in `Common`."""
+    population: int = 40
+    """Episodes in an iteration, two for each perturbation."""
+    sigma: float = 0.05
+    """The standard deviation of perturbations."""
+    weight_decay: float = 0.005
+    """The part of the weights that a step takes away, times the learning rate."""
+    noise_size: int = 25_000_000
+    """Numbers in the table: 100 MB, once on each host."""
+    normalize_obs: bool = True
+    """As in `Common`."""
+    pairs_in_request: int = 4
+    """Perturbations in a message: few, so that no sampler waits long for another."""
+
+
+@dataclass
+class Tried:
+    """What a sampler sends: returns and lengths of episodes with +noise and -noise."""
+
+    places: Array
+    returns: Array
+    """(K, 2)"""
+    lengths: Array
+    moments: Moments
+
+
+class EpisodeSampler(Sampler):
+    """A sampler that runs whole episodes with perturbed weights, one after another."""
+
+    def __init__(self, spec: SamplerSpec, index: int, incarnation: int = 0, sigma: float = 0.05) -> None:
+        super().__init__(spec, index, incarnation)
+        self.sigma = sigma
+
+    def episodes(self, weights: Weights, noise: Array, places: Array) -> Tried:
+        """Run a pair of episodes for each place in the table of noise: mirrored sampling, section 2.1."""
+        size = weights.vector.size
+        returns, lengths = np.zeros((len(places), 2)), np.zeros((len(places), 2), np.int64)
+        rows: list[Array] = []
+        for k, place in enumerate(places):
+            step = self.sigma * noise[place : place + size]
+            for side, sign in enumerate((1.0, -1.0)):
+                self.policy.load(weights.vector + np.float32(sign) * step)
+                # Both sides of a pair begin in the same state: the difference is that of the weights.
+                returns[k, side], lengths[k, side] = self._episode(int(place) % 2**31, weights, rows)
+        seen = Moments.of(np.stack(rows)) if rows else Moments.zeros(self.spec.net.observations.shape)
+        return Tried(places, returns, lengths, seen)
+
+    def _episode(self, seed: int, weights: Weights, rows: list[Array]) -> tuple[float, int]:
+        envs, to_env = self.envs, self.spec.net.actions.to_env
+        envs.seeds[0] = seed
+        obs = envs.reset()
+        total, length = 0.0, 0
+        while True:
+            seen = obs
+            if self.spec.normalises_obs:
+                if length % 16 == 0:  # a sample of the observations is enough for their moments
+                    rows.append(np.array(obs[0]))
+                seen = weights.obs.normalise(obs) if weights.obs else obs
+            step = envs.step(to_env(self.policy.best(seen)))
+            total, length, obs = total + float(step.rewards[0]), length + 1, step.obs
+            if step.final or step.void[0]:
+                return total, length
+
+
+def centred_ranks(values: Array) -> Array:
+    """Return ranks of all values, from -0.5 to 0.5: fitness shaping, section 2.1 there. Equal values share a rank."""
+    order = np.unique(values.ravel(), return_inverse=True)
+    counts = np.bincount(order[1].ravel())
+    means = np.cumsum(counts) - (counts + 1) / 2
+    ranks = means[order[1].ravel()].reshape(values.shape)
+    result: Array = ranks / max(1, values.size - 1) - 0.5
+    return result
+
+
+def gradient(returns: Array, noise: Array, places: Array, size: int, sigma: float) -> Array:
+    """Return the estimate of the gradient: algorithm 1 there, with mirrored pairs and shaped returns."""
+    shaped = centred_ranks(returns)
+    weights = (shaped[:, 0] - shaped[:, 1]).astype(np.float32)
+    total = np.zeros(size, np.float32)
+    for weight, place in zip(weights, places, strict=True):
+        total += weight * noise[place : place + size]
+    result: Array = total / np.float32(2 * len(places) * sigma)
+    return result
+
+
+@dataclass
+class Adam:
+    """Kingma and Ba, 2015, "Adam", algorithm 1, on a flat vector."""
+
+    m: Array
+    v: Array
+    t: int = 0
+
+    def step(self, gradient: Array, rate: float) -> Array:
+        """Return how far to move, up the gradient."""
+        self.t += 1
+        self.m = 0.9 * self.m + 0.1 * gradient
+        self.v = 0.999 * self.v + 0.001 * np.square(gradient)
+        mean, square = self.m / (1 - 0.9**self.t), self.v / (1 - 0.999**self.t)
+        moved: Array = (rate * mean / (np.sqrt(square) + 1e-8)).astype(np.float32)
+        return moved
+
+
+class ES(Algorithm):
+    """Evolution strategies, for discrete and continuous actions. Needs no torch."""
+
+    name = "ES"
+    Parameters = ESParameters
+    kind = "policy"
+
+    def setup(self) -> None:
+        """Make the weights, the optimiser and the table of noise."""
+        p = self.parameters
+        if self.net_spec().needs_torch:
+            raise ValueError("ES has a built-in network for vectors only: flatten the observations, and omit network")
+        if p.num_envs != 1:
+            raise ValueError("ES runs one episode after another in each sampler: omit num_envs, and use num_samplers")
+        if self._takes_many or p.vectorize:
+            raise ValueError("ES needs single environments, not a vector environment")
+        rng = np.random.default_rng([p.seed, 2])
+        shapes = self.net_spec().shapes()
+        arrays = [np.zeros(shape) if len(shape) == 1 else _rows_of_length_1(rng, shape) for shape in shapes]
+        arrays[-2] *= 0.1
+        self.theta = flatten(arrays)
+        self.adam = Adam(np.zeros_like(self.theta), np.zeros_like(self.theta))
+        self.rate = schedule("learning_rate", p.learning_rate)
+        if p.noise_size <= 2 * self.theta.size:
+            raise ValueError(f"noise_size={p.noise_size} is too small for {self.theta.size} weights")
+        self.noise = np.random.default_rng([p.seed, 3]).standard_normal(p.noise_size, np.float32)
+        self._noise_ref: Any = None
+
+    def make_samplers(self) -> Samplers:
+        """Start the samplers."""
+        p, made = self.parameters, partial(EpisodeSampler, sigma=self.parameters.sigma)
+        samplers = Samplers(self.sampler_spec(), p.num_samplers, p.sample_timeout_s, made, method="episodes")
+        if p.num_samplers:
+            self._noise_ref = mpi_runtime.put(self.noise)
+            self.noise = mpi_runtime.get(self._noise_ref)  # a view: this process has no second table
+        return samplers
+
+    def vector(self) -> Array:
+        """Return the weights."""
+        return self.theta
+
+    def iterate(self) -> dict[str, float]:
+        """Try perturbations, and move the weights towards the better ones."""
+        p = self.parameters
+        started = time.perf_counter()
+        places = self.rng.integers(0, p.noise_size - self.theta.size, p.population // 2)
+        parts = np.split(places, range(p.pairs_in_request, len(places), p.pairs_in_request))
+        found = self._tried(parts)
+        self.sample_seconds += time.perf_counter() - started
+        returns, lengths = (np.concatenate([getattr(one, name) for one in found]) for name in ("returns", "lengths"))
+        estimate = gradient(returns, self.noise, places, self.theta.size, p.sigma)
+        self.theta = self.theta * np.float32(1 - p.weight_decay * self.rate(self.remaining))
+        self.theta = self.theta + self.adam.step(estimate, self.rate(self.remaining))
+        self.timesteps += int(lengths.sum())
+        self.episodes.add(returns.ravel().tolist(), lengths.ravel().tolist())
+        for one in found:
+            self.moments = self.moments[0].merged(one.moments), self.moments[1]
+        return {"gradient_norm": float(np.linalg.norm(estimate)), "weights_norm": float(np.linalg.norm(self.theta))}
+
+    def _tried(self, parts: list[Array]) -> list[Tried]:
+        """Have the samplers try all perturbations; return the results in the order of the parts."""
+        if self.samplers.local is not None:
+            weights = self.weights()
+            return [self.samplers.local.episodes(weights, self.noise, part) for part in parts]
+        ref = mpi_runtime.put(self.weights())
+        waiting = list(range(len(parts)))[::-1]
+        at_work: dict[int, list[int]] = {index: [] for index in range(self.samplers.count)}
+        results: dict[int, Tried] = {}
+
+        def ask(index: int) -> None:
+            if waiting:
+                at_work[index].append(waiting.pop())
+                self.samplers.start(index, ref, self._noise_ref, parts[at_work[index][-1]])
+
+        for _ in range(2):  # one runs, and one waits behind it
+            for index in at_work:
+                ask(index)
+        for _ in parts:
+            index, tried = self.samplers.next()
+            (number,) = [one for one in at_work[index] if np.array_equal(parts[one], tried.places)][:1]
+            at_work[index].remove(number)
+            results[number] = tried
+            ask(index)
+        return [results[number] for number in range(len(parts))]
+
+    def learner_state(self) -> dict[str, Any]:
+        """Return weights and optimiser. The table of noise follows from the seed."""
+        return {"weights": self.theta, "adam": self.adam}
+
+    def set_learner_state(self, state: dict[str, Any]) -> None:
+        """Continue from such a state."""
+        self.theta, self.adam = state["weights"], state["adam"]
+
+
+def _rows_of_length_1(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    rows = rng.standard_normal(shape)
+    normal: Array = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return normal

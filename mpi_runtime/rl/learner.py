@@ -1,0 +1,107 @@
+"""One step of an optimiser: device, gradients of several learners, clipping; and its state as numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from mpi_runtime.rl.parts.weights import assign, flatten
+
+
+def device_of(wanted: str) -> Any:
+    """Return the device: "auto" is a GPU if this process has one (`num_gpus` of its task), else the CPU.
+
+    Raises:
+        ValueError: this process has no such device.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(wanted)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={wanted!r}: this process sees no GPU. A task sees those that it asks for: num_gpus=1")
+    return device
+
+
+def adam(parameters: Sequence[Any], rate: float, eps: float) -> Any:
+    """Make Adam in one fused kernel: half the overhead of the default with small networks."""
+    return torch.optim.Adam(list(parameters), lr=rate, eps=eps, fused=True)
+
+
+def step(
+    optimiser: Any, parameters: Sequence[Any], loss: Any, rate: float, norm: float | None, group: str = ""
+) -> None:
+    """Make a step down the gradient of a loss.
+
+    Args:
+        optimiser: an optimiser of torch.
+        parameters: its parameters.
+        loss: a scalar.
+        rate: the learning rate.
+        norm: the largest norm of the gradient, which is scaled down to it; None: any.
+        group: a group of `util.collective`, whose members average their gradients; "": a single learner.
+    """
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    descend(optimiser, parameters, rate, norm, group)
+
+
+def descend(optimiser: Any, parameters: Sequence[Any], rate: float, norm: float | None, group: str = "") -> None:
+    """Make a step down the gradients that the parameters have."""
+    if group:
+        average(parameters, group)
+    if norm is not None:
+        torch.nn.utils.clip_grad_norm_(parameters, norm, foreach=True)
+    for each in optimiser.param_groups:
+        each["lr"] = rate
+    optimiser.step()
+
+
+def average(parameters: Sequence[Any], group: str) -> None:
+    """Replace gradients by their means over a group of `util.collective`."""
+    from mpi_runtime.util import collective  # not at the top: a single learner needs none
+
+    flat = torch.cat([one.grad.reshape(-1) for one in parameters])
+    total = np.array(flat.cpu().numpy())
+    collective.allreduce(total, group_name=group)
+    mean = torch.from_numpy(total).to(flat.device) / collective.get_collective_group_size(group)
+    for one, part in zip(parameters, mean.split([one.numel() for one in parameters]), strict=True):
+        one.grad.copy_(part.view_as(one))
+
+
+def begin_equal(parameters: Sequence[Any], group: str) -> None:
+    """Copy the weights of rank 0 of a group of `util.collective` to its other members."""
+    from mpi_runtime.util import collective  # not at the top: a single learner needs none
+
+    vector = flatten(parameters)
+    collective.broadcast(vector, 0, group_name=group)
+    assign(vector, parameters)
+
+
+def tensors(array: Any, device: Any) -> Any:
+    """Return an array as a tensor on a device. Arrays of the store are read-only, so it is a copy."""
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def to_numpy(state: Any) -> Any:
+    """Return the state of an optimiser or a module with numpy arrays for tensors, to be pickled without torch."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().cpu().numpy().copy()
+    if isinstance(state, dict):
+        return {key: to_numpy(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(to_numpy(value) for value in state)
+    return state
+
+
+def from_numpy(state: Any) -> Any:
+    """Undo `to_numpy`."""
+    if isinstance(state, np.ndarray):
+        return torch.from_numpy(state.copy())
+    if isinstance(state, dict):
+        return {key: from_numpy(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(from_numpy(value) for value in state)
+    return state

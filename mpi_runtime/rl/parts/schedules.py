@@ -1,0 +1,53 @@
+"""Rates that change during training, as functions of the part that remains: 1 at the beginning, 0 at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Schedule = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """From `first` to `last`, reached after `fraction` of the training; constant from there on."""
+
+    first: float
+    last: float = 0.0
+    fraction: float = 1.0
+
+    def __call__(self, remaining: float) -> float:
+        """Return the rate when this part of the training remains."""
+        done = min(1.0, (1.0 - remaining) / self.fraction) if self.fraction > 0 else 1.0
+        return self.first + (self.last - self.first) * done
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Always the same."""
+
+    value: float
+
+    def __call__(self, remaining: float) -> float:
+        """Return the number."""
+        return self.value
+
+
+def schedule(name: str, value: Any) -> Schedule:
+    """Return a number, a function of the remaining part, or "lin_0.001" (as in rl-zoo: a line to 0) as a schedule.
+
+    Raises:
+        TypeError, ValueError: it is something else.
+    """
+    if callable(value):
+        found: Schedule = value
+        return found
+    if isinstance(value, str):
+        try:
+            return Linear(float(value.removeprefix("lin_")))
+        except ValueError:
+            raise ValueError(f"{name}={value!r} must be a number, a function, or a text like 'lin_0.001'") from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name}={value!r} must be a number, a function, or a text like 'lin_0.001'")
+    return Constant(float(value))

@@ -1,0 +1,43 @@
+"""Weights as one flat vector, float32: what is stored once for each host, and mapped by all samplers there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def flatten(arrays: Sequence[Any], out: Array | None = None) -> Array:
+    """Copy arrays, or torch parameters on any device, into one vector."""
+    pieces = [np.asarray(one.detach().cpu() if hasattr(one, "detach") else one, np.float32).ravel() for one in arrays]
+    return np.concatenate(pieces, out=out) if pieces else np.zeros(0, np.float32)
+
+
+def views(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Return the arrays inside a vector, without a copy.
+
+    Raises:
+        ValueError: the vector has another length.
+    """
+    sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
+    if sum(sizes) != vector.size:
+        raise ValueError(f"the weights have {vector.size} numbers, and this network has {sum(sizes)}")
+    ends = np.cumsum(sizes)
+    return [vector[end - size : end].reshape(shape) for end, size, shape in zip(ends, sizes, shapes, strict=True)]
+
+
+def assign(vector: Array, parameters: Sequence[Any]) -> None:
+    """Copy a vector into the parameters of a torch network, in place.
+
+    Raises:
+        ValueError: the vector has another length.
+    """
+    import torch  # not at the top: samplers have none
+
+    with torch.no_grad():
+        for parameter, array in zip(parameters, views(vector, [tuple(one.shape) for one in parameters]), strict=True):
+            parameter.copy_(torch.from_numpy(np.array(array)))

@@ -1,0 +1,201 @@
+"""SAC: Haarnoja et al., 2018, "Soft actor-critic algorithms and applications" (with an automatic temperature)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mpi_runtime.rl import learner
+from mpi_runtime.rl.algorithm import Algorithm, Array
+from mpi_runtime.rl.nets_torch import Network, mlp
+from mpi_runtime.rl.parameters import Common
+from mpi_runtime.rl.parts.replay import Ring, transitions
+from mpi_runtime.rl.parts.schedules import schedule
+from mpi_runtime.rl.parts.weights import assign, flatten
+from mpi_runtime.rl.samplers import Samplers
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class SACParameters(Common):
+    """Parameters of SAC. Defaults are those of Stable-Baselines3."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    """As in `Common`."""
+    activation: str = "relu"
+    """As in `Common`."""
+    buffer_size: int = 1_000_000
+    """Transitions in replay."""
+    learning_starts: int = 100
+    """Steps with random actions before the first update."""
+    batch_size: int = 256
+    """Rows in a step of the optimiser."""
+    tau: float = 0.005
+    """How far the target critics move in each update."""
+    train_freq: int = 1
+    """Steps of environments between updates; at least one of each environment."""
+    gradient_steps: int = 1
+    """Steps of the optimiser in an update. With `train_freq` it is the replay ratio."""
+    ent_coef: float | str = "auto"
+    """The temperature: a number, or "auto"."""
+    target_entropy: float | str = "auto"
+    """"auto": minus the number of actions."""
+    n: int = 1
+    """Steps in a target."""
+    steps_per_iteration: int = 1000
+    """Steps of environments in one result of `train`."""
+
+
+class Critics:
+    """Two Q functions of observation and action, each an MLP (section 4.2: the smaller one counts)."""
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], activation: str, device: Any) -> None:
+        self.nets = [mlp(inputs, hidden, 1, activation).to(device) for _ in range(2)]
+        self.parameters: list[Any] = [one for net in self.nets for one in net.parameters()]
+
+    def values(self, obs: Any, actions: Any) -> list[Any]:
+        """Return both values, (N,) each."""
+        seen = torch.cat([obs, actions], 1)
+        return [net(seen)[:, 0] for net in self.nets]
+
+
+def drawn(actor: Network, obs: Any, noise: Any) -> tuple[Any, Any]:
+    """Return actions in [-1, 1] and their log-densities, from standard normal noise (N, n).
+
+    Appendix C: log pi(a) = log mu(u) - sum of log(1 - tanh(u)^2).
+    """
+    mean, log_std = actor.mean_and_log_std(obs)
+    squashed = torch.tanh(mean + log_std.exp() * noise)
+    logp = (-0.5 * noise.square() - log_std - 0.5 * LOG_2PI).sum(1)
+    return squashed, logp - torch.log(1 - squashed.square() + 1e-6).sum(1)
+
+
+def critic_loss(critics: Critics, later: Critics, actor: Network, batch: dict[str, Any], noise: Any, heat: Any) -> Any:
+    """Return half the squared errors of both critics: equations 3 and 5."""
+    with torch.no_grad():
+        actions, logp = drawn(actor, batch["next_obs"], noise)
+        value = torch.min(*later.values(batch["next_obs"], actions)) - heat * logp
+        y = batch["rewards"] + batch["factors"] * value
+    first, second = critics.values(batch["obs"], batch["actions"])
+    return 0.5 * ((first - y).square().mean() + (second - y).square().mean())
+
+
+def actor_loss(critics: Critics, actor: Network, obs: Any, noise: Any, heat: Any) -> tuple[Any, Any]:
+    """Return the loss of the actor (equation 7) and the log-densities of its actions."""
+    actions, logp = drawn(actor, obs, noise)
+    return (heat * logp - torch.min(*critics.values(obs, actions))).mean(), logp
+
+
+def temperature_loss(log_heat: Any, logp: Any, target: float) -> Any:
+    """Return the loss of the temperature's logarithm: equation 18, with log alpha for alpha as in the authors' code."""
+    return -(log_heat * (logp + target).detach()).mean()
+
+
+class SAC(Algorithm):
+    """Soft actor-critic, for continuous actions."""
+
+    name = "SAC"
+    Parameters = SACParameters
+    fits = ("box",)
+    kind = "squashed"
+
+    def setup(self) -> None:
+        """Make actor, critics, temperature, their optimisers, and the replay."""
+        p = self.parameters
+        if self.net_spec().needs_torch:
+            raise ValueError("SAC has built-in networks for vectors only: flatten the observations, and omit network")
+        if not all(math.isfinite(bound) for bound in (*self.actions.low, *self.actions.high)):
+            raise ValueError("SAC needs actions with finite bounds: gymnasium.wrappers.RescaleAction gives them")
+        torch.manual_seed(p.seed)
+        torch.set_num_threads(p.threads)
+        self.device = learner.device_of(p.device)
+        self.actor = Network(self.net_spec(), self.device)
+        width = self.observations.size + self.actions.outputs
+        self.critics, self.later = (Critics(width, p.hidden, p.activation, self.device) for _ in range(2))
+        assign(flatten(self.critics.parameters), self.later.parameters)
+        self.log_heat = torch.zeros(1, device=self.device, requires_grad=True)
+        self.is_auto = p.ent_coef == "auto"
+        if not self.is_auto:
+            self.log_heat = torch.tensor([math.log(float(p.ent_coef))], device=self.device, requires_grad=True)
+        self.target = -float(self.actions.outputs) if p.target_entropy == "auto" else float(p.target_entropy)
+        groups = (self.actor.parameters, self.critics.parameters, [self.log_heat])
+        self.optimisers = [learner.adam(group, 1e-3, 1e-8) for group in groups]
+        self.rate = schedule("learning_rate", p.learning_rate)
+        self.replay = Ring(p.buffer_size)
+        self.generator = torch.Generator().manual_seed(p.seed)
+        bounds = [torch.tensor(bound, dtype=torch.float32) for bound in (self.actions.low, self.actions.high)]
+        self.low, self.width = bounds[0].to(self.device), (bounds[1] - bounds[0]).to(self.device)
+
+    def make_samplers(self) -> Samplers:
+        """Start the samplers, whose fragments have the next observations."""
+        return Samplers(
+            self.sampler_spec(keeps_next=True), self.parameters.num_samplers, self.parameters.sample_timeout_s
+        )
+
+    def vector(self) -> Array:
+        """Return the weights of the actor."""
+        return flatten(self.actor.parameters)
+
+    def iterate(self) -> dict[str, float]:
+        """Sample and learn for `steps_per_iteration` steps of environments."""
+        p, end = self.parameters, self.timesteps + self.parameters.steps_per_iteration
+        envs = p.num_envs * self.samplers.processes
+        figures: dict[str, float] = {}
+        while self.timesteps < end and (not self.goal or self.timesteps < self.goal):
+            is_random = self.timesteps < p.learning_starts
+            fragment = self.sample(max(1, p.train_freq // envs), float(is_random))
+            self.replay.add(transitions(fragment, p.gamma, p.n))
+            if not is_random:
+                for _ in range(p.gradient_steps):
+                    figures = self.update()
+        return figures
+
+    def update(self) -> dict[str, float]:
+        """Make one step of each optimiser on a batch of the replay, in the order of algorithm 1."""
+        p, rate = self.parameters, self.rate(self.remaining)
+        columns = self.replay.take(self.replay.sample(p.batch_size, self.rng))
+        batch = {name: torch.from_numpy(column).to(self.device) for name, column in columns.items()}
+        batch["actions"] = 2 * (batch["actions"] - self.low) / self.width - 1
+        shape = (2, *batch["actions"].shape)
+        noise = torch.randn(shape, generator=self.generator).to(self.device)
+        heat = self.log_heat.detach().exp()
+        own = critic_loss(self.critics, self.later, self.actor, batch, noise[0], heat)
+        learner.step(self.optimisers[1], self.critics.parameters, own, rate, None)
+        loss, logp = actor_loss(self.critics, self.actor, batch["obs"], noise[1], heat)
+        learner.step(self.optimisers[0], self.actor.parameters, loss, rate, None)
+        if self.is_auto:
+            learner.step(
+                self.optimisers[2], [self.log_heat], temperature_loss(self.log_heat, logp, self.target), rate, None
+            )
+        with torch.no_grad():
+            torch._foreach_lerp_(self.later.parameters, self.critics.parameters, p.tau)
+        return {
+            "actor_loss": loss.item(),
+            "critic_loss": own.item(),
+            "ent_coef": heat.item(),
+            "entropy": -logp.mean().item(),
+        }
+
+    def learner_state(self) -> dict[str, Any]:
+        """Return networks, temperature, optimisers, generator and replay."""
+        groups = (self.actor.parameters, self.critics.parameters, self.later.parameters, [self.log_heat])
+        return {
+            "weights": [flatten(group) for group in groups],
+            "optimisers": [learner.to_numpy(one.state_dict()) for one in self.optimisers],
+            "generator": self.generator.get_state().numpy().copy(),
+            "replay": self.replay,
+        }
+
+    def set_learner_state(self, state: dict[str, Any]) -> None:
+        """Continue from such a state."""
+        groups = (self.actor.parameters, self.critics.parameters, self.later.parameters, [self.log_heat])
+        for vector, group in zip(state["weights"], groups, strict=True):
+            assign(vector, group)
+        for one, saved in zip(self.optimisers, state["optimisers"], strict=True):
+            one.load_state_dict(learner.from_numpy(saved))
+        self.generator.set_state(torch.from_numpy(state["generator"].copy()))
+        self.replay = state["replay"]

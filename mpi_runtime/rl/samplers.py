@@ -1,0 +1,190 @@
+"""The samplers of an algorithm: one in its own process, or actors that are replaced when they die or hang."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import mpi_runtime
+from mpi_runtime.errors import ActorError, TaskError
+from mpi_runtime.rl.envs import EnvError
+from mpi_runtime.rl.parts.episodes import Fragment, joined
+from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
+
+_log = logging.getLogger("mpi_runtime.rl")
+FAILURES_MAX = 3
+"""How often in a row a sampler may die or hang before it has made a fragment."""
+
+
+class SamplerError(RuntimeError):
+    """A sampler dies or hangs again and again. The message has the last reason."""
+
+
+class Samplers:
+    """Makes fragments, from one sampler here (`count` 0) or from `count` actors.
+
+    `made` is a sampler's class, or a `functools.partial` of one, and `method` the one that makes a fragment.
+
+    Raises:
+        ValueError: the job has too few CPUs for these actors.
+    """
+
+    def __init__(
+        self, spec: SamplerSpec, count: int, timeout_s: float | None, made: Any = Sampler, method: str = "sample"
+    ) -> None:
+        self._made, self._method = made, method
+        self.spec, self.count, self.timeout_s = spec, count, timeout_s
+        self.restarts = 0
+        """The number of samplers that were replaced."""
+        self.local: Any = None
+        self.actors: list[Any] = []
+        self.incarnations = [0] * count
+        self._failed = [0] * count
+        self._asked: dict[Any, tuple[int, tuple[Any, ...], float, int]] = {}
+        if not count:
+            self.local = made(spec, 0)
+            self.local.get_state()  # makes the environments, and raises their errors, now
+            return
+        if not mpi_runtime.is_initialized():
+            mpi_runtime.init()
+        check_fits(count)
+        self.actors = [self._started(index) for index in range(count)]
+
+    @property
+    def processes(self) -> int:
+        """The number of samplers."""
+        return max(1, self.count)
+
+    def sample(self, weights: Weights, steps: int) -> Fragment:
+        """Make `steps` steps in each environment of each sampler. Return them side by side, in the samplers' order.
+
+        Raises:
+            EnvError: an environment has failed; the error of the sampler has its traceback.
+            SamplerError: a sampler dies or hangs again and again.
+        """
+        if self.local is not None:
+            found: Fragment = self.local.sample(weights, steps)
+            return found
+        ref = mpi_runtime.put(weights)
+        for index in range(self.count):
+            self.start(index, ref, steps)
+        fragments = dict(self.next() for _ in range(self.count))
+        return joined([fragments[index] for index in range(self.count)])
+
+    def start(self, index: int, *arguments: Any) -> None:
+        """Ask a sampler for its next fragment, with weights (or a reference to them) and steps."""
+        ref = getattr(self.actors[index], self._method).remote(*arguments)
+        self._asked[ref] = (index, arguments, time.monotonic(), self.incarnations[index])
+
+    def next(self) -> tuple[int, Any]:
+        """Wait for the next fragment that was asked for; return the sampler's index and the fragment.
+
+        A sampler that has died, or hangs for longer than `timeout_s`, is replaced and asked again.
+        """
+        while True:
+            ready, _ = mpi_runtime.wait(list(self._asked), num_returns=1, timeout=self._patience())
+            if not ready:
+                self._end_those_that_hang()
+                continue
+            index, arguments, _, incarnation = self._asked.pop(ready[0])
+            try:
+                fragment = mpi_runtime.get(ready[0])
+            except TaskError as error:
+                raise _plain(error) from None
+            except ActorError as error:
+                self._replace(index, incarnation, str(error), arguments)
+                continue
+            self._failed[index] = 0
+            return index, fragment
+
+    def call(self, name: str, *arguments: Any) -> list[Any]:
+        """Call a method of every sampler."""
+        if self.local is not None:
+            return [getattr(self.local, name)(*arguments)]
+        return list(mpi_runtime.get([getattr(actor, name).remote(*arguments) for actor in self.actors]))
+
+    def get_states(self) -> list[bytes | None]:
+        """Return the state of each sampler; None for one whose environments cannot be pickled."""
+        return self.call("get_state")
+
+    def set_states(self, states: list[bytes | None]) -> bool:
+        """Continue from these states. Return whether that was possible; else episodes begin with new ones."""
+        if len(states) != self.processes or any(state is None for state in states):
+            return False
+        if self.local is not None:
+            self.local.set_state(states[0])
+        else:
+            mpi_runtime.get([a.set_state.remote(state) for a, state in zip(self.actors, states, strict=True)])
+        return True
+
+    def stop(self) -> None:
+        """End the samplers."""
+        if self.local is not None:
+            self.local.close()
+        if self.actors and mpi_runtime.is_initialized():
+            for actor in self.actors:
+                mpi_runtime.kill(actor)
+        self._asked.clear()
+        self.actors, self.local = [], None
+
+    def idle(self) -> list[int]:
+        """Return the samplers that have not been asked for a fragment."""
+        asked = {index for index, *_ in self._asked.values()}
+        return [index for index in range(self.count) if index not in asked]
+
+    def drain(self) -> None:
+        """Wait for the fragments that were asked for, and drop them."""
+        while self._asked:
+            self.next()
+
+    def _started(self, index: int) -> Any:
+        """Start the actor of this index."""
+        plain, more = (self._made, {}) if isinstance(self._made, type) else (self._made.func, self._made.keywords)
+        cls: Any = mpi_runtime.remote(num_cpus=1, max_restarts=0)(plain)
+        return cls.remote(self.spec, index, self.incarnations[index], **more)
+
+    def _patience(self) -> float | None:
+        if self.timeout_s is None:
+            return None
+        first = min(since for _, _, since, _ in self._asked.values())
+        return max(0.001, first + self.timeout_s - time.monotonic())
+
+    def _end_those_that_hang(self) -> None:
+        now = time.monotonic()
+        for ref, (index, arguments, since, incarnation) in list(self._asked.items()):
+            if self.timeout_s is not None and now - since >= self.timeout_s:
+                del self._asked[ref]
+                mpi_runtime.kill(self.actors[index])
+                self._replace(index, incarnation, f"no fragment in sample_timeout_s={self.timeout_s} s", arguments)
+
+    def _replace(self, index: int, incarnation: int, why: str, arguments: tuple[Any, ...]) -> None:
+        """Ask for a fragment again, of a new sampler unless the one that was asked has been replaced already."""
+        if incarnation < self.incarnations[index]:
+            self.start(index, *arguments)
+            return
+        self._failed[index] += 1
+        self.restarts += 1
+        if self._failed[index] > FAILURES_MAX:
+            raise SamplerError(f"sampler {index} has failed {self._failed[index]} times in a row. The last time: {why}")
+        self.incarnations[index] += 1
+        _log.warning("sampler %d is replaced, and asked for its fragment again: %s", index, why)
+        self.actors[index] = self._started(index)
+        self.start(index, *arguments)
+
+
+def check_fits(count: int) -> None:
+    """Raise `ValueError` if the job has fewer CPUs than samplers. Within a placement group, the group decides."""
+    from mpi_runtime.util import get_current_placement_group
+
+    has = mpi_runtime.cluster_resources().get("CPU", 0)
+    if get_current_placement_group() is None and count > has:
+        raise ValueError(
+            f"num_samplers={count} needs {count} CPUs, and this job has {has:g}: "
+            f"pass num_samplers={int(has)}, or start the job on more"
+        )
+
+
+def _plain(error: TaskError) -> BaseException:
+    """Return the error of a sampler: environments' errors as they are, others with their remote traceback."""
+    return error.cause if isinstance(error.cause, EnvError) else error

@@ -1,0 +1,66 @@
+"""Algorithms as trials: `tune.Tuner("PPO", param_space={"env": "CartPole-v1", "lr": tune.loguniform(1e-5, 1e-2)})`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mpi_runtime
+from mpi_runtime.rl.config import ALGORITHMS, algorithm_named
+from mpi_runtime.rl.envs import maker, registered
+from mpi_runtime.rl.parameters import ALIASES
+
+FILE = "checkpoint"
+"""In the directory of a trial's checkpoint."""
+
+
+def is_algorithm(name: str) -> bool:
+    """Whether an algorithm has this name."""
+    return name in ALGORITHMS
+
+
+def trainable(name: str, envs: Mapping[str, Any]) -> type:
+    """Return the class whose trials train an algorithm.
+
+    The configuration has `env`, `env_config` and hyper-parameters. A trial reserves a CPU for itself and one for each
+    of its samplers, so trials cannot wait for each other's.
+
+    Args:
+        name: an algorithm.
+        envs: environments that were registered for trials, by name.
+    """
+    # Trials run in other processes, where nothing was registered.
+    made = {one: maker(creator) for one, creator in {**registered(), **envs}.items()}
+    tune: Any = mpi_runtime.tune  # by its public names: it imports this module when an algorithm is asked for
+
+    class AlgorithmTrainable(tune.Trainable):  # type: ignore[misc]
+        def setup(self, config: dict[str, Any]) -> None:
+            config = dict(config)
+            if "env" not in config:
+                raise ValueError(f'the space of {name} needs an environment: param_space={{"env": "CartPole-v1", ...}}')
+            env = config.pop("env")
+            env_config = config.pop("env_config", None)
+            self.algorithm = algorithm_named(name)(made.get(env, env), env_config=env_config, **config)
+
+        def step(self) -> dict[str, Any]:
+            return self.algorithm.train()
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            self.algorithm.save(Path(checkpoint_dir) / FILE)
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            self.algorithm.restore(Path(checkpoint) / FILE)
+
+        def cleanup(self) -> None:
+            self.algorithm.stop()
+
+        @classmethod
+        def default_resource_request(cls, config: dict[str, Any]) -> Any:
+            names = ["num_samplers", *(other for other, own in ALIASES.items() if own == "num_samplers")]
+            given = [config[one] for one in names if one in config]
+            count = given[0] if given else algorithm_named(name).Parameters.num_samplers
+            return tune.PlacementGroupFactory([{"CPU": 1}] * (1 + int(count)))
+
+    AlgorithmTrainable.__name__ = AlgorithmTrainable.__qualname__ = name
+    return AlgorithmTrainable
