@@ -59,14 +59,14 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schedulers",),
         ("search",),
         ("space",),
-        ("trial",),
+        ("trial", "absent"),
     ),
     "batch": (("",), ("run",), ("show",), ("memory",), ("file",)),
 }
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
 """They load their names on first use, by a function of the package itself."""
-PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial"))
+PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial", "absent"))
 """What decides in an experiment: it knows neither the runtime nor a clock."""
 AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""

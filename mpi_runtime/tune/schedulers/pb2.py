@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import Verdicts
 from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
 from mpi_runtime.tune.space.domains import Rng, uniform
@@ -27,6 +28,7 @@ LENGTH = 0.3
 NOISE = 0.05
 
 
+@advised
 class PB2(PopulationBasedTraining):
     """Lets the worst trials continue from checkpoints of the best, with parameters that a model finds promising."""
 

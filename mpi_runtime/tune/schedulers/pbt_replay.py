@@ -6,10 +6,12 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import Exploit, TrialScheduler, Verdicts
 from mpi_runtime.tune.trial import Trial
 
 
+@advised
 class PopulationBasedTrainingReplay(TrialScheduler):
     """Changes the parameters of a trial by a schedule, `ResultGrid.policy(trial_id)` of an earlier experiment.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
 from mpi_runtime.tune.trial import check_goal
 
@@ -68,6 +69,7 @@ class Searcher:
         return None if num_samples == -1 else num_samples
 
 
+@advised
 class BasicVariantGenerator(Searcher):
     """All combinations of grids, with values drawn at random for the rest.
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.errors.optional import load
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
 
 
+@advised
 class OptunaSearch(LearningSearcher):
     """Asks an Optuna sampler, by default TPE, for configurations, and reports the last value of each trial to it."""
 
@@ -37,10 +40,7 @@ class OptunaSearch(LearningSearcher):
         Raises:
             ImportError: optuna is not installed.
         """
-        try:
-            import optuna  # noqa: F401
-        except ImportError as error:
-            raise ImportError("OptunaSearch needs optuna: pip install optuna") from error
+        load("OptunaSearch", "optuna")
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         self.sampler = sampler
 

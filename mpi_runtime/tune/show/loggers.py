@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import Trial, flat
 
@@ -158,11 +159,7 @@ class TBXLoggerCallback(LoggerCallback):
     """Files for TensorBoard, by tensorboardX: `tensorboard --logdir DIRECTORY` shows a curve for each trial."""
 
     def __init__(self) -> None:
-        try:
-            import tensorboardX
-        except ImportError as error:
-            raise ImportError("TBXLoggerCallback needs tensorboardX: pip install tensorboardX") from error
-        self._writer_of = tensorboardX.SummaryWriter
+        self._writer_of = load("TBXLoggerCallback", "tensorboardX").SummaryWriter
         self._writers: dict[str, Any] = {}
 
     def log_trial_start(self, trial: Trial) -> None:

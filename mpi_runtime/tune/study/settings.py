@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
 from mpi_runtime.tune.study.study import Limits, Study
 
 
+@advised
 @dataclass(frozen=True)
 class TuneConfig:
     """The metric, the searcher, the scheduler, and how many trials there are."""
@@ -42,6 +44,7 @@ class TuneConfig:
     """Of all random numbers. Those of a trial depend on the seed and its number alone."""
 
 
+@advised
 @dataclass(frozen=True)
 class FailureConfig:
     """What happens to trials that fail."""
@@ -100,6 +103,7 @@ class CheckpointConfig:
                 )
 
 
+@advised
 @dataclass(frozen=True)
 class RunConfig:
     """How an experiment runs."""
