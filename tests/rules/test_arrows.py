@@ -95,7 +95,7 @@ PURE_LIBRARY = {
     *("hashlib", "heapq", "itertools", "math", "operator", "re", "string", "struct", "textwrap", "types", "typing"),
     *("msgspec", "_blake2"),
 }
-PURE_TUNE_LIBRARY = PURE_LIBRARY | {"datetime", "inspect", "numpy", "statistics"}
+PURE_TUNE_LIBRARY = PURE_LIBRARY | {"datetime", "inspect", "numbers", "numpy", "statistics"}
 """What an experiment may import: its spaces draw with numpy's generators, and spans of time may be given to it."""
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}
 """`hash` of a string and `id` differ from run to run."""

@@ -64,6 +64,6 @@ def with_objects(tune: TuneConfig) -> TuneConfig:
 
 
 def _found(argument: str, room: Any, names: dict[str, str], name: str) -> Any:
-    if name.lower() not in names:
+    if not isinstance(name, str) or name.lower() not in names:
         raise ValueError(f"{argument} must be one of {sorted(names)}, not {name!r}")
     return getattr(room, names[name.lower()])

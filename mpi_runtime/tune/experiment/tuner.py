@@ -89,6 +89,9 @@ class Tuner:
             TypeError, ValueError: an argument is invalid.
         """
         self._prepared = prepared(trainable)
+        for name, value, kind in (("tune_config", tune_config, TuneConfig), ("run_config", run_config, RunConfig)):
+            if not isinstance(value, kind | None):
+                raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
         self._given, self._run = with_objects(tune_config or TuneConfig()), run_config or RunConfig()
         self._tune = _fresh(self._given)
         """An unused copy, for resumes."""

@@ -61,6 +61,10 @@ class PB2(PopulationBasedTraining):
         """
         if not hyperparam_bounds:
             raise ValueError("PB2 needs hyperparam_bounds: what may change, with its lowest and highest value")
+        if not isinstance(hyperparam_bounds, Mapping) or not all(
+            isinstance(pair, list | tuple) and len(pair) == 2 for pair in hyperparam_bounds.values()
+        ):
+            raise TypeError(f"hyperparam_bounds must be a dictionary of pairs by name, not {hyperparam_bounds!r}")
         self._bounds = {name: (float(low), float(high)) for name, (low, high) in hyperparam_bounds.items()}
         for name, (low, high) in self._bounds.items():
             if not low < high:

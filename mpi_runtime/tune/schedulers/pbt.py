@@ -178,6 +178,8 @@ class PopulationBasedTraining(TrialScheduler):
 
 def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
     """The mutations, with a domain or a list for each parameter."""
+    if not isinstance(mutations, Mapping):
+        raise TypeError(f"hyperparam_mutations must be a dictionary by name, not {mutations!r}")
     found: dict[str, Any] = {}
     for key, mutation in mutations.items():
         if isinstance(mutation, Mapping):

@@ -27,6 +27,10 @@ class PopulationBasedTrainingReplay(TrialScheduler):
             ValueError: it is empty, or does not begin at 0.
         """
         super().__init__("training_iteration", None, None)
+        if not isinstance(policy, list | tuple) or not all(
+            isinstance(one, list | tuple) and len(one) == 2 for one in policy
+        ):
+            raise TypeError(f"the policy must be a list of pairs, as from ResultGrid.policy(...), not {policy!r}")
         if not policy or policy[0][0] != 0:
             raise ValueError("the policy must begin with the configuration at 0 reports: take ResultGrid.policy(...)")
         self._policy = [(int(at), dict(config)) for at, config in policy]

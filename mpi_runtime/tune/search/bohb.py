@@ -57,6 +57,8 @@ class TuneBOHB(LearningSearcher):
             time_attr: the reported value that measures the progress of a trial.
         """
         super().__init__(space, metric, mode, points_to_evaluate, seed)
+        if not isinstance(bohb_config, Mapping | None):
+            raise TypeError(f"bohb_config must be a dictionary of settings by name, not {bohb_config!r}")
         own = dict(bohb_config or {})
         self._least = own.pop("min_points_in_model", None)
         self._share = own.pop("top_n_percent", 100 * GOOD_SHARE) / 100

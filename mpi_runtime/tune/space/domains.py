@@ -31,7 +31,10 @@ class Domain:
         state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
         if isinstance(state, np.random.RandomState):
             state = state._bit_generator
-        rng = np.random.default_rng(None if state is np.random else state)
+        try:
+            rng = np.random.default_rng(None if state is np.random else state)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"random_state must be a seed, 0 or more, or a generator, not {state!r}") from error
         values = [self.draw(rng, config or {}) for _ in range(size)]
         return values[0] if size == 1 else values
 

@@ -39,7 +39,7 @@ class Checkpoint:
         Raises:
             FileNotFoundError: there is no such directory.
         """
-        if not os.path.isdir(path):
+        if not os.path.isdir(os.fspath(path)):  # a number would be a descriptor
             raise FileNotFoundError(f"Checkpoint.from_directory({os.fspath(path)!r}): there is no such directory")
         return cls(os.path.abspath(path))
 

@@ -131,8 +131,10 @@ def register_trainable(name: str, trainable: Any) -> None:
     """Register a function or a class under a name for `run` and `Tuner`.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: it is neither, or the name is not a string.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a trainable must be a string, not {name!r}")
     _registered[name] = dataclasses.replace(prepared(trainable), name=name)
 
 
