@@ -22,7 +22,6 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from mpi_runtime import config as configuration
-from mpi_runtime.client.outbox import CLOSED, is_closed_here
 from mpi_runtime.config import Config
 from mpi_runtime.errors import HeadDiedError, LaunchError, from_code
 from mpi_runtime.host import launchers, machine
@@ -211,6 +210,8 @@ class HeadHandle:
         return self._why()
 
     def _why(self) -> str:
+        from mpi_runtime.client.outbox import CLOSED, is_closed_here  # not at the top: see `Session`
+
         if is_closed_here(self.socket):
             return CLOSED
         return (

@@ -55,7 +55,13 @@ def create_searcher(search_alg: str, **arguments: Any) -> Searcher:
 
 
 def with_objects(tune: TuneConfig) -> TuneConfig:
-    """The settings with a searcher and a scheduler in the place of their names."""
+    """The settings with a searcher and a scheduler in the place of their names.
+
+    Raises:
+        TypeError: these are not settings.
+    """
+    if not isinstance(tune, TuneConfig):
+        raise TypeError(f"tune_config must be a TuneConfig, not {tune!r}")
     if isinstance(tune.search_alg, str):
         tune = replace(tune, search_alg=create_searcher(tune.search_alg))
     if isinstance(tune.scheduler, str):

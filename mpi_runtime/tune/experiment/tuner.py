@@ -89,9 +89,8 @@ class Tuner:
             TypeError, ValueError: an argument is invalid.
         """
         self._prepared = prepared(trainable)
-        for name, value, kind in (("tune_config", tune_config, TuneConfig), ("run_config", run_config, RunConfig)):
-            if not isinstance(value, kind | None):
-                raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
+        if not isinstance(run_config, RunConfig | None):
+            raise TypeError(f"run_config must be a RunConfig, not {run_config!r}")
         self._given, self._run = with_objects(tune_config or TuneConfig()), run_config or RunConfig()
         self._tune = _fresh(self._given)
         """An unused copy, for resumes."""
