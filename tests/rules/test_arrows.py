@@ -360,3 +360,11 @@ def test_importing_the_package_loads_neither_mpi_nor_array_libraries() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("loaded_before", ["executor.forkserver", "job.session"])
+def test_the_start_of_the_head_does_not_wait_for_the_modules_of_clients(loaded_before: str) -> None:
+    """The head is forked after the first of these is loaded, and its process starts after the second."""
+    program = f"import sys, {PACKAGE}.{loaded_before}; print([n for n in sys.modules if '.client.client' in n])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
