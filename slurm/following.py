@@ -36,6 +36,9 @@ def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = Non
         The exit code of the program. Never 0 if the program did not run to its end: then the code of the batch script,
         or 1. For an array the code of the first task whose code is not 0.
     """
+    for name, file in (("out", out), ("log", log)):
+        if file is not None and not (hasattr(file, "write") and hasattr(file, "isatty")):
+            raise TypeError(f"{name} must be a file to write text to, not {file!r}")
     progress = Progress(out or sys.stdout, log or sys.stderr)
     found = _patiently(job)
     is_array = "_" in found[0].job and "_" not in str(job)

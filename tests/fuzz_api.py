@@ -22,15 +22,18 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy
 
 import mpi_runtime as ray
 from mpi_runtime import config as configuration
+from mpi_runtime import slurm
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.util import actor_pool, collective, futures, multiprocessing, queue, scheduling_strategies, state
 from mpi_runtime.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from tests import fuzz_rooms
 
 CALLS_EACH = 25
 """So many calls in a batch."""
@@ -53,6 +56,7 @@ LEFT_OUT = {
 """Public names that are not called, and why."""
 USERS = (
     *(TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, KeyError, StopIteration, OSError),
+    *(ImportError, slurm.SlurmError),
     *(ray.errors.MpiRuntimeError, queue.Empty, queue.Full),
 )
 """What may be raised, if code of ours raises it on purpose."""
@@ -175,6 +179,7 @@ class World:
         self.ref = ray.put(1)
         ray.get([self.handle.add.remote(), self.function.remote(), self.group.ready()])
         self.right: dict[str, Callable[[], Any]] = {
+            **fuzz_rooms.right(),
             **dict.fromkeys(("refs", "object_refs"), lambda: [self.ref]),
             **dict.fromkeys(("ref",), lambda: self.ref),
             **dict.fromkeys(("actor", "handle"), lambda: self.handle),
@@ -226,6 +231,7 @@ class World:
             for name, value in vars(module).items():
                 if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__ and callable(value):
                     found[f"{module.__name__.rpartition('.')[2]}.{name}"] = value
+        found |= fuzz_rooms.targets()
         found["runtime_env.RuntimeEnv"] = ray.runtime_env.RuntimeEnv
         found["queue.Queue"] = queue.Queue
         found["futures.Executor"] = futures.Executor
@@ -282,13 +288,18 @@ def call(name: str, target: Callable[..., Any], world: World, junk: Junk) -> tup
             args += [junk() for _ in range(rng.randrange(3))] if not kwargs else []
             continue
         if one.kind is one.VAR_KEYWORD:
-            if rng.random() < 0.3:
-                kwargs[rng.choice(["num_cpus", "name", "x", "max_retries"])] = junk()
+            names = fuzz_rooms.OPTIONS.get(name, ("num_cpus", "name", "x", "max_retries"))
+            if rng.random() < (0.8 if name in fuzz_rooms.OPTIONS else 0.3):
+                kwargs[rng.choice(names)] = junk()
             continue
         is_time = "timeout" in one.name
         if place in wrong:
             value = junk()
-            while (is_time and _waits_long(value)) or (one.name in MANY and _is_long(value)):
+            while (
+                (is_time and _waits_long(value))
+                or (one.name in MANY and _is_long(value))
+                or (one.name == "size" and _waits_long(value))
+            ):
                 value = junk()
         elif one.default is not one.empty and not is_time and rng.random() < 0.7:
             continue
@@ -379,15 +390,15 @@ def judge(error: BaseException) -> str:
     return ""
 
 
-def batch(seed: str, calls: int) -> dict[str, str]:
+def batch(seed: str, calls: int, only: str = "") -> dict[str, str]:
     """Some calls in this process, and what was found."""
     junk = Junk(random.Random(seed))
     found: dict[str, str] = {}
     world: World = globals().get("_world") or World()
     globals()["_world"] = world
     targets = world.targets()
-    names = sorted(targets)
-    names += [name for name in OPTIONS if name in targets] * 8
+    names = [name for name in sorted(targets) if name.startswith(only)]
+    names += [name for name in OPTIONS if name in names] * 8
     signal.signal(signal.SIGALRM, _too_long)
     for _ in range(calls):
         name = junk.rng.choice(names)
@@ -431,11 +442,11 @@ def _too_long(*_: object) -> None:
 class Inside:
     """Runs batches in an executor."""
 
-    def batch(self, seed: str, calls: int) -> dict[str, str]:
-        return batch(seed, calls)
+    def batch(self, seed: str, calls: int, only: str) -> dict[str, str]:
+        return batch(seed, calls, only)
 
 
-def run(calls: int, seed: int, first: int = 0) -> dict[str, str]:
+def run(calls: int, seed: int, first: int = 0, only: str = "") -> dict[str, str]:
     """So many calls, and what was found."""
     found: dict[str, str] = {}
     # What asks for too much gets a MemoryError, and does not use up the memory of the machine.
@@ -452,12 +463,12 @@ def run(calls: int, seed: int, first: int = 0) -> dict[str, str]:
             name = f"{seed}/{number}"
             if number % 2:
                 try:
-                    found |= ray.get(inside.batch.remote(name, CALLS_EACH), timeout=600)
+                    found |= ray.get(inside.batch.remote(name, CALLS_EACH, only), timeout=600)
                 except ray.errors.MpiRuntimeError as error:
                     found[f"batch {name} inside an actor"] = repr(error)[:600]
                     inside = ray.remote(num_cpus=0)(Inside).remote()
             else:
-                found |= batch(name, CALLS_EACH)
+                found |= batch(name, CALLS_EACH, only)
             try:
                 assert ray.get(ray.remote(double).remote(number), timeout=60) == number
             except BaseException as error:
@@ -496,12 +507,14 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first batch")
+    parser.add_argument("--only", default="", help="only functions with names that begin so, such as tune")
     parser.add_argument("--init", type=int, default=0, help="how often to start a job with wrong arguments")
     words = parser.parse_args()
     home = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        found = run(words.calls, words.seed, words.first) if words.calls else {}
+        fuzz_rooms.without_slurm(Path(folder, "bin"))
+        found = run(words.calls, words.seed, words.first, words.only) if words.calls else {}
         found |= start_jobs(words.init, words.seed)
         os.chdir(home)
     for what, example in sorted(found.items()):

@@ -7,7 +7,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray._private.services": ("mpi_runtime.util.addresses",),
     "ray._private.worker": ("mpi_runtime.as_ray.worker", "mpi_runtime.as_ray.top", "mpi_runtime"),
     "ray._raylet": ("mpi_runtime.as_ray.top", "mpi_runtime"),
-    **dict.fromkeys(("ray.air", "ray.air.config", "ray.air.session"), ()),
+    **dict.fromkeys(("ray.air", "ray.air.config", "ray.air.integrations", "ray.air.session"), ()),
+    **{f"ray.air.integrations.{name}": (f"mpi_runtime.tune.integration.{name}",) for name in ("mlflow", "wandb")},
     "ray.actor": ("mpi_runtime.actor",),
     **dict.fromkeys(("ray.autoscaler", "ray.autoscaler.sdk"), ()),
     "ray.cloudpickle": ("mpi_runtime.cloudpickle",),
@@ -20,6 +21,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.runtime_env": ("mpi_runtime.runtime_env",),
     "ray.train": (),
     "ray.tune": ("mpi_runtime.tune",),
+    "ray.tune.integration": (),
+    **{
+        f"ray.tune.integration.{name}": (f"mpi_runtime.tune.integration.{name}",)
+        for name in ("lightgbm", "pytorch_lightning", "xgboost")
+    },
     **dict.fromkeys(
         (
             *("ray.tune.analysis", "ray.tune.analysis.experiment_analysis", "ray.tune.callback", "ray.tune.context"),

@@ -29,6 +29,7 @@ from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.mpiexec import launch_command
+from mpi_runtime.journal.claim import TakenOverError
 from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
@@ -119,6 +120,8 @@ def run_batch(options: argparse.Namespace) -> int:
                 except KeyboardInterrupt:
                     say("interrupted again: running commands are killed; the same line continues later")
                     return 130
+                except TakenOverError as error:
+                    raise LaunchError(f"{error.strerror}. Running commands were ended: that job runs them") from error
                 except OSError as error:
                     raise LaunchError(
                         f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. "

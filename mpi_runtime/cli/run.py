@@ -20,6 +20,7 @@ from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.mpiexec import Launcher, find_launcher, launch_command
+from mpi_runtime.journal.private import make_directory
 from mpi_runtime.slurm import exit_file
 from mpi_runtime.slurm.allocation import from_environment
 
@@ -57,7 +58,7 @@ def run(words: Sequence[str]) -> int:
         file = folder / f"exit-{os.getpid()}"
     elif options.fault_tolerant and starts_ranks and not options.dry_run:
         if options.journal:
-            _make_directory(folder)
+            _make_journal(folder)
         file = _exit_file(options.hosts, folder, env)
     arguments = python_command(program, options.as_ray, str(file or ""))
     launcher = installed_launcher(options.mpi) if starts_ranks else None
@@ -80,7 +81,7 @@ def run(words: Sequence[str]) -> int:
         found = command(options.hosts)
         os.execve(found[0], found, inner)
     if options.restarts:
-        make_directory(folder)
+        _make_journal(folder)
     try:
         return restarts.run(command, options.ranks, options.hosts, inner, file, options.restarts)
     finally:
@@ -88,11 +89,11 @@ def run(words: Sequence[str]) -> int:
             exit_file.forget(file)
 
 
-def _make_directory(folder: Path) -> None:
+def _make_journal(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(folder)
     except OSError as error:
-        raise LaunchError(f"the journal {folder} cannot be made: {error.strerror}") from error
+        raise LaunchError(f"the journal {folder} cannot be used: {error.strerror}") from error
 
 
 def _exit_file(hosts: str | None, folder: Path, env: Mapping[str, str]) -> Path | None:
@@ -100,18 +101,6 @@ def _exit_file(hosts: str | None, folder: Path, env: Mapping[str, str]) -> Path 
     if hosts is None and not from_environment(env).nodes:
         return Path(f"/proc/{os.getpid()}/fd/{os.memfd_create('mpi_runtime exit')}")
     return folder / f".mpi_runtime-exit-{os.uname().nodename}-{os.getpid()}" if os.access(folder, os.W_OK) else None
-
-
-def make_directory(path: Path) -> None:
-    """Make the directory of a journal.
-
-    Raises:
-        LaunchError: it cannot be made.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise LaunchError(f"the journal {path} cannot be made: {error.strerror}") from error
 
 
 def read_program(file: TextIO) -> str:

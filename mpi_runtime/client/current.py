@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from mpi_runtime.client.client import Client, Executor
+from typing import TYPE_CHECKING
+
 from mpi_runtime.errors import RuntimeNotInitializedError
+
+if TYPE_CHECKING:
+    from mpi_runtime.client.client import Client, Executor
 
 _client: Client | None = None
 _disowned = False

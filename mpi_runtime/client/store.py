@@ -76,8 +76,12 @@ class Store:
                 self._outbox.post(JournalFailed(f"{error.strerror or error} ({error.filename or self.journal})"))
         value.digest = value_files.digest_of(serialized.parts())
 
-    def recall(self, kept: Sequence[Kept]) -> list[Value] | None:
+    def recall(self, kept: Sequence[Kept], otherwise: str) -> list[Value] | None:
         """The values of a call from the journal, as from `write`; None: one cannot be read.
+
+        Args:
+            kept: the values in the journal.
+            otherwise: what happens to the call if one cannot be read, for the log.
 
         Raises:
             ObjectStoreFullError: the store has no room for them.
@@ -100,7 +104,7 @@ class Store:
             self.abandon(values)
             if not isinstance(error, (value_files.DamagedError, OSError)):
                 raise
-            self._outbox.post(JournalFailed(str(error), one.file))
+            self._outbox.post(JournalFailed(f"{error}. {otherwise}", one.file))
             return None
         return values
 

@@ -10,7 +10,6 @@ import resource
 import socket
 import sys
 from collections.abc import Container, Sequence
-from importlib.machinery import PathFinder
 from typing import NoReturn
 
 from mpi_runtime.client import current
@@ -21,7 +20,7 @@ from mpi_runtime.executor import output, scratch
 from mpi_runtime.executor.executor import Executor, limit_threads
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.gangs import member as gang_member
-from mpi_runtime.host.spawn import THREAD_VARIABLES
+from mpi_runtime.host.spawn import THREAD_VARIABLES, shadowed
 from mpi_runtime.objects import this_process
 from mpi_runtime.transport.draft import Draft, map_memory
 from mpi_runtime.transport.messages import bytes_to_text
@@ -166,22 +165,3 @@ def leave() -> NoReturn:
     atexit._run_exitfuncs()
     output.flush()
     os._exit(0)
-
-
-def shadowed(directory: str, at_start: Container[str]) -> list[str]:
-    """Return the loaded modules for which the directory of the program has others of the same name.
-
-    Executors unload them, so that an import in a task gives the same module as in the driver. `at_start`: names of the
-    modules that Python loads before it looks there.
-    """
-    loaded = {name.partition(".")[0] for name in sys.modules}
-    try:
-        there = {name.partition(".")[0] for name in os.listdir(directory)}
-    except OSError:
-        return []
-    hidden = set()
-    for name in loaded & there - {"__main__", "mpi_runtime"}:
-        spec = None if name in at_start else PathFinder.find_spec(name, [directory])
-        if spec is not None and spec.origin not in (None, getattr(sys.modules.get(name), "__file__", None)):
-            hidden.add(name)
-    return [name for name in sys.modules if name.partition(".")[0] in hidden]

@@ -203,10 +203,12 @@ class Executor:
         if self.cancels.attempts and self.cancels.has(call):
             raise KeyboardInterrupt
         if call.kept and spec.kind != ACTOR:
-            kept = self.client.store.recall(call.kept)
+            fails = spec.kind == METHOD  # the state has had this call, and must not have it twice
+            otherwise = f"This call of {spec.name} {'fails: a saved state includes it' if fails else 'runs again'}"
+            kept = self.client.store.recall(call.kept, otherwise)
             if kept is not None:
                 return Written(kept)
-            if spec.kind == METHOD:  # the state has had this call, and must not have it twice
+            if fails:
                 raise errors.JournalError(
                     f"the result of {spec.name} in an earlier run cannot be read from the journal"
                 )

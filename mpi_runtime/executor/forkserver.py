@@ -34,7 +34,6 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.executor import output, scratch
-from mpi_runtime.executor.becoming import shadowed
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Kill, Setup, read_request
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import (
@@ -46,7 +45,7 @@ from mpi_runtime.host.process_tree import (
     kill_group,
     open_files,
 )
-from mpi_runtime.host.spawn import COSTLY, THREAD_VARIABLES, name_process
+from mpi_runtime.host.spawn import COSTLY, THREAD_VARIABLES, name_process, shadowed
 from mpi_runtime.transport.messages import bytes_to_text
 
 PUBLIC = (*(f"mpi_runtime.api.{name}" for name in ("job", "calls", "values", "context")),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import socket
 import sys
@@ -12,6 +13,9 @@ from typing import NamedTuple
 
 from mpi_runtime.host import launchers
 from mpi_runtime.host.spawn import start_python
+
+SHARED = ("mpi_runtime.objects.arena", "mpi_runtime.transport.draft", "mpi_runtime.show.log")
+"""Modules that both processes need after a fork: they are loaded once, before it."""
 
 
 class Handle(NamedTuple):
@@ -54,6 +58,9 @@ def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
         None if the system allows no further process; a later `start` then raises the reason.
     """
     from mpi_runtime.executor.forkserver import main  # not at the top: a process that only calls `start` saves it
+
+    for name in SHARED:
+        importlib.import_module(name)
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:

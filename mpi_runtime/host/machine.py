@@ -36,6 +36,10 @@ def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     return max(1, math.ceil(min(limits)))
 
 
+LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
+"""Files with the limits of a control group. Above `high` the kernel slows its processes down."""
+
+
 def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     """Return the bytes of memory for processes like this one on this host.
 
@@ -44,7 +48,7 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     env = environment() if env is None else env
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for directory in cgroup_directories(root, "memory"):
-        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # `high` slows processes down
+        for name in LIMITS:
             text = read(f"{directory}/{name}")
             if text.isdecimal():  # else "max", or no such file
                 limits.append(int(text))

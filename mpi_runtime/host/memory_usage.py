@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mpi_runtime.host.machine import cgroup_directories, read
+from mpi_runtime.host.machine import LIMITS, cgroup_directories, read
 
 LARGEST = 3
 """How many of the largest processes are named."""
@@ -89,7 +89,7 @@ def _of_group(directory: str) -> Use:
 
 def _limit_of(directory: str) -> int:
     """Return the limit in bytes; 0: no limit. In version 1 that is a number larger than any memory."""
-    limits = [read(f"{directory}/{name}") for name in ("memory.max", "memory.limit_in_bytes")]
+    limits = [read(f"{directory}/{name}") for name in LIMITS]
     found = [int(text) for text in limits if text.isdecimal() and int(text) < 1 << 60]
     return min(found, default=0)
 

@@ -21,10 +21,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mpi_runtime import config as configuration
-from mpi_runtime.client.outbox import CLOSED, is_closed_here
 from mpi_runtime.config import Config
 from mpi_runtime.errors import HeadDiedError, LaunchError, from_code
 from mpi_runtime.host import launchers, machine
@@ -34,7 +31,7 @@ from mpi_runtime.host.spawn import PRELOADED_IF_USED, library_path, start_python
 from mpi_runtime.show import log
 from mpi_runtime.transport import channel
 from mpi_runtime.transport.messages import Job, Welcome, text_to_bytes
-from mpi_runtime.transport.start import Start, send_start
+from mpi_runtime.transport.start import Start, read_welcome, send_start
 
 if TYPE_CHECKING:
     import subprocess
@@ -213,6 +210,8 @@ class HeadHandle:
         return self._why()
 
     def _why(self) -> str:
+        from mpi_runtime.client.outbox import CLOSED, is_closed_here  # not at the top: see `Session`
+
         if is_closed_here(self.socket):
             return CLOSED
         return (
@@ -275,18 +274,10 @@ class HeadHandle:
                 "system may need init(start_timeout_s=...)."
             )
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
+            return read_welcome(self.socket)
         except ConnectionError:
-            data, descriptors = b"", []
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
-            missing = 4 + int.from_bytes(data[:4], "little") - len(data) if len(data) >= 4 else 4 - len(data)
-            part = self.socket.recv(missing)
-            if not part:
-                raise LaunchError("The head process ended while it started; its own error, if any, is printed above.")
-            data += part
-        return msgspec.msgpack.decode(data[4:], type=Welcome), descriptors[0] if descriptors else -1
+            message = "The head process ended while it started; its own error, if any, is printed above."
+            raise LaunchError(message) from None
 
     @property
     def is_reusable(self) -> bool:

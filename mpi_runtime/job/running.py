@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mpi_runtime.client import current
-from mpi_runtime.client.client import Client
 from mpi_runtime.errors import RuntimeNotInitializedError
+
+if TYPE_CHECKING:
+    from mpi_runtime.client.client import Client
 
 
 def client() -> Client:

@@ -21,9 +21,6 @@ from typing import NoReturn
 
 from mpi_runtime import config as configuration
 from mpi_runtime.client import current
-from mpi_runtime.client.client import Client
-from mpi_runtime.client.scope import Inherited, Scope
-from mpi_runtime.client.stalls import StallLog
 from mpi_runtime.config import Config
 from mpi_runtime.errors import HeadDiedError, LaunchError
 from mpi_runtime.host import launch as launching
@@ -31,7 +28,6 @@ from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.host.spawn import library_path
 from mpi_runtime.job.head_handle import END_LIMIT_S, HeadHandle, is_beside_mpi
-from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.scheduler.protocol.events import EndAnnounced
 from mpi_runtime.show import log
 from mpi_runtime.transport.messages import Shutdown
@@ -47,6 +43,12 @@ class Session:
 
     def __init__(self, head: HeadHandle, config: Config, number: int) -> None:
         """Start a job and wait until all ranks have joined it."""
+        # Not at the top: the head's process starts meanwhile.
+        from mpi_runtime.client.client import Client
+        from mpi_runtime.client.scope import Inherited, Scope
+        from mpi_runtime.client.stalls import StallLog
+        from mpi_runtime.objects.arena import ClientArena
+
         self.head = head
         self.config = config
         self.listener = log.Listener() if log.has_handler() else None

@@ -65,6 +65,10 @@ class InUseError(Exception):
     """The owner lives. The argument is the content of its file."""
 
 
+class TakenOverError(OSError):
+    """Another job has taken the journal over."""
+
+
 def taking(judge: Callable[[bytes], Verdict]) -> Generator[Step, Any, int]:
     """Yield the steps by which a job claims a journal, and return its number. Pure: the caller performs them.
 
@@ -186,7 +190,8 @@ class Claim:
         """Show that this job lives, if a second has passed, and check that no other job has taken the journal over.
 
         Raises:
-            OSError: another job has, or the file cannot be written.
+            TakenOverError: another job has.
+            OSError: the file cannot be written.
         """
         now_s = time.clock_gettime(time.CLOCK_BOOTTIME)  # counts while the host is suspended, too
         if now_s - self._beat_s < BEAT_S:
@@ -196,7 +201,7 @@ class Claim:
         self._write(str(self._beats).encode())
         if max(_numbers(self._directory), default=0) > self._number:
             job = owner_of(self._directory) or "another job"
-            raise OSError(errno.ESTALE, f"{job} has taken the journal over, because this job stood still")
+            raise TakenOverError(errno.ESTALE, f"{job} has taken the journal over, because this job stood still")
 
     def release(self) -> None:
         """Let other jobs use the journal."""

@@ -103,7 +103,7 @@ class Journal:
             return ""
         self._unreadable.add(file)
         self.taken -= 1
-        return f"a value in the journal cannot be read: {problem}. Its call runs again"
+        return f"a value in the journal cannot be read: {problem}"
 
     def give(self, record: Record | Checkpoint) -> None:
         """Record a call that has ended, or a saved state of an actor."""

@@ -1,4 +1,4 @@
-"""Directories and files of a journal belong to this user alone: whoever can write to them can run code as this user.
+"""Directories of journals and of experiments belong to this user alone: to write to them is to run code as this user.
 
 Values are pickles, and loading them runs code. So a journal that another user may change is refused. New directories
 and files get the modes 0700 and 0600, whatever the umask is.
@@ -6,27 +6,54 @@ and files get the modes 0700 and 0600, whatever the umask is.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
+_WRITABLE = "can be written to by other users (chmod -R go-w, if all in it is yours)"
 
 
 def make_directory(path: Path) -> None:
     """Make a directory with its parents; one that exists must be this user's, and hold files of this user only.
 
     Raises:
-        PermissionError: another user may write to it or owns something in it, or it has symbolic links.
+        PermissionError: see `check`.
         OSError: it cannot be made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
-    except FileExistsError:
+    except FileExistsError as error:
         if not path.is_dir():
-            raise
-        _check(path)
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
+        check(path)
     else:
         path.chmod(0o700)
+
+
+def check(directory: Path) -> None:
+    """Check that a directory is this user's, and holds files of this user only.
+
+    Raises:
+        PermissionError: another user may write to it or owns something in it, or it has symbolic links.
+    """
+    found = directory.stat()
+    if {found.st_uid, directory.lstat().st_uid} != {os.geteuid()}:
+        raise _refusal(directory, "belongs to another user")
+    if found.st_mode & _OTHERS_WRITE:
+        raise _refusal(directory, _WRITABLE)
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise _refusal(entry.path, "is a symbolic link")
+            its = entry.stat(follow_symlinks=False)
+            if its.st_uid != os.geteuid():
+                raise _refusal(entry.path, "belongs to another user")
+            if its.st_mode & _OTHERS_WRITE and found.st_mode & _OTHERS_ENTER:
+                raise _refusal(entry.path, _WRITABLE)
 
 
 def create_file(path: str | Path) -> int:
@@ -52,20 +79,6 @@ def open_file(path: str | Path) -> int:
         os.close(descriptor)
         raise _refusal(path, "belongs to another user")
     return descriptor
-
-
-def _check(directory: Path) -> None:
-    found = directory.stat()
-    if {found.st_uid, directory.lstat().st_uid} != {os.geteuid()}:
-        raise _refusal(directory, "belongs to another user")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise _refusal(directory, "can be written to by other users (chmod go-w, if all in it is yours)")
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.is_symlink():
-                raise _refusal(entry.path, "is a symbolic link")
-            if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
-                raise _refusal(entry.path, "belongs to another user")
 
 
 def _refusal(path: str | Path, why: str) -> PermissionError:

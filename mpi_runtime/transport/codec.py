@@ -1,5 +1,6 @@
 """Frames: lists of messages as msgpack. Each direction has a decoder, which accepts only messages of the sender."""
 
+import functools
 import reprlib
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -21,9 +22,16 @@ class BadFrameError(Exception):
 class Codec(Generic[Message]):
     """Decodes the frames of one direction."""
 
-    def __init__(self, union: object) -> None:
-        frame = list[union]  # type: ignore[valid-type]
-        self._decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(frame)
+    def __init__(self, union: object, is_for_all: bool = False) -> None:
+        """Decode messages of this union. `is_for_all`: every process needs it, so the decoder is made now."""
+        self._union = union
+        if is_for_all:
+            self.read(b"\x90")  # an empty list
+
+    @functools.cached_property
+    def _decoder(self) -> msgspec.msgpack.Decoder[list[Message]]:
+        """Takes some milliseconds."""
+        return msgspec.msgpack.Decoder(list[self._union])  # type: ignore[name-defined]
 
     def read(self, frame: Buffer) -> list[Message]:
         """Decode one frame; raises errors of msgspec and of Python."""
@@ -127,7 +135,7 @@ def apart(frame: Buffer) -> tuple[bytes, bytes]:
     return encode(now) if now else b"", encode(later)
 
 
-from_client = FromClient(messages.FromClient)
+from_client = FromClient(messages.FromClient, is_for_all=True)
 to_agent: Codec[messages.ToAgent] = Codec(messages.ToAgent)
-to_client: Codec[messages.ToClient] = Codec(messages.ToClient)
+to_client: Codec[messages.ToClient] = Codec(messages.ToClient, is_for_all=True)
 between_ranks: Codec[messages.BetweenRanks] = Codec(messages.BetweenRanks)

@@ -6,7 +6,8 @@ run first, for up to a time slice each. Open MPI has no switch for this after MP
 function. During MPI_Init yields stay on: without them ranks would take the cores from one another while they meet.
 
 MPI libraries share memory within a host by files in /dev/shm. Their names are removed as soon as all ranks of the host
-have opened them: a killed rank removes none, and the memory would stay until the host restarts.
+have opened them: a killed rank removes none, and the memory would stay until the host restarts. UCX removes the names
+of its files (`ucx_shm_posix_*`) itself, as soon as it has made one.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from mpi_runtime.host.launch import Launch
 from mpi_runtime.transport.channel import Channel
 from mpi_runtime.transport.messages import Job, Welcome
 
+_LENGTH_BYTES = 4
+
 
 class Start(msgspec.Struct):
     """Sent by the driver to its head, before each job and at the end."""
@@ -26,40 +28,55 @@ class Start(msgspec.Struct):
 
 def send_start(end: socket.socket, start: Start) -> None:
     """Send this to the head, with the descriptor `log`."""
-    data = msgspec.msgpack.encode(start)
-    data = len(data).to_bytes(4, "little") + data
-    sent = socket.send_fds(end, [data], [start.log] if start.log >= 0 else [])
-    if sent < len(data):  # an empty sendall would fail if the head has answered and ended
-        end.sendall(data[sent:])
+    _send(end, msgspec.msgpack.encode(start), start.log)
 
 
 def read_start(end: socket.socket) -> Start | None:
     """Wait for the next message; None if the driver is gone."""
     end.setblocking(True)
-    data = b""
-    length = 4
-    descriptors: list[int] = []
     try:
-        while len(data) < length:
-            part, received, _, _ = socket.recv_fds(end, length - len(data), 1)
-            descriptors += received
-            if not part:
-                return None
-            data += part
-            if len(data) == length == 4:
-                length += int.from_bytes(data, "little")
+        data, descriptor = _read(end)
     except OSError:
         return None
     end.setblocking(False)
-    start = msgspec.msgpack.decode(data[4:], type=Start)
-    for start.log in descriptors:
-        os.set_inheritable(start.log, False)
+    start = msgspec.msgpack.decode(data, type=Start)
+    start.log = descriptor
     return start
 
 
 def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
     """Send the driver its first message: a length, a `Welcome`, and with it the descriptor of the arena."""
-    data = msgspec.msgpack.encode(message)
     driver.socket.setblocking(True)
-    socket.send_fds(driver.socket, [len(data).to_bytes(4, "little") + data], [] if arena is None else [arena])
+    _send(driver.socket, msgspec.msgpack.encode(message), -1 if arena is None else arena)
     driver.socket.setblocking(False)
+
+
+def read_welcome(end: socket.socket) -> tuple[Welcome, int]:
+    """Wait for the first message of the head, and the descriptor of the arena; -1: there is none.
+
+    Raises:
+        OSError: the head is gone.
+    """
+    data, descriptor = _read(end)
+    return msgspec.msgpack.decode(data, type=Welcome), descriptor
+
+
+def _send(end: socket.socket, data: bytes, descriptor: int) -> None:
+    data = len(data).to_bytes(_LENGTH_BYTES, "little") + data
+    sent = socket.send_fds(end, [data], [descriptor] if descriptor >= 0 else [])
+    if sent < len(data):  # an empty sendall would fail if the other process has answered and ended
+        end.sendall(data[sent:])
+
+
+def _read(end: socket.socket) -> tuple[bytes, int]:
+    data, wanted, descriptor = b"", _LENGTH_BYTES, -1
+    while len(data) < wanted:
+        part, descriptors, _, _ = socket.recv_fds(end, wanted - len(data), 1)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        if not part:
+            raise ConnectionResetError
+        data += part
+        if len(data) == wanted == _LENGTH_BYTES:
+            wanted += int.from_bytes(data, "little")
+    return data[_LENGTH_BYTES:], descriptor

@@ -6,6 +6,7 @@
 machine without a clock: the driver in `experiment/` sends it events and performs its orders.
 
 - `experiment/`: runs experiments: `Tuner`, the driver, the journal, results
+- `integration/`: callbacks for other libraries: XGBoost, LightGBM, Lightning, MLflow, Weights & Biases
 - `show/`: progress, files of trials, plots, the page of an experiment
 - `trials/`: one trial in its process: `report`, checkpoints, the trainable
 - `study/`: the decisions of an experiment
@@ -13,6 +14,7 @@ machine without a clock: the driver in `experiment/` sends it events and perform
 - `search/`: searchers: grids and random numbers, BOHB, other libraries
 - `space/`: spaces of parameters
 - `trial.py`: one trial: its state, and the moves that are allowed
+- `absent.py`: arguments of Ray that are not here, each with what to do instead
 """
 
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ _HOMES = {
     "show.progress": ("CLIReporter", "JupyterNotebookReporter", "ProgressReporter"),
     "trials.reporting": ("Context", "TuneContext", "get_checkpoint", "get_context", "report"),
     "experiment.results": ("Result", "ResultGrid"),
+    "integration": (),
     "schedulers": (),
     "search": (),
     "study.settings": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
@@ -103,6 +106,7 @@ __all__ = [
     "get_checkpoint",
     "get_context",
     "grid_search",
+    "integration",
     "lograndint",
     "loguniform",
     "qlograndint",
@@ -127,7 +131,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from mpi_runtime.tune import schedulers, search
+    from mpi_runtime.tune import integration, schedulers, search
     from mpi_runtime.tune.experiment.by_name import create_scheduler, create_searcher
     from mpi_runtime.tune.experiment.old_names import Experiment, ExperimentAnalysis, run, run_experiments
     from mpi_runtime.tune.experiment.results import Result, ResultGrid

@@ -101,10 +101,12 @@ def check_goal(metric: Any, mode: Any) -> None:
 
     Raises:
         TypeError: `metric` is not a name.
-        ValueError: `mode` is neither "min" nor "max".
+        ValueError: `mode` is neither "min" nor "max", or `metric` cannot be written as UTF-8.
     """
     if metric is not None and not isinstance(metric, str):
         raise TypeError(f"metric must be the name of one reported value, not {metric!r}: report a sum of several")
+    if metric is not None and metric != metric.encode(errors="replace").decode():
+        raise ValueError(f"metric must be text that can be written as UTF-8, which {metric!r} cannot")
     if mode is not None:
         sign_of(mode)
 

@@ -382,7 +382,7 @@ class JournalFailed(Struct, array_like=True, tag=28, gc=False):
 
     problem: str
     unreadable: str = ""
-    """The file that could not be read: its call runs again. Empty: nothing more can be recorded."""
+    """The file that could not be read. Empty: nothing more can be recorded."""
 
 
 class Saved(Struct, array_like=True, tag=36, gc=False):

@@ -54,14 +54,14 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "tune": (
         ("",),
-        ("experiment",),
+        ("experiment", "integration"),
         ("show",),
         ("trials",),
         ("study",),
         ("schedulers",),
         ("search",),
         ("space",),
-        ("trial",),
+        ("trial", "absent"),
     ),
     "rl": (
         ("",),
@@ -81,7 +81,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
 """They load their names on first use, by a function of the package itself."""
-PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial"))
+PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial", "absent"))
 """What decides in an experiment: it knows neither the runtime nor a clock."""
 AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune", "rl")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
@@ -110,7 +110,7 @@ PURE_LIBRARY = {
     *("hashlib", "heapq", "itertools", "math", "operator", "re", "string", "struct", "textwrap", "types", "typing"),
     *("msgspec", "_blake2"),
 }
-PURE_TUNE_LIBRARY = PURE_LIBRARY | {"datetime", "inspect", "numpy", "statistics"}
+PURE_TUNE_LIBRARY = PURE_LIBRARY | {"datetime", "inspect", "numbers", "numpy", "statistics"}
 """What an experiment may import: its spaces draw with numpy's generators, and spans of time may be given to it."""
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}
 """`hash` of a string and `id` differ from run to run."""
@@ -376,3 +376,11 @@ def test_importing_the_package_loads_neither_mpi_nor_array_libraries() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("loaded_before", ["executor.forkserver", "job.session"])
+def test_the_start_of_the_head_does_not_wait_for_the_modules_of_clients(loaded_before: str) -> None:
+    """The head is forked after the first of these is loaded, and its process starts after the second."""
+    program = f"import sys, {PACKAGE}.{loaded_before}; print([n for n in sys.modules if '.client.client' in n])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

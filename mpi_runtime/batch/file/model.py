@@ -105,7 +105,7 @@ def seconds(value: Any) -> float:
 def _amount(value: Any) -> float:
     try:
         found = float(value) if not isinstance(value, bool) else -1.0
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = -1.0
     if not 0 <= found < 1e9:
         raise ValueError(f"must be a number, 0 or more, not {value!r}")
@@ -154,6 +154,8 @@ def _codes(value: Any) -> tuple[int, ...]:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or "\0" in value:
         raise ValueError(f"must be a text, not {value!r}")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError(f"must be text that can be written as UTF-8, which {value!r} cannot")
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def rows(path: str | Path) -> list[Row]:
         OSError: it cannot be read.
         ValueError: a line is wrong. The message names it.
     """
-    with open(path, newline="", encoding="utf-8-sig") as file:  # Excel begins with a byte order mark
+    with open(os.fspath(path), newline="", encoding="utf-8-sig") as file:  # Excel begins with a byte order mark
         if Path(path).suffix in (".jsonl", ".ndjson", ".json"):
             return [_json_row(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
         reader = csv.DictReader(file, strict=True)

@@ -313,7 +313,8 @@ class BatchJournal:
         """Write the pending records. They must not be reported before.
 
         Raises:
-            OSError: the journal cannot be written, or another job took the batch over because this one stood still.
+            TakenOverError: another job took the batch over because this one stood still.
+            OSError: the journal cannot be written.
         """
         self._claim.beat()
         if self._pending:

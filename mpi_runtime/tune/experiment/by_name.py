@@ -55,7 +55,13 @@ def create_searcher(search_alg: str, **arguments: Any) -> Searcher:
 
 
 def with_objects(tune: TuneConfig) -> TuneConfig:
-    """The settings with a searcher and a scheduler in the place of their names."""
+    """The settings with a searcher and a scheduler in the place of their names.
+
+    Raises:
+        TypeError: these are not settings.
+    """
+    if not isinstance(tune, TuneConfig):
+        raise TypeError(f"tune_config must be a TuneConfig, not {tune!r}")
     if isinstance(tune.search_alg, str):
         tune = replace(tune, search_alg=create_searcher(tune.search_alg))
     if isinstance(tune.scheduler, str):
@@ -64,6 +70,6 @@ def with_objects(tune: TuneConfig) -> TuneConfig:
 
 
 def _found(argument: str, room: Any, names: dict[str, str], name: str) -> Any:
-    if name.lower() not in names:
+    if not isinstance(name, str) or name.lower() not in names:
         raise ValueError(f"{argument} must be one of {sorted(names)}, not {name!r}")
     return getattr(room, names[name.lower()])

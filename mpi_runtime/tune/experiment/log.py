@@ -18,7 +18,7 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import segments
+from mpi_runtime.journal import private, segments
 from mpi_runtime.journal.claim import Claim
 from mpi_runtime.journal.segments import Began, Noted
 from mpi_runtime.tune.study.events import Event, Moved, Reported
@@ -122,7 +122,7 @@ class StudyLog:
             JournalError: another program runs this experiment.
             OSError: the directory cannot be written to.
         """
-        directory.mkdir(parents=True, exist_ok=True)
+        private.make_directory(directory)
         job = f"{os.path.basename(sys.argv[0])}, process {os.getpid()} on {socket.gethostname()}"
         self._claim = Claim(directory, job)
         self._number = first

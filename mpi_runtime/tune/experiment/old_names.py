@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
@@ -17,6 +18,7 @@ from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
 
 
+@advised
 class ExperimentAnalysis:
     """The results of an experiment, by Ray Tune's earlier names."""
 
@@ -133,6 +135,7 @@ OLD_KEYS = {"resources": "resources_per_trial", "trial_resources": "resources_pe
 """Older names of arguments in dictionaries."""
 
 
+@advised
 class Experiment:
     """The arguments of an experiment, for `run` and `run_experiments`."""
 
@@ -186,6 +189,7 @@ class Experiment:
             raise TuneError(f"experiment {name!r}: {error}") from error
 
 
+@advised
 def run(
     run_or_experiment: Any,
     *,
@@ -265,6 +269,7 @@ def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: Any)
     return Tuner.restore(found, trainable) if Tuner.can_restore(found) else tuner
 
 
+@advised
 def run_experiments(
     experiments: Experiment | Sequence[Experiment] | Mapping[str, Mapping[str, Any]],
     *,

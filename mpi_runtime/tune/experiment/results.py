@@ -11,6 +11,7 @@ from typing import Any
 
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors.remote import from_bytes
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.study.events import Reported
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, TuneError, flat, named_in, sign_of
@@ -41,6 +42,7 @@ class History:
         return self._reports.get(trial_id, [])
 
 
+@advised
 @dataclass
 class Result:
     """The result of one trial."""
@@ -82,6 +84,7 @@ class Result:
         return max(rated, key=lambda pair: pair[0])[1] if rated else None
 
 
+@advised
 class ResultGrid(Sequence[Result]):
     """The results of all trials, in the order of their creation."""
 

@@ -25,6 +25,7 @@ import mpi_runtime.tune.experiment.log as study_log
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import private
 from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
@@ -88,6 +89,8 @@ class Tuner:
             TypeError, ValueError: an argument is invalid.
         """
         self._prepared = prepared(trainable)
+        if not isinstance(run_config, RunConfig | None):
+            raise TypeError(f"run_config must be a RunConfig, not {run_config!r}")
         self._given, self._run = with_objects(tune_config or TuneConfig()), run_config or RunConfig()
         self._tune = _fresh(self._given)
         """An unused copy, for resumes."""
@@ -138,12 +141,14 @@ class Tuner:
 
         Raises:
             JournalError: the directory has no experiment.
+            PermissionError: another user may write to the directory, or it has symbolic links: loading could run code.
             ValueError: the trainable or the space differs.
         """
         directory = Path(path).expanduser().resolve()
         file = directory / FILE
         if not file.is_file():
             raise JournalError(f"{directory} has no experiment to restore: there is no {FILE} in it")
+        private.check(directory)
         made: Made = pickle.loads(file.read_bytes())
         if not resume_unfinished:
             raise ValueError("resume_unfinished=False would drop trials. To start from scratch, make a new Tuner.")
@@ -331,13 +336,10 @@ class Tuner:
                     "trainable).fit(). For a new one choose another name, or remove the directory."
                 )
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            private.make_directory(directory)
         except OSError as error:
-            raise OSError(
-                error.errno,
-                f"The experiment cannot be written: {error.strerror}. Choose RunConfig(storage_path=...)",
-                str(directory),
-            ) from error
+            text = f"The experiment cannot be written: {error.strerror}. Choose RunConfig(storage_path=...)"
+            raise OSError(error.errno, text, str(directory)) from error
         return directory
 
     def _folder(self) -> Path:

@@ -138,8 +138,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
             ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
-        if not 0 < grace_period <= max_t:
-            raise ValueError(f"grace_period={grace_period}, max_t={max_t}: choose 0 < grace_period <= max_t")
+        if not 0 < grace_period <= max_t < math.inf:
+            raise ValueError(f"grace_period={grace_period}, max_t={max_t}: choose 0 < grace_period <= max_t < infinity")
         if not reduction_factor > 1:
             raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
         if type not in ("stopping", "promotion"):

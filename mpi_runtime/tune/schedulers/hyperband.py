@@ -85,8 +85,8 @@ class HyperBandScheduler(TrialScheduler):
             ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
-        if not max_t >= 1:
-            raise ValueError(f"max_t={max_t} leaves no time: it must be at least 1")
+        if not 1 <= max_t < math.inf:
+            raise ValueError(f"max_t={max_t}: it must be at least 1, and finite")
         if not reduction_factor > 1:
             raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
         self._factor, self._stops_last = reduction_factor, stop_last_trials

@@ -10,6 +10,7 @@ import bisect
 import math
 from dataclasses import dataclass, field
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, quantile
 from mpi_runtime.tune.trial import Trial
 
@@ -27,6 +28,7 @@ class _History:
         return self.sums[count - 1] / count if count else None
 
 
+@advised
 class MedianStoppingRule(TrialScheduler):
     """Stops a trial whose best score is below the median of the others' means up to the same time."""
 

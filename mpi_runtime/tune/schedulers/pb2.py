@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import Verdicts
 from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
 from mpi_runtime.tune.space.domains import Rng, uniform
@@ -27,6 +28,7 @@ LENGTH = 0.3
 NOISE = 0.05
 
 
+@advised
 class PB2(PopulationBasedTraining):
     """Lets the worst trials continue from checkpoints of the best, with parameters that a model finds promising."""
 
@@ -59,6 +61,10 @@ class PB2(PopulationBasedTraining):
         """
         if not hyperparam_bounds:
             raise ValueError("PB2 needs hyperparam_bounds: what may change, with its lowest and highest value")
+        if not isinstance(hyperparam_bounds, Mapping) or not all(
+            isinstance(pair, list | tuple) and len(pair) == 2 for pair in hyperparam_bounds.values()
+        ):
+            raise TypeError(f"hyperparam_bounds must be a dictionary of pairs by name, not {hyperparam_bounds!r}")
         self._bounds = {name: (float(low), float(high)) for name, (low, high) in hyperparam_bounds.items()}
         for name, (low, high) in self._bounds.items():
             if not low < high:

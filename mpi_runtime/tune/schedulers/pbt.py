@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import YIELD, Exploit, TrialScheduler, Verdicts
 from mpi_runtime.tune.space.domains import Domain, Function, Rng
 from mpi_runtime.tune.space.variants import rng_of
@@ -20,6 +21,7 @@ INITIAL, PERTURBATION = 2, 3
 """Streams of random numbers: for first values, and for perturbations."""
 
 
+@advised
 class PopulationBasedTraining(TrialScheduler):
     """Lets the worst trials continue from checkpoints of the best, with parameters near theirs.
 
@@ -176,6 +178,8 @@ class PopulationBasedTraining(TrialScheduler):
 
 def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
     """The mutations, with a domain or a list for each parameter."""
+    if not isinstance(mutations, Mapping):
+        raise TypeError(f"hyperparam_mutations must be a dictionary by name, not {mutations!r}")
     found: dict[str, Any] = {}
     for key, mutation in mutations.items():
         if isinstance(mutation, Mapping):

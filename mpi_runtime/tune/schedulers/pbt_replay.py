@@ -6,10 +6,12 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import Exploit, TrialScheduler, Verdicts
 from mpi_runtime.tune.trial import Trial
 
 
+@advised
 class PopulationBasedTrainingReplay(TrialScheduler):
     """Changes the parameters of a trial by a schedule, `ResultGrid.policy(trial_id)` of an earlier experiment.
 
@@ -25,6 +27,10 @@ class PopulationBasedTrainingReplay(TrialScheduler):
             ValueError: it is empty, or does not begin at 0.
         """
         super().__init__("training_iteration", None, None)
+        if not isinstance(policy, list | tuple) or not all(
+            isinstance(one, list | tuple) and len(one) == 2 for one in policy
+        ):
+            raise TypeError(f"the policy must be a list of pairs, as from ResultGrid.policy(...), not {policy!r}")
         if not policy or policy[0][0] != 0:
             raise ValueError("the policy must begin with the configuration at 0 reports: take ResultGrid.policy(...)")
         self._policy = [(int(at), dict(config)) for at, config in policy]

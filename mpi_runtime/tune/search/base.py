@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
 from mpi_runtime.tune.trial import check_goal
 
@@ -68,6 +69,18 @@ class Searcher:
         return None if num_samples == -1 else num_samples
 
 
+def points_of(points: Any) -> list[dict[str, Any]]:
+    """Copies of the points in `points_to_evaluate`.
+
+    Raises:
+        TypeError: it is not a list of dictionaries.
+    """
+    if not isinstance(points, list | tuple | None) or not all(isinstance(point, Mapping) for point in points or ()):
+        raise TypeError(f"points_to_evaluate must be a list of dictionaries by name, not {points!r}")
+    return [dict(point) for point in points or ()]
+
+
+@advised
 class BasicVariantGenerator(Searcher):
     """All combinations of grids, with values drawn at random for the rest.
 
@@ -90,7 +103,7 @@ class BasicVariantGenerator(Searcher):
             random_state: a seed; None: that of the experiment.
         """
         super().__init__()
-        self._first = [dict(point) for point in points_to_evaluate]
+        self._first = points_of(points_to_evaluate)
         self._is_constant = constant_grid_search
         self._seed = random_state
         self._next = 0

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.errors.optional import load
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
 
 
+@advised
 class BayesOptSearch(LearningSearcher):
     """Asks a Gaussian process for configurations: numbers only. It sees the space as the unit cube."""
 
@@ -39,12 +42,7 @@ class BayesOptSearch(LearningSearcher):
         Raises:
             ImportError: bayesian-optimization is not installed.
         """
-        try:
-            import bayes_opt  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "BayesOptSearch needs bayesian-optimization: pip install bayesian-optimization"
-            ) from error
+        load("BayesOptSearch", "bayes_opt", "bayesian-optimization")
         super().__init__(space, metric, mode, points_to_evaluate, random_state if seed is None else seed)
         self._steps = random_search_steps
 

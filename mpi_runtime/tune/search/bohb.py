@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
@@ -29,6 +30,7 @@ LEAST_LOG_DENSITY = math.log(1e-32)
 """A floor: far from all points the ratio of densities means nothing."""
 
 
+@advised
 class TuneBOHB(LearningSearcher):
     """Draws configurations where good ones are dense and bad ones are rare, at the highest time with enough results."""
 
@@ -55,6 +57,8 @@ class TuneBOHB(LearningSearcher):
             time_attr: the reported value that measures the progress of a trial.
         """
         super().__init__(space, metric, mode, points_to_evaluate, seed)
+        if not isinstance(bohb_config, Mapping | None):
+            raise TypeError(f"bohb_config must be a dictionary of settings by name, not {bohb_config!r}")
         own = dict(bohb_config or {})
         self._least = own.pop("min_points_in_model", None)
         self._share = own.pop("top_n_percent", 100 * GOOD_SHARE) / 100

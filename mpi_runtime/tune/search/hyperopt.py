@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
 
@@ -40,10 +41,7 @@ class HyperOptSearch(LearningSearcher):
         Raises:
             ImportError: hyperopt is not installed.
         """
-        try:
-            import hyperopt  # noqa: F401
-        except ImportError as error:
-            raise ImportError("HyperOptSearch needs hyperopt: pip install hyperopt") from error
+        load("HyperOptSearch", "hyperopt")
         super().__init__(space, metric, mode, points_to_evaluate, random_state_seed if seed is None else seed)
         self._initial, self._gamma = n_initial_points, gamma
 

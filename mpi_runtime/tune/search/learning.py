@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mpi_runtime.tune.search.base import Searcher
+from mpi_runtime.tune.search.base import Searcher, points_of
 from mpi_runtime.tune.space.flat import domains, named, nested
 from mpi_runtime.tune.trial import has_value, value_in
 
@@ -31,7 +31,7 @@ class LearningSearcher(Searcher):
             raise TypeError(f"space must be a dictionary of domains by name, not {space!r}")
         self._space = space
         self.seed = seed
-        self.points = [dict(point) for point in points_to_evaluate or ()]
+        self.points = points_of(points_to_evaluate)
         self.domains: dict[str, Any] = {}
         self._has_begun = False
         self._first: deque[dict[str, Any]] = deque()

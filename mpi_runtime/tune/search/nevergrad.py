@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
 
@@ -39,10 +40,7 @@ class NevergradSearch(LearningSearcher):
         Raises:
             ImportError: nevergrad is not installed.
         """
-        try:
-            import nevergrad  # noqa: F401
-        except ImportError as error:
-            raise ImportError("NevergradSearch needs nevergrad: pip install nevergrad") from error
+        load("NevergradSearch", "nevergrad")
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         self._optimizer, self._arguments = optimizer, dict(optimizer_kwargs or {})
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.errors.optional import load
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
 
 
+@advised
 class OptunaSearch(LearningSearcher):
     """Asks an Optuna sampler, by default TPE, for configurations, and reports the last value of each trial to it."""
 
@@ -37,10 +40,7 @@ class OptunaSearch(LearningSearcher):
         Raises:
             ImportError: optuna is not installed.
         """
-        try:
-            import optuna  # noqa: F401
-        except ImportError as error:
-            raise ImportError("OptunaSearch needs optuna: pip install optuna") from error
+        load("OptunaSearch", "optuna")
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         self.sampler = sampler
 
@@ -54,13 +54,13 @@ class OptunaSearch(LearningSearcher):
         self._study = optuna.create_study(sampler=sampler)
         optuna.logging.set_verbosity(verbosity)
         self._distributions = {name: _distribution(domain) for name, domain in self.domains.items()}
-        self._trials: dict[str, Any] = {}
+        self._ot_trials: dict[str, Any] = {}  # the name that libraries read
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
         """Values for a new trial."""
         if first:
             self._study.enqueue_trial({name: self._number(name, value) for name, value in first.items()})
-        self._trials[trial_id] = trial = self._study.ask(self._distributions)
+        self._ot_trials[trial_id] = trial = self._study.ask(self._distributions)
         constants = (self._space(trial) or {}) if callable(self._space) else {}
         return {**{name: self._value(name, value) for name, value in trial.params.items()}, **constants}
 
@@ -68,13 +68,13 @@ class OptunaSearch(LearningSearcher):
         """Report a value, for samplers that use it."""
         loss = self.loss_of(result)
         if loss is not None:
-            self._trials[trial_id].report(loss, int(result["training_iteration"]))
+            self._ot_trials[trial_id].report(loss, int(result["training_iteration"]))
 
     def tell(self, trial_id: str, loss: float | None) -> None:
         """A trial has ended."""
         import optuna
 
-        trial = self._trials.pop(trial_id)
+        trial = self._ot_trials.pop(trial_id)
         if loss is None:
             self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:

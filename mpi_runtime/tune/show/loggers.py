@@ -11,10 +11,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import Trial, flat
 
@@ -154,15 +155,21 @@ class CSVLoggerCallback(_Lines):
         os.replace(spare, path)
 
 
+def numbers_in(result: Mapping[str, Any], with_config: bool = False) -> dict[str, float]:
+    """The numbers of a report, by names such as `a/b`. Not a number is left out."""
+    shown = result if with_config else {name: value for name, value in result.items() if name != "config"}
+    return {
+        name: value
+        for name, value in flat(shown).items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+    }
+
+
 class TBXLoggerCallback(LoggerCallback):
     """Files for TensorBoard, by tensorboardX: `tensorboard --logdir DIRECTORY` shows a curve for each trial."""
 
     def __init__(self) -> None:
-        try:
-            import tensorboardX
-        except ImportError as error:
-            raise ImportError("TBXLoggerCallback needs tensorboardX: pip install tensorboardX") from error
-        self._writer_of = tensorboardX.SummaryWriter
+        self._writer_of = load("TBXLoggerCallback", "tensorboardX").SummaryWriter
         self._writers: dict[str, Any] = {}
 
     def log_trial_start(self, trial: Trial) -> None:
@@ -176,9 +183,8 @@ class TBXLoggerCallback(LoggerCallback):
         if writer is None:
             writer = self._writers[trial.trial_id] = self._writer_of(trial.local_path, flush_secs=5)
         step = int(result.get("timesteps_total") or result["training_iteration"])
-        for name, value in flat({**result, "config": None}).items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
-                writer.add_scalar(f"ray/tune/{name}", value, global_step=step)
+        for name, value in numbers_in(result).items():
+            writer.add_scalar(f"ray/tune/{name}", value, global_step=step)
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """Close the file."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.show.tables import html_table, in_html
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
 
@@ -131,6 +132,7 @@ class ProgressReporter(Callback):
         return head, rows
 
 
+@advised
 class CLIReporter(ProgressReporter):
     """Lines, or in a terminal with rich installed a table that is redrawn."""
 
@@ -171,6 +173,7 @@ class CLIReporter(ProgressReporter):
             self._live_table.stop()
 
 
+@advised
 class JupyterNotebookReporter(ProgressReporter):
     """A table below the cell, which is replaced."""
 
@@ -213,8 +216,14 @@ class StopKeyWarning(Callback):
 
 
 def shown_by(reporter: Any, verbose: int) -> list[Callback]:
-    """The reporters of an experiment."""
+    """The reporters of an experiment.
+
+    Raises:
+        TypeError: `reporter` is not one.
+    """
     if reporter is not None:
+        if not isinstance(reporter, Callback):
+            raise TypeError(f"progress_reporter must be a ProgressReporter, not {reporter!r}")
         return [reporter]
     if not verbose:
         return []

@@ -27,8 +27,14 @@ class Domain:
         raise NotImplementedError
 
     def sample(self, config: Mapping[str, Any] | None = None, size: int = 1, random_state: Any = None) -> Any:
-        """Draw a value, or a list of `size` values. `random_state`: a seed or a generator of numpy."""
-        rng = np.random.default_rng(random_state)
+        """Draw a value, or a list of `size` values. `random_state`: a seed, or a generator of numpy of either kind."""
+        state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
+        if isinstance(state, np.random.RandomState):
+            state = state._bit_generator
+        try:
+            rng = np.random.default_rng(None if state is np.random else state)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"random_state must be a seed, 0 or more, or a generator, not {state!r}") from error
         values = [self.draw(rng, config or {}) for _ in range(size)]
         return values[0] if size == 1 else values
 
@@ -39,6 +45,10 @@ class Domain:
     def is_function(self) -> bool:
         """Whether a function makes the values."""
         return isinstance(self, Function)
+
+    def is_grid(self) -> bool:
+        """Whether it is a grid: never, those of `grid_search` are dictionaries."""
+        return False
 
 
 @dataclass(frozen=True)

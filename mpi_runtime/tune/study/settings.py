@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import datetime
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
 from mpi_runtime.tune.study.study import Limits, Study
 
 
+@advised
 @dataclass(frozen=True)
 class TuneConfig:
     """The metric, the searcher, the scheduler, and how many trials there are."""
@@ -42,6 +45,7 @@ class TuneConfig:
     """Of all random numbers. Those of a trial depend on the seed and its number alone."""
 
 
+@advised
 @dataclass(frozen=True)
 class FailureConfig:
     """What happens to trials that fail."""
@@ -100,6 +104,7 @@ class CheckpointConfig:
                 )
 
 
+@advised
 @dataclass(frozen=True)
 class RunConfig:
     """How an experiment runs."""
@@ -129,7 +134,14 @@ class RunConfig:
     experiment ends in time, and can be resumed."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Check the values. None, as Ray has it, is the default."""
+        defaults = (("failure_config", FailureConfig), ("checkpoint_config", CheckpointConfig), ("callbacks", tuple))
+        for name, kind in defaults:
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, kind())
+        for name, kind in defaults[:2]:
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
         if isinstance(self.files, str) or not {*self.files} <= {"csv", "json", "tensorboard"}:
             raise ValueError(f'files must be a list of "json", "csv" and "tensorboard", not {self.files!r}')
         if self.on_walltime not in (None, "requeue"):
@@ -149,6 +161,8 @@ def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: 
         raise TypeError(f"scheduler must be a TrialScheduler such as ASHAScheduler(), not {tune.scheduler!r}")
     if tune.search_alg is not None and not isinstance(tune.search_alg, Searcher):
         raise TypeError(f"search_alg must be a Searcher, or None for grids and random values, not {tune.search_alg!r}")
+    if not isinstance(tune.seed, numbers.Integral) or tune.seed < 0:
+        raise TypeError(f"seed must be a whole number, 0 or more, not {tune.seed!r}")
     budget = tune.time_budget_s
     if isinstance(budget, datetime.timedelta):
         budget = budget.total_seconds()

@@ -151,7 +151,10 @@ class TimeLimit(Stopper):
 
     def __init__(self, timeout: float | timedelta) -> None:
         """End the experiment after `timeout` seconds."""
-        self.timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if isinstance(seconds, str | bytes) or not seconds >= 0:
+            raise ValueError(f"timeout must be a number of seconds, 0 or more, or a timedelta, not {timeout!r}")
+        self.timeout_s = float(seconds)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """End no single trial."""

@@ -57,6 +57,9 @@ from mpi_runtime.tune.trial import (
     value_in,
 )
 
+ASKED_MAX = 1000
+"""How often a searcher that suggests nothing is asked again if no trial runs."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -396,15 +399,19 @@ class Study:
         if self.most is not None and index >= self.most:
             return None
         trial_id = f"{index:05d}"
-        config = self.searcher.suggest(trial_id)
+        config = None
+        for _ in range(ASKED_MAX):
+            config = self.searcher.suggest(trial_id)
+            if config is not None or self._running or self._paused:
+                break
         if config == Searcher.FINISHED:
             self.most = index
             return None
         if config is None:
             if not self._running and not self._paused:
                 raise ValueError(
-                    f"{type(self.searcher).__name__}.suggest({trial_id!r}) returned None, but no trial runs that it "
-                    "could wait for. Return a configuration, or Searcher.FINISHED."
+                    f"{type(self.searcher).__name__}.suggest({trial_id!r}) returned None {ASKED_MAX} times, but no "
+                    "trial runs that it could wait for. Return a configuration, or Searcher.FINISHED."
                 )
             return None
         if not isinstance(config, dict):

@@ -56,6 +56,8 @@ def as_bundles(wanted: Any) -> PlacementGroupFactory:
     for name, value in {**wanted, **(wanted.get("custom_resources") or {})}.items():
         if name == "custom_resources":
             continue
+        if not isinstance(name, str):
+            raise TypeError(f"resources has {name!r}: names of resources are strings")
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
             raise ValueError(f"resources[{name!r}]={value!r} must be a number, 0 or more")
         own = {"cpu": "CPU", "gpu": "GPU", "extra_cpu": "CPU", "extra_gpu": "GPU"}.get(name, name)

@@ -15,12 +15,14 @@ from typing import Any
 import cloudpickle
 
 import mpi_runtime
+from mpi_runtime.tune.absent import advised
 
 DICTIONARY = "checkpoint.pickle"
 """The file of a checkpoint that is a dictionary."""
 METADATA = ".metadata.json"
 
 
+@advised
 class Checkpoint:
     """The state from which a trial continues. Made by `from_directory` or `from_dict`, and passed to `report`."""
 
@@ -37,7 +39,7 @@ class Checkpoint:
         Raises:
             FileNotFoundError: there is no such directory.
         """
-        if not os.path.isdir(path):
+        if not os.path.isdir(os.fspath(path)):  # a number would be a descriptor
             raise FileNotFoundError(f"Checkpoint.from_directory({os.fspath(path)!r}): there is no such directory")
         return cls(os.path.abspath(path))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import mpi_runtime
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
 from mpi_runtime.util.streams import emit
 
@@ -160,6 +161,7 @@ def trial_run() -> TrialRun:
     return _run
 
 
+@advised
 def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
     """Report values of a trial, and perhaps a checkpoint. The trial ends here if the experiment decides so.
 

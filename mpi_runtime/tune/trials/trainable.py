@@ -13,6 +13,7 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trial import TuneError
 from mpi_runtime.tune.trials.bundles import PlacementGroupFactory, Resources, as_bundles
 
@@ -125,12 +126,15 @@ class Prepared:
 _registered: dict[str, Any] = {}
 
 
+@advised
 def register_trainable(name: str, trainable: Any) -> None:
     """Register a function or a class under a name for `run` and `Tuner`.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: it is neither, or the name is not a string.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a trainable must be a string, not {name!r}")
     _registered[name] = dataclasses.replace(prepared(trainable), name=name)
 
 

@@ -249,6 +249,19 @@ def test_a_damaged_state_is_said_and_the_one_before_it_or_none_counts(tmp_path: 
     assert re.search("the saved state of Adder cannot be read: the file .* is not there, or damaged", done.stderr)
 
 
+def test_an_unreadable_result_of_a_method_fails_its_call_and_the_log_line_says_so(tmp_path: Path) -> None:
+    again(STORY, tmp_path, env={"END": "call 8"})
+    wait_for_end(tmp_path)
+    (large,) = (path for path in (tmp_path / "journal" / "values").rglob("*-*") if not path.name.startswith("state-"))
+    large.write_bytes(large.read_bytes()[:-1])
+    _, ran, done = again(STORY, tmp_path)
+    assert "all" not in ran
+    assert "JournalError: the result of Adder.all in an earlier run cannot be read" in done.stderr
+    assert re.search(
+        "a value in the journal cannot be read: .*This call of Adder.all fails: a saved state", done.stderr
+    )
+
+
 def test_errors_of_save_state_and_load_state(tmp_path: Path) -> None:
     source = """
 @ray.remote(checkpoint_calls=1)

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 import mpi_runtime
-from tests import fuzz_api
+from tests import fuzz_api, fuzz_rooms
 from tests.helpers import ROOT, run_program, start_command
 
 
 def test_wrong_arguments_of_every_public_function() -> None:
-    command = [sys.executable, "-m", "tests.fuzz_api", "--calls", "500", "--init", "20", "--seed", "1"]
+    command = [sys.executable, "-m", "tests.fuzz_api", "--calls", "700", "--init", "20", "--seed", "1"]
     with start_command(command, cwd=ROOT) as program:
         completed = program.finish(110)
     assert completed.returncode == 0, completed.output()
@@ -21,6 +21,8 @@ def test_what_is_left_out_is_public_and_the_rest_takes_arguments_or_nothing() ->
     assert fuzz_api.LEFT_OUT.keys() <= set(mpi_runtime.__all__)
     classes = {name for name in mpi_runtime.__all__ if inspect.isclass(getattr(mpi_runtime, name))}
     assert classes <= fuzz_api.LEFT_OUT.keys()
+    rooms = {"tune": mpi_runtime.tune, "batch": mpi_runtime.batch, "slurm": mpi_runtime.slurm}
+    assert fuzz_rooms.LEFT_OUT.keys() <= {f"{room}.{name}" for room, module in rooms.items() for name in module.__all__}
 
 
 REFUSED = {

@@ -130,7 +130,7 @@ def test_hosts_that_do_not_answer_are_left_out(tmp_path: Path) -> None:
         (["--restarts", "2", "-c", "1"], "--restarts needs --journal DIR"),
         (["--restarts", "-1", "-c", "1"], "must be 0 or more"),
         (["--journal", "{}/j", "--restarts", "1", "-"], "cannot be started again"),
-        (["--journal", "/dev/null/j", "--restarts", "1", "-c", "1"], "cannot be made: Not a directory"),
+        (["--journal", "/dev/null/j", "--restarts", "1", "-c", "1"], "cannot be used: Not a directory"),
     ],
 )
 def test_what_cannot_be(words: list[str], said: str, tmp_path: Path) -> None:

@@ -306,3 +306,30 @@ def test_lines_are_on_the_disk_before_what_they_supersede_is_removed(tmp_path: P
     log.turn()
     assert done == ["removed"]
     log.close()
+
+
+@pytest.mark.usefixtures("job")
+def test_an_experiment_that_others_may_write_to_is_not_loaded(tmp_path: Path) -> None:
+    made(tmp_path)
+    folder = tmp_path / "e"
+    assert folder.stat().st_mode & 0o777 == 0o700, "whatever the umask is"
+
+    def refused(why: str) -> None:
+        with pytest.raises(PermissionError, match=rf"loading its values can run code, and \S+ {why}"):
+            tune.Tuner.restore(folder, grow)
+
+    folder.chmod(0o777)
+    refused("can be written to by other users")
+    folder.chmod(0o755)
+    file = folder / "tuner.pickle"
+    file.chmod(0o666)
+    refused("can be written to by other users")
+    folder.chmod(0o700)
+    tune.Tuner.restore(folder, grow)  # nobody else reaches the file
+    (folder / "link").symlink_to("/tmp")
+    refused("is a symbolic link")
+    run = tune.RunConfig(name="new", storage_path=tmp_path)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new").chmod(0o777)
+    with pytest.raises(OSError, match="cannot be written: loading its values can run code"):
+        tune.Tuner(grow, run_config=run).fit()

@@ -235,6 +235,45 @@ def test_tensors_of_torch(members: list[Any]) -> None:
         assert "bfloat16" in error
 
 
+def test_every_operation_on_real_tensors_of_torch(members: list[Any]) -> None:
+    pytest.importorskip("torch")
+
+    def act(rank: int) -> list[Any]:
+        import torch
+
+        whole = torch.arange(12.0).reshape(3, 4) * (rank + 1)
+        collective.allreduce(whole.T[1:3])  # a view that is not in one piece
+        learned = torch.full((2,), float(rank), requires_grad=True)
+        collective.broadcast(learned, 1)
+        largest = torch.tensor(rank, dtype=torch.int64)
+        collective.allreduce(largest, op=collective.ReduceOp.MAX)
+        half = torch.ones(3, dtype=torch.float16)
+        collective.reduce(half, 2)
+        gathered = [torch.zeros(2, dtype=torch.int32) for _ in range(SIZE)]
+        collective.allgather(gathered, torch.tensor([rank, -rank], dtype=torch.int32))
+        own = torch.zeros(2)
+        collective.reducescatter(own, [torch.full((2,), float(rank + part)) for part in range(SIZE)])
+        passed = torch.full((70_000,), float(rank))  # larger than a message
+        if rank == 0:
+            collective.send(passed, 2)
+        elif rank == 2:
+            collective.recv(passed, 0)
+        found = [whole, learned, largest, half, gathered, own]
+        return [learned.requires_grad, float(passed.sum()), *(one.tolist() if one is not gathered else
+                [part.tolist() for part in gathered] for one in found)]  # fmt: skip
+
+    for rank, (learns, passed, whole, learned, largest, half, gathered, own) in enumerate(together(members, act)):
+        assert (learns, passed) == (True, 70_000.0 if rank == 1 else 0.0)
+        alone = np.arange(12.0).reshape(3, 4)
+        expected = alone * (rank + 1)
+        expected[:, 1:3] = alone[:, 1:3] * 6
+        assert np.array_equal(whole, expected)
+        assert (learned, largest) == ([1.0, 1.0], 2)
+        assert half == ([3.0] * 3 if rank == 2 else [1.0] * 3)
+        assert gathered == [[0, 0], [1, -1], [2, -2]]
+        assert own == [3.0 + 3 * rank] * 2
+
+
 def test_an_array_that_is_not_in_one_piece(members: list[Any]) -> None:
     def act(rank: int) -> np.ndarray[Any, Any]:
         array = np.zeros((4, 6))

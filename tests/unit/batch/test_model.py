@@ -1,5 +1,6 @@
 """Commands of batches: options and their readers, placeholders, rows of parameters."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -212,3 +213,20 @@ def test_the_documentation_has_every_option_and_placeholder() -> None:
         table = re.search(rf"^\| {header} \| .*\n\| --- .*\n((?:\| .*\n)+)", text, re.MULTILINE)
         assert table is not None
         assert re.findall(r"^\| `([^` ]+)`", table[1], re.MULTILINE) == [*names]
+
+
+def test_a_number_is_no_path_of_rows() -> None:
+    """It would be a descriptor, which reading closes."""
+    descriptor = os.memfd_create("rows")
+    with pytest.raises(TypeError, match="not int"):
+        rows(descriptor)  # type: ignore[arg-type]
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"num_gpus": 1 << 5000}, "num_gpus must"), ({"stdin": "\udc80"}, "UTF-8")]
+)
+def test_values_that_cannot_be_sent_are_refused(options: dict[str, Any], words: str) -> None:
+    found, wrong = read_command("true", options, {})
+    assert found is None
+    assert words in wrong[0][1]

@@ -96,3 +96,26 @@ def test_the_list_is_that_of_ray() -> None:
     if ray is None:
         pytest.skip("Ray is not installed here")
     assert ray_tune_names.lines(ray) == LIST
+
+
+def test_absent_arguments_of_ray_raise_advice() -> None:
+    absent = [(name, one) for name, had in NAMES.items() for one in had.parameters if one in ROWS[name].without]
+    assert len(absent) > 50
+    for name, argument in absent:
+        target = resolved(ROWS[name].here)
+        if target is not tune.Trainable:  # its objects are made for trials
+            with pytest.raises(TypeError, match=rf"Ray's argument {argument} of \w+ is not here: \w+"):
+                target(**{argument: None})
+
+
+def test_arguments_of_ray_train_raise_advice() -> None:
+    pairs: list[tuple[Any, str]] = [
+        (tune.FailureConfig, "controller_failure_limit"),
+        (tune.RunConfig, "worker_runtime_env"),
+        (tune.report, "checkpoint_upload_mode"),
+    ]
+    for target, argument in pairs:
+        with pytest.raises(TypeError, match=rf"Ray's argument {argument} of \w+ is not here: \w+"):
+            target(**{argument: None})
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'nonsense'"):
+        tune.RunConfig(nonsense=1)  # type: ignore[call-arg]

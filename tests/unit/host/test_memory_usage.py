@@ -73,6 +73,15 @@ def test_of_a_control_group_of_version_2_above_ours(tmp_path: Path) -> None:
     assert memory.kills() == 4
 
 
+def test_of_a_control_group_that_is_slowed_down(tmp_path: Path) -> None:
+    """A systemd unit with `MemoryHigh=`: above it the kernel takes pages away, and nothing runs at speed any more."""
+    host(tmp_path)
+    version_2(tmp_path, 60 * MIB, "max")
+    group = tmp_path / "sys/fs/cgroup/system.slice/job_7"
+    (group / "memory.high").write_text(f"{100 * MIB}\n")
+    assert Memory(root=str(tmp_path)).fullest([]) == Use(50 * MIB, 100 * MIB, f"control group {group}")
+
+
 @pytest.mark.parametrize("limit", ["max", ""])
 def test_a_control_group_without_a_limit_does_not_count(tmp_path: Path, limit: str) -> None:
     host(tmp_path)

@@ -199,9 +199,9 @@ def test_another_program_and_damage_are_told_of(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match=r"file cannot be used: File exists .*all hosts of the job share"):
+    with pytest.raises(JournalError, match=r"file cannot be used: Not a directory .*all hosts of the job share"):
         Journal(str(tmp_path / "file"), BEGAN, 0.0)
-    with pytest.raises(JournalError, match=r"cannot be used: (Not a directory|File exists)"):
+    with pytest.raises(JournalError, match=r"cannot be used: Not a directory"):
         Journal(str(tmp_path / "file" / "in"), BEGAN, 0.0)
 
 
@@ -255,7 +255,7 @@ def test_a_journal_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
 
     for mode in (0o770, 0o702, 0o720):
         tmp_path.chmod(mode)
-        refused(r"can be written to by other users \(chmod go-w")
+        refused(r"can be written to by other users \(chmod -R go-w")
     tmp_path.chmod(0o755)
     run(tmp_path)
     (tmp_path / "values").symlink_to("/tmp")
@@ -293,9 +293,7 @@ def test_a_call_with_an_unreadable_value_does_not_count_as_taken(tmp_path: Path)
     assert journal.take(recall(1))[0]
     assert journal.take(recall(2))[0]
     line = journal.unreadable(f"{name} has other bytes than were written", name)
-    assert (
-        line == f"a value in the journal cannot be read: {name} has other bytes than were written. Its call runs again"
-    )
+    assert line == f"a value in the journal cannot be read: {name} has other bytes than were written"
     assert journal.unreadable("again, in a retry", name) == ""
     journal.close(30)
     assert journal.totals_line() == "journal: 1 calls taken from earlier runs, 0 recorded"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -167,3 +168,14 @@ def test_a_space_is_not_changed_by_use() -> None:
     assert space == {"inner": {"x": tune.uniform(0, 1), "items": [tune.randint(0, 3)]}}
     assert merged(space, {"inner": {"x": 1}})["inner"]["x"] == 1
     assert inner["x"] == tune.uniform(0, 1)
+
+
+@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
+def test_domains_draw_from_generators_of_either_kind_also_wrapped(kind: Any) -> None:
+    domain = tune.uniform(0, 1)
+    plain, wrapped = kind(3), SimpleNamespace(rng=kind(3))
+    first = [domain.sample(random_state=plain) for _ in range(3)]
+    assert first == [domain.sample({}, random_state=wrapped) for _ in range(3)]
+    assert len({*first}) == 3
+    assert 0 <= domain.sample(random_state=SimpleNamespace(rng=np.random)) <= 1
+    assert not domain.is_grid()

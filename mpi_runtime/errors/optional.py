@@ -1,0 +1,23 @@
+"""Loads optional libraries, or names the one that is missing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def load(user: str, module: str, package: str = "") -> Any:
+    """Return a module of an optional library.
+
+    Args:
+        user: the public name that needs it.
+        module: the name under which it is imported.
+        package: the name under which it is installed; empty: the same.
+
+    Raises:
+        ImportError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{user} needs {package or module}: pip install {package or module}") from error

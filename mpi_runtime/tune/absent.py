@@ -1,0 +1,98 @@
+"""Arguments of Ray Tune and Ray Train that are not here, each with what to do instead."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+_CHECKPOINTS = "pass CheckpointConfig"
+_PATHS = "paths are those of a file system that all hosts share: set RunConfig(storage_path=...)"
+_RESUME = "continue an experiment with Tuner.restore(path, resume_errored=..., restart_errored=...)"
+_LOST = "processes that die are counted by FailureConfig(max_crashes=...)"
+_TABLE = "the table shows the best trial first, by the metric and mode of TuneConfig, and at most 20 rows"
+_MODEL = "the library's defaults are used; a Searcher of your own can set them"
+_SYNCHRONOUS = "trials do not wait for each other"
+_UPLOAD = "checkpoints are copied below the experiment before report() returns"
+ADVICE = {
+    "analysis": "points_to_evaluate tries points first",
+    "chdir_to_trial_dir": "the working directory stays that of the program: tune.get_context().get_trial_dir()",
+    "checkpoint_at_end": _CHECKPOINTS + "(checkpoint_at_end=...)",
+    "checkpoint_dir_name": "directories of checkpoints have their numbers",
+    "checkpoint_freq": _CHECKPOINTS + "(checkpoint_frequency=...)",
+    "checkpoint_score_attr": _CHECKPOINTS + "(checkpoint_score_attribute=..., checkpoint_score_order=...)",
+    "checkpoint_upload_fn": _UPLOAD,
+    "checkpoint_upload_mode": _UPLOAD,
+    "concurrent": "experiments run one after another",
+    "controller_failure_limit": _LOST,
+    "delete_local_checkpoint_after_upload": _UPLOAD,
+    "evaluated_rewards": "points_to_evaluate tries points first",
+    "experiment_analysis": "ExperimentAnalysis takes a ResultGrid",
+    "experiment_checkpoint_path": "pass the directory of the experiment, or a ResultGrid",
+    "export_formats": "write what you want to keep into a checkpoint",
+    "filesystem": _PATHS,
+    "infer_limit": _TABLE,
+    "keep_checkpoints_num": _CHECKPOINTS + "(num_to_keep=...)",
+    "local_dir": "set storage_path",
+    "log_to_file": "what trials print appears in the output of the job, with their names",
+    "logging_config": "init(quiet=...) chooses what the job logs",
+    "max_column_length": _TABLE,
+    "max_concurrent": "set TuneConfig(max_concurrent_trials=...), or wrap the searcher in ConcurrencyLimiter",
+    "max_error_rows": _TABLE,
+    "max_preemption_failures": _LOST,
+    "max_progress_rows": _TABLE,
+    "metric": _TABLE,
+    "metrics_dataframe": "a Result reads its reports itself",
+    "min_time_slice": "choose grace_period",
+    "mode": _TABLE,
+    "overwrite": "the table is always replaced",
+    "patience": _MODEL,
+    "policy_file": "pass the list policy=results.policy(trial_id)",
+    "preemption_grace_s": _LOST,
+    "print_intermediate_tables": _TABLE,
+    "relax_collectives_on_preemption": _LOST,
+    "repeat_float_precision": _MODEL,
+    "require_attrs": "not a number, or a report without the metric, is an error",
+    "restore": "pass the checkpoint in config, and open it in the function",
+    "resume": "tune.run(resume=True, name=...) continues one experiment",
+    "resume_config": _RESUME,
+    "reuse_actors": "set TuneConfig(reuse_actors=...), or pass it to tune.run",
+    "skip_duplicate": _MODEL,
+    "sort_by_metric": _TABLE,
+    "storage": "an experiment is rebuilt from its journal",
+    "storage_filesystem": _PATHS,
+    "study_name": "an experiment is rebuilt from its journal",
+    "sync_config": "there is nothing to synchronise: " + _PATHS,
+    "synch": _SYNCHRONOUS,
+    "total_samples": _TABLE,
+    "trial_dirname_creator": "directories have the number of the trial; trial_name_creator names it in tables",
+    "trials": "pass the directory of the experiment, or a ResultGrid",
+    "utility_kwargs": _MODEL,
+    "validation": "evaluate the model in the trial, and report the value",
+    "verbose": _MODEL,
+    "warn": "a second registration replaces the first",
+    "worker_runtime_env": "set the runtime_env of init()",
+}
+"""By the name of the argument."""
+
+
+def advised(target: T) -> T:
+    """Have a function or class raise TypeError with advice if it is called with an argument of Ray that is not here."""
+    call = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+    takers = target.__mro__[:-1] if isinstance(target, type) else (target,)
+    known = {name for one in takers for name in inspect.signature(one).parameters}
+
+    @functools.wraps(call)
+    def checked(*args: Any, **named: Any) -> Any:
+        for name in named:
+            if name not in known and name in ADVICE:
+                raise TypeError(f"Ray's argument {name} of {target.__name__} is not here: {ADVICE[name]}")
+        return call(*args, **named)
+
+    if not isinstance(target, type):
+        return checked  # type: ignore[return-value]
+    target.__init__ = checked  # type: ignore[misc]
+    return target

@@ -1,0 +1,50 @@
+"""Wrong arguments are refused where they are given, in words for users. `tests.fuzz_api` found them."""
+
+from typing import Any
+
+import pytest
+
+from mpi_runtime import tune
+from mpi_runtime.tune.schedulers import (
+    PB2,
+    ASHAScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
+)
+from mpi_runtime.tune.search import BasicVariantGenerator, TuneBOHB
+
+WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+    (tune.uniform(0, 1).sample, (), {"random_state": -1}, ValueError, "random_state must be a seed"),
+    (tune.Checkpoint.from_directory, (2,), {}, TypeError, "not int"),
+    (tune.TimeoutStopper, ("a",), {}, ValueError, "timeout must be a number of seconds"),
+    (tune.TimeoutStopper, (float("nan"),), {}, ValueError, "timeout must be a number of seconds"),
+    (tune.Tuner, (min,), {"tune_config": 1}, TypeError, "tune_config must be a TuneConfig, not 1"),
+    (tune.Tuner, (min,), {"run_config": 1}, TypeError, "run_config must be a RunConfig, not 1"),
+    (tune.Tuner, (min,), {"tune_config": tune.TuneConfig(seed=-1)}, TypeError, "seed must be a whole number"),
+    (tune.Tuner, (min,), {"tune_config": tune.TuneConfig("\udc80", "min")}, ValueError, "metric must be text that"),
+    (tune.RunConfig, (), {"failure_config": 1}, TypeError, "failure_config must be a FailureConfig, not 1"),
+    (tune.create_scheduler, (1,), {}, ValueError, "scheduler must be one of"),
+    (tune.create_searcher, ([],), {}, ValueError, "search_alg must be one of"),
+    (tune.register_trainable, (1, min), {}, TypeError, "the name of a trainable must be a string, not 1"),
+    (tune.with_resources, (min, {1: 1}), {}, TypeError, "names of resources are strings"),
+    (ASHAScheduler, (), {"max_t": float("inf")}, ValueError, "grace_period <= max_t < infinity"),
+    (HyperBandScheduler, (), {"max_t": float("inf")}, ValueError, "at least 1, and finite"),
+    (PB2, (), {"hyperparam_bounds": {"x": [1]}}, TypeError, "must be a dictionary of pairs by name"),
+    (PopulationBasedTraining, (), {"hyperparam_mutations": 1}, TypeError, "must be a dictionary by name"),
+    (PopulationBasedTrainingReplay, ([()],), {}, TypeError, "the policy must be a list of pairs"),
+    (BasicVariantGenerator, ("ab",), {}, TypeError, "points_to_evaluate must be a list of dictionaries"),
+    (TuneBOHB, (), {"points_to_evaluate": {"x": 1}}, TypeError, "points_to_evaluate must be a list of dictionaries"),
+    (TuneBOHB, (), {"bohb_config": "a"}, TypeError, "bohb_config must be a dictionary"),
+]
+
+
+def test_wrong_arguments_are_refused_in_words() -> None:
+    for target, args, named, kind, words in WRONG:
+        with pytest.raises(kind, match=words):
+            target(*args, **named)
+
+
+def test_settings_that_are_none_are_the_defaults_as_in_ray() -> None:
+    found = tune.RunConfig(failure_config=None, checkpoint_config=None, callbacks=None)  # type: ignore[arg-type]
+    assert found == tune.RunConfig()
