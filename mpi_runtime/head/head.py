@@ -182,8 +182,14 @@ class Head:
         if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
             self._say(log.WARNING, log.UNUSED, text)
         driver = os.getpid() if self._is_thread else os.getppid()
-        self._window = Window(self._poller, driver, lambda: self._scheduler.glance(now_us()))
+        self._window = Window(self._poller, driver, self._look)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
+
+    def _look(self, what: str, argument: object) -> object:
+        """Answer a question of a visitor of the window."""
+        if what == "output":
+            return self._printer.recent.since(argument)
+        return self._scheduler.look(what, argument, now_us())
 
     def _refuse(self, problem: str, error: str) -> None:
         """End the job before it has begun. `error`: the class of the exception that the driver raises."""
@@ -341,7 +347,7 @@ class Head:
         """End the job: steps 2 and 3."""
         self._poller.remove(self._driver)
         if self._window is not None:
-            self._window.close()
+            self._window.close(has_ended=not self.driver_is_gone)
         for rank in range(1, self._transport.size):
             self._transport.send(rank, codec.encode([EndJob()]))
         self._agent.stop()

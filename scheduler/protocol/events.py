@@ -244,6 +244,8 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     """The error in one line. It is logged if no client reads it."""
     has_errors: bool = False
     """Whether the values hold errors of calls. Those may not occur again, so the journal does not record them."""
+    trace: str = ""
+    """The end of the traceback, for people who look at the job; empty: they have enough of the same kind."""
 
 
 class ErrorRead(Struct, array_like=True, tag=27, gc=False):

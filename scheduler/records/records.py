@@ -365,6 +365,10 @@ class Function(Struct, eq=False, gc=False):
     """Whether the duration of its calls matters: for the end of the job's time, and for backfilling. Such tasks have
     queues of their own. Such methods are not sent ahead, even while their duration is not known."""
     account: Account | None = None
+    submitted: int = 0
+    done: int = 0
+    failed: int = 0
+    """Its calls so far; those that have returned; those that have failed."""
 
     @property
     def may_take_us(self) -> int:
