@@ -5,6 +5,7 @@ Both are made of the same facts, the answers of the job's window (`scheduler/ans
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ CALLS_MAX = 20_000
 ENDINGS = ("done", "raised", "died")
 KINDS = ("task", "actor", "method")
 FEW_NODES = 8
+PASSED_ON = "an argument is "
+"""Errors with these words are not the first of their kind: see `scheduler/values/endings.py`."""
 LINES_MAX = 1000
 TIMELINE_S = 600.0
 """How much of the past the timeline of a running job shows."""
@@ -169,7 +172,7 @@ def _went(facts: Facts, ended: int) -> dict[str, Any]:
 
 
 def _failed(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
-    errors = sorted(facts.glance["errors"], key=lambda one: (-one["failed"], -one["retried"]))
+    errors = sorted(facts.glance["errors"], key=lambda one: (PASSED_ON in one["text"], -one["failed"], -one["retried"]))
     rows = [[one["text"], count(one["failed"] or one["retried"]), one["function"]] for one in errors[:4]]
     small = f"of {plural(ended, 'ended call')}"
     if errors and counts["failed"]:
@@ -294,7 +297,7 @@ def _functions(facts: Facts) -> Block:
         rows = [row[:-1] for row in rows]
     return table(
         "functions", "Functions", columns, rows, open=True, live=not facts.is_over, details=details,
-        search="function" if len(rows) > 8 else "", empty="The program has submitted no call yet.", sort=3, down=True,
+        search="function" if len(rows) > 8 else "", empty="The program has submitted no call yet.", sort=6 if facts.is_over else 3, down=True,
     )  # fmt: skip
 
 
@@ -358,6 +361,8 @@ def _nodes(facts: Facts) -> Block:
     said = f"{count(in_all)}, {'all well' if not closed else plural(len(closed), 'of them needs a look')}"
     if len(nodes) > FEW_NODES:
         return {"id": "nodes", "kind": "heat", "title": "Nodes", "said": said, **_heat(nodes, store)}
+    if facts.is_over:
+        return _nodes_after(facts, nodes, store)
     has_gpus = any(one["gpus"] for one in nodes)
     rows = []
     for number, one in enumerate(nodes):
@@ -366,10 +371,30 @@ def _nodes(facts: Facts) -> Block:
         row += [_share(one["gpus_used"], one["gpus"], three)] if has_gpus else []
         row += [_share(one["memory_used"], one["memory"], size), _share(kept.get("used", 0), one["arena"], size)]
         rows.append([*row, kept.get("on_disk", 0), one["executors"]])
-    columns = [("node", "mono", {"w": 1}), ("state", "pill"), ("CPUs given", "share")]
-    columns += [("GPUs given", "share")] if has_gpus else []
-    columns += [("memory given", "share"), ("object store", "share"), ("on disk", "bytes"), ("processes", "count")]
+    wide = {"w": 1, "l": 1}
+    columns = [("node", "mono", {"w": 1}), ("state", "pill"), ("CPUs given", "share", wide)]
+    columns += [("GPUs given", "share", wide)] if has_gpus else []
+    columns += [("memory given", "share", wide), ("object store", "share", wide), ("on disk", "bytes")]
+    columns += [("processes", "count")]
     return table("nodes", "Nodes", columns, rows, said=said, sort=0)
+
+
+def _nodes_after(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> Block:
+    """The nodes of a job that has ended: what they have done."""
+    took_s = max(1e-9, facts.now_s - facts.begin_s)
+    rows = []
+    for number, one in enumerate(nodes):
+        runs = [run for run in facts.runs if run[2] == one["name"]]
+        busy_s = sum(run[8] * run[11] for run in runs) / 1e6
+        failed = sum(run[9] != 0 for run in runs)
+        kept = store.get(one["name"], {})
+        rows.append([f"{number}", one["name"], one["cpus"], _share(busy_s, one["cpus"] * took_s, seconds), len(runs), failed,
+                     kept.get("used", 0), kept.get("on_disk", 0)])  # fmt: skip
+    columns = [
+        ("node", "mono", {"w": 1}), ("CPUs", "num"), ("CPU time given", "share", {"w": 1, "l": 1}), ("attempts", "count"),
+        ("failed", "count", {"bad": 1}), ("object store", "bytes"), ("on disk", "bytes"),
+    ]  # fmt: skip
+    return table("nodes", "Nodes", columns, rows, said=count(facts.glance["nodes_in_all"]), sort=0)
 
 
 def _share(used: float, whole: float, form: Any) -> list[Any]:
@@ -432,7 +457,7 @@ def _store(facts: Facts) -> list[Block]:
         return []
     said = f"{plural(store['count'], 'object')}, {size(store['used'])} of {size(store['capacity'])}"
     said += f"; {size(store['on_disk'])} spilled to disk" if store["on_disk"] else ""
-    by_function = sorted(store["by_function"].items(), key=lambda one: -one[1])[:6]
+    by_function = sorted(((made_by(name), amount) for name, amount in store["by_function"].items()), key=lambda one: -one[1])[:6]
     fullest = [one for one in store["nodes"] if one["used"]][:6]
     halves = [
         {"title": "The largest, by the function that made them", "form": "bytes",
@@ -443,7 +468,7 @@ def _store(facts: Facts) -> list[Block]:
     for one in store["largest"]:
         held = one["held_by"]
         held = ", ".join(map(str, held)) if isinstance(held, (list, tuple)) else str(held)
-        made = one["made_by"].partition(" (")[0] or "put"
+        made = made_by(one["made_by"])
         state = " and ".join(["in memory"] * one["in_memory"] + ["on disk"] * one["on_disk"]) or "moves"
         rows.append([one["object_id"], one["object_id"][-12:], made, one["hostname"], state, held, one["size"]])
     columns = [("largest", "mono", {"w": 1}), ("made by", "fn"), ("node", "mono"), ("state", "text"),
@@ -452,6 +477,12 @@ def _store(facts: Facts) -> list[Block]:
         {"id": "objects", "kind": "bars", "title": "Objects", "said": said, "halves": halves},
         table("largest", "", columns, rows, noun="objects", sort=5, down=True, limit=8),
     ]
+
+
+def made_by(text: str) -> str:
+    """What made a value, in short: a function, or the line of a `put`."""
+    name = text.partition(" (")[0]
+    return f"put at {os.path.basename(name.partition(' in ')[0])}" if " in " in name else name or "put"
 
 
 def lines_of(pieces: Sequence[Sequence[Any]]) -> list[list[Any]]:

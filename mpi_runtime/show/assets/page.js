@@ -21,7 +21,12 @@ const forms = { count: group, num: n3, time, bytes: size, clock, percent: v => M
 // ---- Axes: ticks at 1, 2, 5 times powers of ten; at clock steps; on log axes at powers of ten ----
 function ticks(lo, hi, n = 5) { if (!(hi > lo)) return [lo]; const raw = (hi - lo) / n, p = 10 ** Math.floor(Math.log10(raw)), st = p * [1, 2, 5, 10].find(m => m * p >= raw * .999), out = []; for (let v = Math.ceil(lo / st - 1e-9) * st; v <= hi + st * 1e-6; v += st) out.push(Number(v.toPrecision(12))); return out; }
 function logTicks(lo, hi) { const out = [], few = Math.log10(hi / lo) < 2.7; for (let e = Math.floor(Math.log10(lo)); e <= Math.log10(hi) + 1; e++) for (const m of few ? [1, 2, 5] : [1]) { const v = Number((m * 10 ** e).toPrecision(3)); if (v >= lo * .999 && v <= hi * 1.001) out.push(v); } return out.length > 1 ? out : ticks(lo, hi, 3); }
-function timeTicks(span, n) { if (span < n) return ticks(0, span, n); const st = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400].find(x => span / x <= n) || 604800, out = []; for (let v = 0; v <= span; v += st) out.push(v); return out; }
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
+const stepOf = (span, n) => STEPS.find(x => span / x <= n) || 604800;
+function timeTicks(span, n) { if (span < n) return ticks(0, span, n); const st = stepOf(span, n), out = []; for (let v = 0; v <= span; v += st) out.push(v); return out; }
+// Ticks at full minutes and hours of the clock, as seconds after `from`, each with its text.
+function clockTicks(from, span, n) { const st = stepOf(span, n), zone = new Date(from * 1000).getTimezoneOffset() * 60, out = []; for (let v = Math.ceil((from - zone) / st) * st + zone; v <= from + span; v += st) out.push([v - from, st < 60 ? clock(v) : clock(v).slice(0, 5)]); return out; }
+const axisTicks = (b, span, n) => b.clock ? clockTicks(b.from, span, n) : timeTicks(span, n).map(t => [t, tickTime(t)]);
 const tickText = v => v && (Math.abs(v) < .001 || Math.abs(v) >= 1e5) ? v.toExponential(0).replace("e+", "e").replace("-", "−") : String(v);
 const tickTime = t => !t ? "0" : t < 1 ? n3(t * 1000) + " ms" : t < 120 ? n3(t) + " s" : t < 7200 ? n3(t / 60) + " min" : n3(t / 3600) + " h";
 function scale(lo, hi, a, b, log) { const f = log ? Math.log : x => x, l = f(lo), w = f(hi) - l || 1; return v => a + (f(v) - l) / w * (b - a); }
@@ -77,7 +82,7 @@ function make(b) { const e = kinds[b.kind](b); e.dataset.kind = b.kind; return e
 
 // Walltime: elapsed, the estimate and its range, the end of the job's time.
 kinds.wall = first => { const out = charted((b, W) => { const H = 62, hi = Math.max(b.end || 0, b.high || b.estimate || 0, b.now) + (b.now - b.begin) * .02, x = scale(b.begin, hi, 0, W - 1), g = svg(W, H, "Time of the job"), y = 22;
-  timeTicks(hi - b.begin, W < 500 ? 4 : 10).forEach(t => g.append(line(x(b.begin + t), 38, x(b.begin + t), 43, "ax"), text(x(b.begin + t), 57, clock(b.begin + t).slice(0, hi - b.begin < 300 ? 8 : 5), { "text-anchor": t ? x(b.begin + t) > W - 20 ? "end" : "middle" : "start" })));
+  clockTicks(b.begin, hi - b.begin, W < 500 ? 4 : 10).forEach(([t, name]) => g.append(line(x(b.begin + t), 38, x(b.begin + t), 43, "ax"), text(x(b.begin + t), 57, name, { "text-anchor": x(b.begin + t) > W - 20 ? "end" : x(b.begin + t) < 20 ? "start" : "middle" })));
   g.append(s("rect", { x: 0, y, width: x(b.end || hi), height: 14, rx: 3, fill: "var(--sunken)" }), s("rect", { x: 0, y, width: x(b.now), height: 14, rx: 3, fill: "var(--accent)" }));
   if (b.estimate) { const late = b.end && b.estimate > b.end, c = late ? "var(--bad)" : "var(--accent)"; g.append(s("rect", { x: x(b.low), y: y + 3, width: Math.max(2, x(b.high) - x(b.low)), height: 8, fill: c, opacity: .3 }), line(x(b.estimate), y - 4, x(b.estimate), y + 18, ""), text(Math.min(x(b.estimate) + 5, W - 110), 12, "estimate " + clock(b.estimate).slice(0, 5), { class: late ? "k b" : "k" })); g.lastChild.previousSibling.setAttribute("style", `stroke:${c};stroke-width:2`); }
   if (b.end) { const m = s("line", { x1: x(b.end), x2: x(b.end), y1: 8, y2: 44, stroke: "var(--bad)", "stroke-width": 2 }); g.append(m, text(Math.max(130, x(b.end) - 6), 12, "the job's time ends " + clock(b.end).slice(0, 5), { class: "k b", "text-anchor": "end" })); }
@@ -102,7 +107,7 @@ kinds.table = first => {
     const focus = document.activeElement?.closest?.("tr")?.dataset.id, held = body.contains(document.activeElement) && focus;
     body.replaceChildren(...shown.flatMap(r => {
       const is = opened.get(r[0]), tr = h("tr", { role: "row", class: (b.open ? "row " : "") + (is ? "open" : ""), "data-id": r[0] });
-      b.columns.forEach((c, i) => { let inner = cell(c, r[i + 1]); if (!i && b.open) inner = h("button.tog", { "aria-expanded": String(!!is) }, h("span", {}, inner)); tr.append(h("td", { role: "cell", class: [numeric(c) && "n", c.w && "wide", c.form === "text" && "text", c.clip && "clip", numeric(c) && r[i + 1] === 0 && "zero", c.bad && r[i + 1] > 0 && "bad"].filter(Boolean).join(" ") || null, "data-l": c.w ? null : c.t, title: c.clip ? r[i + 1] : null }, inner)); });
+      b.columns.forEach((c, i) => { let inner = cell(c, r[i + 1]); if (!i && b.open) inner = h("button.tog", { "aria-expanded": String(!!is) }, h("span", {}, inner)); tr.append(h("td", { role: "cell", class: [numeric(c) && "n", c.w && "wide", c.form === "text" && "text", c.clip && "clip", numeric(c) && r[i + 1] === 0 && "zero", c.bad && r[i + 1] > 0 && "bad"].filter(Boolean).join(" ") || null, "data-l": c.w && !c.l ? null : c.t, title: c.clip ? r[i + 1] : null }, inner)); });
       if (b.open) tr.addEventListener("click", e => { if (!e.target.closest("a") && !String(getSelection())) toggle(r); });
       if (!is) return [tr]; open(r, is);
       return [tr, h("tr.detail", { role: "row" }, h("td", { role: "cell", colspan: b.columns.length }, is))];
@@ -114,19 +119,20 @@ kinds.table = first => {
   b.columns.forEach((c, i) => head.append(h("th", { role: "columnheader", scope: "col", class: numeric(c) ? "n" : null, title: c.help || null }, h("button", { onclick() { down = key === i ? !down : numeric(c) || c.form === "meter"; key = i; draw(true); } }, c.t))));
   out.said = said; out.tools = b.search ? [words] : []; out.find = q => { words.value = q; draw(true); }; out.openRow = id => { if (!opened.has(id)) { const r = b.rows.find(r => r[0] === id); if (r) toggle(r); } }; out.redraw = () => draw(true);
   out.update = now => { const columns = JSON.stringify(b.columns), had = b.rows.length; now.pass = b.pass; b = now; if (JSON.stringify(now.columns) !== columns || !had && now.rows.length && !b.live) return false; draw(false); return true; };
+  for (const id of b.opens || []) opened.set(id, h("div"));
   draw(true); return out;
 };
 
 // Curves of what was in use: areas from 0, a line for each thing.
 kinds.areas = charted((b, W) => { const span = Math.max(b.to - b.from, 1e-3), L = W < 500 ? 64 : 92, RH = 66, H = b.series.length * RH + 20, x = scale(0, span, L, W - 6), g = svg(W, H, b.series.map(c => c.name).join(", ") + " in use over time");
-  timeTicks(span, W < 500 ? 4 : 9).forEach(t => g.append(line(x(t), 0, x(t), H - 20), text(x(t), H - 5, b.clock ? clock(b.from + t).slice(0, span < 300 ? 8 : 5) : tickTime(t), { "text-anchor": t ? x(t) > W - 24 ? "end" : "middle" : "start" })));
+  axisTicks(b, span, W < 500 ? 4 : 9).forEach(([t, name]) => g.append(line(x(t), 0, x(t), H - 20), text(x(t), H - 5, name, { "text-anchor": x(t) < L + 20 ? "start" : x(t) > W - 24 ? "end" : "middle" })));
   b.series.forEach((c, i) => { const top = i * RH + 8, y = scale(0, Math.max(c.of, ...c.values) || 1, top + RH - 18, top), n = c.values.length, d = c.values.map((v, k) => `L${x(span * k / n).toFixed(1)} ${y(v).toFixed(1)}H${x(span * (k + 1) / n).toFixed(1)}`).join(""); g.append(line(L, y(0), W - 6, y(0), "ax"), c.of ? line(L, y(c.of), W - 6, y(c.of)) : "", text(0, top + 20, c.name, { class: "k" }), c.said ? text(0, top + 35, c.said) : "", c.of ? text(L - 6, y(c.of) + 9, forms[c.form || "num"](c.of), { "text-anchor": "end" }) : "", text(L - 6, y(0), "0", { "text-anchor": "end" }), s("path", { d: `M${x(0)} ${y(0)}${d}V${y(0)}Z`, fill: "var(--accent)", opacity: .22 }), s("path", { d: "M" + d.slice(1), fill: "none", stroke: "var(--accent)", "stroke-width": 1.25 })); });
   return g; });
 
 // Lanes: bars [from, to, function, ending, calls merged]; ending 0 done, 1 failed, 2 runs.
 kinds.lanes = first => { let b = first, only = null; const legend = h(".legend", { role: "group", "aria-label": "Show one function" });
   const box = chart(W => { const small = W < 600, L = small ? 74 : 150, RH = 17, span = Math.max(b.to - b.from, 1e-3), H = 6 + b.lanes.length * RH + 22, x = scale(0, span, L, W - 2), g = svg(W, H, "Calls over time, one lane for each that ran at a time");
-    timeTicks(span, small ? 4 : 9).forEach(t => g.append(line(x(t), 6, x(t), H - 20), text(x(t), H - 5, b.clock ? clock(b.from + t).slice(0, span < 300 ? 8 : 5) : tickTime(t), { "text-anchor": t ? x(t) > W - 24 ? "end" : "middle" : "start" })));
+    axisTicks(b, span, small ? 4 : 9).forEach(([t, name]) => g.append(line(x(t), 6, x(t), H - 20), text(x(t), H - 5, name, { "text-anchor": x(t) < L + 20 ? "start" : x(t) > W - 24 ? "end" : "middle" })));
     b.lanes.forEach((l, i) => { const y = 6 + i * RH, first = !i || b.lanes[i - 1].node !== l.node; if (first) g.append(line(0, y - 1, W, y - 1, i ? "ax" : "g"), text(0, y + 12, l.node.length > 16 ? l.node.slice(0, 15) + "…" : l.node, { class: "k" })); if (!first || !small && l.label) g.append(text(small ? 0 : L - 10, y + 12, l.label, small ? {} : { "text-anchor": "end" }));
       l.bars.forEach(([f, t, k, end, n]) => { const name = b.names[k], w = Math.max(1, x(t) - x(f) - (x(t) - x(f) > 3 ? .6 : 0)), dim = only != null && only !== name; g.append(s("rect", { x: x(f).toFixed(1), y: y + 1, width: w.toFixed(1), height: RH - 4, rx: w > 6 ? 2 : 0, style: `fill:${end === 1 ? "var(--bad)" : colour(name)};opacity:${dim ? .1 : end === 2 ? .55 : 1}`, "data-tip": n > 1 ? `${group(n)} calls, the first ${name}\nin ${time(t - f)}` : `${name}${["", " failed", " runs"][end]}\n${time(t - f)}${b.clock ? ", from " + clock(b.from + f) : ", after " + time(f)}` })); if (end === 1 && w > 12) g.append(text(x(f) + 4, y + 12, "✕", { style: "fill:var(--surface);pointer-events:none" })); }); });
     return g; });
