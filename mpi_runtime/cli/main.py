@@ -16,6 +16,7 @@ VERBS = {
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the installed MPI"),
     "batch": ("mpi_runtime.cli.batch:batch", "run the shell commands of a file, within the resources of the job"),
     "whatif": ("mpi_runtime.cli.whatif:whatif", "estimate how long a batch or a job would take on other nodes"),
+    "view": ("mpi_runtime.cli.view:view", "show a running job, a batch or a search in a browser"),
     "top": ("mpi_runtime.cli.running_job:top", "show a running job, from another terminal"),
     "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
     "doctor": ("mpi_runtime.cli.doctor:doctor", "show what each rank sees, and problems of the launch"),

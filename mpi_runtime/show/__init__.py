@@ -7,6 +7,8 @@
 - `charts.py`: lanes, use over time, and colours of functions, for pages
 - `job.py`: the document of a job, while it runs and when it has ended: `init(report="job.html")`
 - `live.py`: collects what a running job answers, second by second
+- `estimates.py`: when a job may be done, with a range
+- `stacks.py`: the stack of a running process
 - `server.py`: the small server of `mpi-runtime view`
 - `metrics.py`: the numbers of a job as OpenMetrics text
 """

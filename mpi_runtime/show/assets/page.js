@@ -58,7 +58,7 @@ function cell(c, v) {
   if (c.form === "value") return typeof v === "number" ? n3(v) : h("span.mono", {}, typeof v === "string" ? v : JSON.stringify(v));
   if (c.form === "meter") return h(".prog", {}, meter(v.slice(0, 4), v[4] ? colour(v[4]) : undefined), h("span", {}, v[3] ? Math.floor((v[0] + v[1]) / v[3] * 100) + " %" : "", v[5] ? " ends " + v[5] : ""));
   if (c.form === "share") return h(".prog", {}, h("span.meter", {}, h("i", { style: `width:${v[1] ? Math.min(100, v[0] / v[1] * 100) : 0}%` })), h("span", { style: "width:auto" }, v[2]));
-  if (c.form === "curve") return h("span", {}, v.length > 1 && h("span.curve", {}, spark(v, "var(--accent)")), group(v.length));
+  if (c.form === "curve") return h("span", {}, v.length > 1 ? h("span.curve", {}, spark(v, "var(--accent)")) : "–");
   return String(v);
 }
 const rank = (c, v) => Array.isArray(v) ? c.form === "curve" ? v.length : (v[0] + (c.form === "meter" ? v[1] : 0)) / (v[c.form === "meter" ? 3 : 1] || 1) : v;
@@ -162,7 +162,7 @@ kinds.progress = charted((b, W) => { const ts = b.trials.filter(t => t.value != 
   ts.forEach(t => g.append(s("circle", { cx: x(t.end), cy: y(t.value), r: 3, class: cls(b, t, t.ys.length > 1 ? "pt solid" : "pt"), "data-id": t.id, "data-tip": tipOf(t) })));
   b.trials.filter(t => t.status === "ERROR").forEach(t => g.append(text(x(Math.min(end, t.end || 0)), H - B - 5, "✕", { class: "b", "text-anchor": "middle", "data-tip": `trial ${t.id} failed\n${t.error}` })));
   let d = "", best = null; [...ts].sort((p, q) => p.end - q.end).forEach(t => { if (best == null || (b.mode === "max" ? t.value > best : t.value < best)) { best = t.value; d += (d ? `H${x(t.end)}V` : `M${x(t.end)} `) + y(best); } });
-  if (d) g.append(s("path", { d: d + `H${x(end)}`, class: "step" }), text(x(end), y(best) + (b.mode === "max" ? -8 : 18), `${n3(best)}, trial ${b.best}`, { class: "k halo", "text-anchor": "end" })); return g; });
+  if (d) g.append(s("path", { d: d + `H${x(end)}`, class: "step" }), text(x(end), y(best) + (b.mode === "max" || y(best) + 22 > H - B ? -8 : 18), `${n3(best)}, trial ${b.best}`, { class: "k halo", "text-anchor": "end" })); return g; });
 // Every trial by number of reports; one report is a ring, moved sideways so that rings do not hide each other.
 kinds.reports = charted((b, W) => { const ts = b.trials.filter(t => t.ys.length), all = ts.flatMap(t => t.ys.map(p => p[1])), H = 280, B = 36, L = 48, g = svg(W, H, `${b.metric} after each report of each trial`), [lo, hi] = fit(all), log = lo > 0 && hi / lo > 20, most = Math.max(...ts.map(t => t.ys.at(-1)[0]), 1), far = most > 20, x = far ? scale(.8, most * 1.1, L + 6, W - 8, true) : scale(.5, most + .5, L + 6, W - 8), pad = log ? 1 : (hi - lo) * .05 || 1, y = log ? scale(lo * .9, hi * 1.1, H - B, 8, true) : scale(lo - pad, hi + pad, H - B, 8);
   const xt = b.rungs.length > 1 && b.rungs.length < 9 ? b.rungs : far ? logTicks(1, most) : ticks(1, most, 8).filter(Number.isInteger); frame(g, x, y, W, H, B, L, xt, log ? logTicks(lo * .9, hi * 1.1) : ticks(lo - pad, hi + pad), "reports");

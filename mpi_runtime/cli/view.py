@@ -1,0 +1,187 @@
+"""The verb `view`: the live page of a job, a batch or a search."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import shlex
+import socket
+import time
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
+from mpi_runtime.batch.show import report
+from mpi_runtime.errors import LaunchError, MpiRuntimeError
+from mpi_runtime.head import visitor
+from mpi_runtime.journal.claim import owner_of
+from mpi_runtime.journal.segments import SUFFIX
+from mpi_runtime.show.live import LiveJob
+from mpi_runtime.show.page import Block, Document
+from mpi_runtime.tune.experiment.watched import Watched
+from mpi_runtime.tune.show import page as search_page
+
+FIRST_S = 2.0
+"""The first state must be there this soon, or the job does not run."""
+
+
+def view(words: Sequence[str]) -> int:
+    """Serve the page, and return the exit code."""
+    options = _parser().parse_args(words)
+    source = _source(options.job)
+    if options.metrics:
+        source.sample()
+        print(source.metrics(), end="")
+        return 0
+    try:
+        from mpi_runtime.show.server import serve
+    except ImportError as error:
+        raise LaunchError(f"the live page needs starlette and uvicorn ({error}): pip install mpi-runtime[view]") from None
+
+    def opened(address: str) -> None:
+        print(f"{address}\nCtrl-C ends it. From another host: ssh -L {options.port or _port(address)}:127.0.0.1:{_port(address)} "
+              f"{os.uname().nodename}, then the same address.", flush=True)  # fmt: skip
+        if not options.no_browser and os.environ.get("DISPLAY"):
+            webbrowser.open(address)
+
+    try:
+        serve(source, options.port, opened)
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        raise LaunchError(f"port {options.port} cannot be used: {error.strerror}; --port 0 takes a free one") from error
+    return 0
+
+
+def _port(address: str) -> str:
+    return address.partition("127.0.0.1:")[2].partition("/")[0]
+
+
+def _source(job: str | None) -> Any:
+    """What to show: the job with a process id, a batch or a search in a directory, or the only job of this host.
+
+    Raises:
+        LaunchError: there is no such thing.
+    """
+    if job is not None and not job.isdecimal():
+        directory = Path(job)
+        for place in (directory, Path(f"batch-{directory.stem}")):
+            if (place / FOLDER).is_dir():
+                return Files(place, _batch)
+        if list(directory.glob(f"*{SUFFIX}")):
+            return Files(directory, _search)
+        raise LaunchError(
+            f"{job!r} is neither the process id of a job, nor the directory of a batch (with {FOLDER!r} in it), nor that of "
+            f"a search (with files such as 000001{SUFFIX} in it)"
+        )
+    return Watching(visitor.chosen(int(job) if job is not None else None, "view"))
+
+
+class Watching(LiveJob):
+    """A running job, with a connection that shows its end."""
+
+    def __init__(self, pid: int) -> None:
+        """Look at a job.
+
+        Raises:
+            LaunchError: there is none with this process id.
+        """
+        words = shlex.split(visitor.command_of(pid))
+        scripts = [word for word in words[1:] if not word.startswith("-")]
+        name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
+        super().__init__(name, pid, lambda what, argument: visitor.ask(pid, what, argument))
+        try:
+            self._watched: socket.socket | None = visitor.watch(pid)
+        except OSError:
+            raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`") from None
+        super().sample()
+
+    def sample(self) -> bool:
+        """Look once; return whether the job still runs."""
+        if self._watched is None:
+            return False
+        has_ended = bool(select.select([self._watched], [], [], 0)[0])
+        if not has_ended:
+            try:
+                has_ended = not super().sample()
+            except LaunchError as error:  # the head is busy, or stopped
+                self.facts.state, self.facts.cause = "lost", str(error)
+                return True
+            self.facts.state, self.facts.cause = "running", ""
+        if has_ended:
+            final = None
+            with contextlib.suppress(OSError, LookupError):
+                final = visitor.answer(self._watched)
+            self._watched.close()
+            self._watched = None
+            self.end(final)
+        return not has_ended
+
+
+class Files:
+    """A batch or a search, as the files in its directory show it."""
+
+    def __init__(self, directory: Path, read: Callable[[Path], Document]) -> None:
+        """Show this directory; `read` makes the document."""
+        self._directory = directory
+        self._read = read
+        self._seen: object = None
+        self._document: Document = {}
+
+    def sample(self) -> bool:
+        """Read the files if one has changed. It never ends: a batch may be started again."""
+        names = sorted(self._directory.glob(f"**/*{SUFFIX}"))
+        seen = [(one, one.stat().st_size) for one in names], owner_of(self._directory), int(time.time() / 5)
+        if seen != self._seen:
+            self._document, self._seen = self._read(self._directory), seen
+        return True
+
+    def document(self) -> Document:
+        """The page now."""
+        return self._document
+
+    def detail(self, block: str, id: str) -> list[Block]:
+        """What a row opens: it is in the document already."""
+        return []
+
+    def metrics(self) -> str:
+        """Refuse: only jobs have them."""
+        raise LaunchError("a batch or a search in files has no metrics; a running job has")
+
+    def pids(self) -> set[int]:
+        """None: its processes belong to a job."""
+        return set()
+
+
+def _batch(directory: Path) -> Document:
+    name = os.path.basename(os.path.abspath(directory)).removeprefix("batch-")
+    try:
+        return report.document(name, str(directory), read_history(str(directory)), time.time(), bool(used_by(str(directory))))
+    except (MpiRuntimeError, OSError) as error:
+        raise LaunchError(str(error)) from error
+
+
+def _search(directory: Path) -> Document:
+    return search_page.document(Watched(directory.resolve()), owner_of(directory))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime view",
+        description="Show a running job in a browser: what it is doing, what waits and why, what failed, when it is done.",
+        epilog="The server is a program of yours on this host: it listens on 127.0.0.1 alone, its address has a token, and "
+        "Ctrl-C ends it. The job itself opens no port. Start it on the host of rank 0; for the directory of a batch or a "
+        "search, on any host that sees it. From your own machine, with the port P of the address: "
+        "ssh -L P:127.0.0.1:P HOST, and open the same address there.",
+    )
+    parser.add_argument(
+        "job", nargs="?", metavar="JOB", help="the process id of its program, or the directory of a batch or a search; default: the one"
+    )
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="of 127.0.0.1; default: a free one")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--metrics", action="store_true", help="print the numbers once, as OpenMetrics text, and end")
+    return parser
