@@ -102,8 +102,9 @@ class Browser:
         return message
 
     def open(self, address: str) -> None:
-        """Open a page."""
+        """Open a page, and wait until it is loaded."""
         self.send("Page.navigate", url=address)
+        self.wait_for("document.readyState === 'complete' && !!document.body && location.href !== 'about:blank'")
 
     def run(self, script: str) -> Any:
         """Run an expression in the page and return its value."""
@@ -111,13 +112,12 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def wait_for(self, script: str, limit_s: float = 60.0) -> Any:
-        """Wait until an expression is true, and return its value."""
+    def wait_for(self, script: str, limit_s: float = 60.0) -> None:
+        """Wait until an expression is true."""
         end_s = time.monotonic() + limit_s
-        while not (found := self.run(script)):
+        while not self.run(f"!!({script})"):
             assert time.monotonic() < end_s, f"{script} did not become true: {self.run('document.body.innerText')[:3000]}"
             time.sleep(0.05)
-        return found
 
     def resize(self, width: int, height: int) -> None:
         """Give the page this size."""

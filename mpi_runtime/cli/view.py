@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import select
-import shlex
-import socket
 import time
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -16,18 +12,14 @@ from typing import Any
 
 from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
 from mpi_runtime.batch.show import report
+from mpi_runtime.cli.watching import Watching
 from mpi_runtime.errors import LaunchError, MpiRuntimeError
 from mpi_runtime.head import visitor
 from mpi_runtime.journal.claim import owner_of
 from mpi_runtime.journal.segments import SUFFIX
-from mpi_runtime.show.live import LiveJob
 from mpi_runtime.show.page import Block, Document
 from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.show import page as search_page
-
-FIRST_S = 2.0
-"""The first state must be there this soon, or the job does not run."""
-
 
 def view(words: Sequence[str]) -> int:
     """Serve the page, and return the exit code."""
@@ -79,47 +71,6 @@ def _source(job: str | None) -> Any:
             f"a search (with files such as 000001{SUFFIX} in it)"
         )
     return Watching(visitor.chosen(int(job) if job is not None else None, "view"))
-
-
-class Watching(LiveJob):
-    """A running job, with a connection that shows its end."""
-
-    def __init__(self, pid: int) -> None:
-        """Look at a job.
-
-        Raises:
-            LaunchError: there is none with this process id.
-        """
-        words = shlex.split(visitor.command_of(pid))
-        scripts = [word for word in words[1:] if not word.startswith("-")]
-        name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
-        super().__init__(name, pid, lambda what, argument: visitor.ask(pid, what, argument))
-        try:
-            self._watched: socket.socket | None = visitor.watch(pid)
-        except OSError:
-            raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`") from None
-        super().sample()
-
-    def sample(self) -> bool:
-        """Look once; return whether the job still runs."""
-        if self._watched is None:
-            return False
-        has_ended = bool(select.select([self._watched], [], [], 0)[0])
-        if not has_ended:
-            try:
-                has_ended = not super().sample()
-            except LaunchError as error:  # the head is busy, or stopped
-                self.facts.state, self.facts.cause = "lost", str(error)
-                return True
-            self.facts.state, self.facts.cause = "running", ""
-        if has_ended:
-            final = None
-            with contextlib.suppress(OSError, LookupError):
-                final = visitor.answer(self._watched)
-            self._watched.close()
-            self._watched = None
-            self.end(final)
-        return not has_ended
 
 
 class Files:

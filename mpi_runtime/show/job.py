@@ -152,8 +152,7 @@ def _waits(facts: Facts, counts: dict[str, Any]) -> dict[str, Any]:
 
 def _went(facts: Facts, ended: int) -> dict[str, Any]:
     """Where the time went: of the runs that are known."""
-    runs = facts.runs
-    took_s = max(1e-9, facts.now_s - facts.begin_s)
+    runs, took_s = facts.runs, _known_s(facts)
     given = {
         what: sum(run[8] * run[place] for run in runs) / 1e6 / (facts.glance["total"].get(what, 0.0) * took_s or 1.0)
         for what, place in (("CPU", 11), ("GPU", 12))
@@ -171,19 +170,30 @@ def _went(facts: Facts, ended: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def failures_first(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kinds of errors, those with most failed calls first, and last those of calls whose arguments have failed."""
+    return sorted(errors, key=lambda one: (PASSED_ON in one["text"], -one["failed"], -one["retried"]))
+
+
+def _known_s(facts: Facts) -> float:
+    """How long the time is in which all calls are known: that of the job, or of its last calls."""
+    if len(facts.runs) >= facts.ran:
+        return max(1e-9, facts.now_s - facts.begin_s)
+    return max(1e-9, max(run[7] + run[8] for run in facts.runs) / 1e6 - min(run[7] for run in facts.runs) / 1e6)
+
+
 def _failed(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
-    errors = sorted(facts.glance["errors"], key=lambda one: (PASSED_ON in one["text"], -one["failed"], -one["retried"]))
-    rows = [[one["text"], count(one["failed"] or one["retried"]), one["function"]] for one in errors[:4]]
+    errors = failures_first(facts.glance["errors"])
+    rows = [[one["text"], count(one["failed"]), one["function"]] for one in errors[:4] if one["failed"]]
     small = f"of {plural(ended, 'ended call')}"
     if errors and counts["failed"]:
         small += f", last at {clock(max(one['last_us'] for one in errors) / 1e6, with_seconds=False)}"
     card = {
         "q": "What failed?", "big": count(counts["failed"]), "small": small, "rows": rows, "bad": bool(counts["failed"])
     }  # fmt: skip
-    retried = sum(one["retried"] for one in errors)
-    if retried and not counts["failed"]:
-        card["note"] = f"{plural(retried, 'attempt')} failed; the calls ran again"
-    elif errors:
+    if retried := sum(one["retried"] for one in errors):
+        card["rows"] = [*rows[:3], ["attempts that failed and ran again", count(retried)]]
+    if errors:
         card.update(note="Errors and tracebacks", link="#functions")
     return card
 
@@ -381,7 +391,7 @@ def _nodes(facts: Facts) -> Block:
 
 def _nodes_after(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> Block:
     """The nodes of a job that has ended: what they have done."""
-    took_s = max(1e-9, facts.now_s - facts.begin_s)
+    took_s = _known_s(facts)
     rows = []
     for number, one in enumerate(nodes):
         runs = [run for run in facts.runs if run[2] == one["name"]]

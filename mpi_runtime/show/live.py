@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpi_runtime.show import job, metrics
-from mpi_runtime.show.estimates import Estimate, estimate
+from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
 from mpi_runtime.show.job import Facts
 from mpi_runtime.show.numbers import seconds
 from mpi_runtime.show.page import Block, Document, table
@@ -45,11 +45,12 @@ class LiveJob:
         """Times, and the ends so far by function; "": of all."""
         self._next_s: dict[str, float] = {}
         """When the slow questions are asked again."""
+        self._errors_seen: dict[str, int] = {}
         self._cpu: tuple[int, int] = (0, 0)
         self._output = 0
         now_s = time.time()
         empty = {"counts": {}, "functions": []}
-        self.facts = Facts(name=name, pid=pid, host=self._host, begin_s=_started_s(pid), now_s=now_s, glance=empty)
+        self.facts = Facts(name=name, pid=pid, host=self._host, begin_s=_started_s(pid), now_s=now_s, glance=empty, errors={})
 
     def sample(self) -> bool:
         """Ask the job once. Return whether it still runs."""
@@ -71,6 +72,7 @@ class LiveJob:
         self._slowly("list", lambda: setattr(facts, "actors", self._ask("list", "actors") or {}))
         self._slowly("store", lambda: setattr(facts, "store", self._ask("store", None) or {}))
         self._slowly("oldest", self._look_at_waits)
+        self._slowly("errors", self._look_at_errors)
         self._count(glance)
         self._measure()
         return True
@@ -96,6 +98,14 @@ class LiveJob:
                 why = "for the turn of its actor" if state in ("ready", "sent", "") else why
             self.facts.waits.append((why or "not known", one["waiting"], one["name"]))
 
+    def _look_at_errors(self) -> None:
+        """Keep tracebacks: a job that is killed answers no more."""
+        count = {one["function"]: one["failed"] + one["retried"] for one in self.facts.glance["errors"]}
+        for name in count:
+            if self._errors_seen.get(name) != count[name]:
+                self.facts.errors[name] = self._ask("errors", name) or []
+        self._errors_seen = count
+
     def _count(self, glance: dict[str, Any]) -> None:
         """Add a point to the curves, and estimate."""
         facts, counts, total, free = self.facts, glance["counts"], glance["total"], glance["free"]
@@ -110,7 +120,10 @@ class LiveJob:
         open_calls = {one["name"]: one["running"] + one["waiting"] for one in glance["functions"]}
         open_calls[""] = counts["running"] + counts["waiting"]
         found: dict[str, Estimate] = {}
+        done = {one["name"]: one["done"] for one in glance["functions"]} | {"": counts["finished"]}
         for name, count in open_calls.items():
+            if done[name] < ENDS_MIN:
+                continue  # only failures: they say nothing about the rest
             samples = [(time_s, float(ended.get(name, 0))) for time_s, ended in self._ended]
             if (one := estimate(samples, count)) is not None:
                 found[name] = one
