@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -33,6 +34,11 @@ def shown(page: Path) -> str:
     """Return the HTML of a page after its scripts have run."""
     command = [*words(page), "--dump-dom", page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+
+
+def loads_nothing(page: str) -> bool:
+    """Whether a page in a file refers to nothing outside itself."""
+    return not re.search(r"""src\s*=|href\s*=\s*["'][^"'#]|@import|url\([^#]|fetch\(|EventSource|https?:(?!//www\.w3\.org)""", page)
 
 
 class Browser:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from mpi_runtime.api.timeline import events
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.head import visitor
 from mpi_runtime.show import stacks
@@ -97,8 +99,6 @@ def stack(words: Sequence[str]) -> int:
     parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
     options = parser.parse_args(words)
     glance = _ask(options.job, "stack", "glance", None)
-    import os
-
     here = {one[5]: one for one in glance["running"] if one[3] == os.uname().nodename}
     if options.pid is not None and options.pid not in here:
         raise LaunchError(f"no call of the job runs in process {options.pid} on this host")
@@ -114,16 +114,17 @@ def timeline(words: Sequence[str]) -> int:
     """Write the timeline, and return the exit code."""
     parser = _parser(
         "timeline",
-        "Write when and where the last calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the last "
-        "400 calls. ray.timeline() in the program has the last 100 000.",
+        "Write when and where the calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the last 100 000 "
+        "that have ended, as ray.timeline() in the program does.",
     )
     _job(parser)
     parser.add_argument("-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it")
     options = parser.parse_args(words)
-    found = _ask(options.job, "timeline", "runs", 0)
-    from mpi_runtime.api.timeline import events_of_short  # not at the top: other verbs do not need it
-
-    text = json.dumps(events_of_short(found["runs"]))
+    found = _ask(options.job, "timeline", "history", 0)
+    pid, runs = visitor.chosen(options.job, "timeline"), found["runs"]
+    while page := (visitor.ask(pid, "history", found["dropped"] + len(runs)) or {}).get("runs"):
+        runs += page
+    text = json.dumps(events(found))
     if options.output == "-":
         print(text)
         return 0
@@ -132,7 +133,7 @@ def timeline(words: Sequence[str]) -> int:
             file.write(text)
     except OSError as error:
         raise LaunchError(f"{options.output} cannot be written: {error.strerror}") from error
-    print(f"{options.output}: {len(found['runs'])} calls", file=sys.stderr)
+    print(f"{options.output}: {len(runs)} calls", file=sys.stderr)
     return 0
 
 

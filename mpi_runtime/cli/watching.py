@@ -26,11 +26,12 @@ class Watching(LiveJob):
         scripts = [word for word in words[1:] if not word.startswith("-")]
         name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
         super().__init__(name, pid, lambda what, argument: visitor.ask(pid, what, argument))
-        try:
-            self._watched: socket.socket | None = visitor.watch(pid)
-        except OSError:
-            raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`") from None
-        super().sample()
+        self._watched: socket.socket | None = None
+        with contextlib.suppress(OSError):
+            if super().sample():
+                self._watched = visitor.watch(pid)
+        if self._watched is None:
+            raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
 
     def sample(self) -> bool:
         """Look once; return whether the job still runs."""

@@ -107,6 +107,7 @@ _LISTS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any], list[dict
 QUESTIONS: dict[str, Callable[[State, Any, int], Any]] = {
     "glance": lambda state, _, now: glance.glance(state, now),
     "runs": runs,
+    "history": lambda state, first, _: history.part(state, first, RUNS_MAX),
     "errors": lambda state, name, _: errors.errors(state, name),
     "list": lambda state, what, now: tasks(state, what, now) if what == "tasks" else rows(state, what, now),
     "oldest": oldest,

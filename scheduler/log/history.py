@@ -10,6 +10,7 @@ than the fastest message took.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from mpi_runtime.scheduler.log.listing import KINDS
@@ -42,11 +43,18 @@ def history(state: State, _: bytes) -> dict[str, Any]:
 
     Add `wall_us` for times since 1970. `dropped`: the number of earlier runs that are forgotten.
     """
+    return part(state, 0, len(state.history))
+
+
+def part(state: State, first: int, most: int) -> dict[str, Any]:
+    """The same of a part of the runs: at most so many from a number on, which counts those that are forgotten too."""
     head = next(iter(state.nodes.values()), None)
+    dropped = state.ran - len(state.history)
+    begin = max(0, first - dropped)
     return {
         "wall_us": state.wall_us,
-        "dropped": state.ran - len(state.history),
-        "runs": [_entry(run, head) for run in state.history],
+        "dropped": dropped,
+        "runs": [_entry(run, head) for run in islice(state.history, begin, begin + most)],
     }
 
 

@@ -117,7 +117,7 @@ kinds.table = first => {
     foot.hidden = found.length <= (b.limit || 25); more.textContent = limit === 1e9 ? "Show fewer" : `Show all ${group(found.length)}`;
   }
   b.columns.forEach((c, i) => head.append(h("th", { role: "columnheader", scope: "col", class: numeric(c) ? "n" : null, title: c.help || null }, h("button", { onclick() { down = key === i ? !down : numeric(c) || c.form === "meter"; key = i; draw(true); } }, c.t))));
-  out.said = said; out.tools = b.search ? [words] : []; out.find = q => { words.value = q; draw(true); }; out.openRow = id => { if (!opened.has(id)) { const r = b.rows.find(r => r[0] === id); if (r) toggle(r); } }; out.redraw = () => draw(true);
+  out.said = said; out.tools = b.search ? [words] : []; out.find = q => { words.value = q; draw(true); }; out.openRow = id => { if (!opened.has(id)) { const r = b.rows.find(r => r[0] === id); if (r) toggle(r); } }; out.redraw = () => draw(true); out.opens = () => [...opened.keys()];
   out.update = now => { const columns = JSON.stringify(b.columns), had = b.rows.length; now.pass = b.pass; b = now; if (JSON.stringify(now.columns) !== columns || !had && now.rows.length && !b.live) return false; draw(false); return true; };
   for (const id of b.opens || []) opened.set(id, h("div"));
   draw(true); return out;
@@ -187,7 +187,7 @@ kinds.parallel = first => { let b = first; const cut = {}, clear = h("button.btn
 const held = new Map(); let detail = null;
 function place(b) {
   const was = held.get(b.id), state = JSON.stringify(b); if (was && was.state === state && !was.inner.querySelector?.("tr.open")) return;
-  if (was) { was.state = state; b.pass = was.block.pass; was.block = b; if (was.inner.update(b) !== false) { if (was.said && b.said != null && !was.inner.said) was.said.textContent = b.said; return; } }
+  if (was) { was.state = state; b.pass = was.block.pass; was.block = b; if (was.inner.update(b) !== false) { if (was.said && b.said != null && !was.inner.said) was.said.textContent = b.said; return; } if (was.inner.opens) b.opens = was.inner.opens(); }
   const inner = make(b), said = inner.said || h("span.soft.num", {}, b.said || ""), tools = inner.tools || [], e = b.title ? h("section", { id: b.id, "aria-label": b.title }, h(".sh", {}, h("h2", {}, b.title), said, tools.length ? h(".r", {}, tools) : ""), inner) : fill(inner, { id: b.id }, []);
   if (was) was.e.replaceWith(e); else $("main").append(e); held.set(b.id, { e, inner, block: b, state, said });
 }
