@@ -93,11 +93,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """A file for a page about the job, written at its end: what ran where and when, failures, a table of all calls.
     Empty: none."""
     metrics: str = ""
-    """A file for the numbers of the job as OpenMetrics text, which Prometheus reads, written as often as the report. Empty:
-    none."""
+    """A file for the numbers of the job as OpenMetrics text, which Prometheus reads, written as often as the
+    report. Empty: none."""
     report_every_s: float = 0.0
-    """Seconds between writings of the files of `report` and `metrics` while the job runs; 0: only at its end. A job that is
-    killed leaves the last ones. Each time costs the head about a microsecond for each of the last 100 000 calls."""
+    """Seconds between writings of the files of `report` and `metrics` while the job runs; 0: only at its end. A job
+    that is killed leaves the last ones. Each time costs the head about a microsecond for each of the last 100 000
+    calls."""
     journal: str = ""
     """A directory shared by all hosts for the record of finished calls, which the next run of the program does not
     repeat. Default: the variable `MPI_RUNTIME_JOURNAL`; empty: none."""

@@ -38,7 +38,9 @@ def shown(page: Path) -> str:
 
 def loads_nothing(page: str) -> bool:
     """Whether a page in a file refers to nothing outside itself."""
-    return not re.search(r"""src\s*=|href\s*=\s*["'][^"'#]|@import|url\([^#]|fetch\(|EventSource|https?:(?!//www\.w3\.org)""", page)
+    return not re.search(
+        r"""src\s*=|href\s*=\s*["'][^"'#]|@import|url\([^#]|fetch\(|EventSource|https?:(?!//www\.w3\.org)""", page
+    )
 
 
 class Browser:
@@ -51,7 +53,8 @@ class Browser:
         ours_in, theirs_out = os.pipe()
         words = [
             CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-breakpad",
-            f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", "--remote-debugging-pipe", "about:blank",
+            f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", "--remote-debugging-pipe",
+            "about:blank",
         ]  # fmt: skip
         script = f"exec {shlex.join(words)} 3<&{theirs_in} 4>&{theirs_out}"
         self._process = subprocess.Popen(
@@ -74,7 +77,9 @@ class Browser:
     def __enter__(self) -> "Browser":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._out.close()
@@ -84,7 +89,9 @@ class Browser:
         """Send a command and return its result."""
         self._number += 1
         session = {"sessionId": self._session} if self._session else {}
-        self._out.write(json.dumps({"id": self._number, "method": method, "params": parameters, **session}).encode() + b"\0")
+        self._out.write(
+            json.dumps({"id": self._number, "method": method, "params": parameters, **session}).encode() + b"\0"
+        )
         while True:
             message = self._read()
             if message.get("id") == self._number:
@@ -122,7 +129,9 @@ class Browser:
         """Wait until an expression is true."""
         end_s = time.monotonic() + limit_s
         while not self.run(f"!!({script})"):
-            assert time.monotonic() < end_s, f"{script} did not become true: {self.run('document.body.innerText')[:3000]}"
+            assert time.monotonic() < end_s, (
+                f"{script} did not become true: {self.run('document.body.innerText')[:3000]}"
+            )
             time.sleep(0.05)
 
     def resize(self, width: int, height: int) -> None:

@@ -25,8 +25,8 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     actor with concurrent calls has several), `ts` and `dur` in microseconds. `args` has the ids of call and actor,
     `submitted` (like `ts`), `attempt_number`, `type`, `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED")
     and `error` ("raised", "its process died" or ""). Events are in the order in which they began. Names of nodes and
-    processes (`"ph": "M"`) precede them. Arrows (`"s"` and `"f"`) from calls to those that they have submitted follow, and a
-    counter (`"C"`) of waiting and running calls.
+    processes (`"ph": "M"`) precede them. Arrows (`"s"` and `"f"`) from calls to those that they have submitted follow,
+    and a counter (`"C"`) of waiting and running calls.
 
     Times are microseconds since 1970 by the clock of rank 0's host at the start of the job, and never jump. Times of
     other hosts are converted with the fastest of their messages: they appear later by the duration of that message. A
@@ -101,7 +101,7 @@ def _arrows(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _counters(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The numbers of running and of waiting calls over time, at most COUNTS_MAX of them, on the track of rank 0's node."""
+    """The numbers of running and of waiting calls over time, about COUNTS_MAX of them."""
     changes: list[tuple[int, int, int]] = []
     for one in slices:
         begin, end = one["ts"], one["ts"] + one["dur"]

@@ -1,4 +1,4 @@
-"""The verbs `list`, `logs`, `stack` and `timeline`: parts of a running job, for people and with `--json` for programs."""
+"""The verbs `list`, `logs`, `stack` and `timeline`: parts of a running job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mpi_runtime.api.timeline import events
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.head import visitor
 from mpi_runtime.show import stacks
-from mpi_runtime.show.job import lines_of
 from mpi_runtime.show.numbers import clock, size
+from mpi_runtime.show.sections import lines_of
 
 KINDS = {
     "actors": ("actor_id", "name", "class_name", "state", "pid", "node_id", "pending_calls", "num_restarts"),
@@ -31,7 +31,9 @@ PAUSE_S = 0.5
 
 def list_(words: Sequence[str]) -> int:
     """Print a list, and return the exit code."""
-    parser = _parser("list", "List the actors, calls, objects, nodes or placement groups of a running job: at most 200.")
+    parser = _parser(
+        "list", "List the actors, calls, objects, nodes or placement groups of a running job: at most 200."
+    )
     parser.add_argument("kind", choices=KINDS)
     _job(parser)
     parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
@@ -114,11 +116,13 @@ def timeline(words: Sequence[str]) -> int:
     """Write the timeline, and return the exit code."""
     parser = _parser(
         "timeline",
-        "Write when and where the calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the last 100 000 "
-        "that have ended, as ray.timeline() in the program does.",
+        "Write when and where the calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the "
+        "last 100 000 that have ended, as ray.timeline() in the program does.",
     )
     _job(parser)
-    parser.add_argument("-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it")
+    parser.add_argument(
+        "-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it"
+    )
     options = parser.parse_args(words)
     found = _ask(options.job, "timeline", "history", 0)
     pid, runs = visitor.chosen(options.job, "timeline"), found["runs"]
@@ -152,4 +156,6 @@ def _parser(verb: str, about: str) -> argparse.ArgumentParser:
 
 
 def _job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one")
+    parser.add_argument(
+        "job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one"
+    )

@@ -10,9 +10,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from mpi_runtime.cli.watching import Watching
-from mpi_runtime.errors import LaunchError
 from mpi_runtime.head import visitor
-from mpi_runtime.show.job import Facts, failures_first
+from mpi_runtime.show.facts import Facts, failures_first
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
 
 PAUSE_S = 2.0
@@ -55,9 +54,12 @@ def in_lines(facts: Facts) -> list[str]:
     glance = facts.glance
     counts, total, free = glance["counts"], glance["total"], glance["free"]
     words = [
-        (counts["finished"] + counts["failed"], "ended"), (counts["failed"], "of them failed"),
-        (counts["running"], "running"), (counts["waiting"], "waiting"), (counts["retried"], "run again"),
-    ]  # fmt: skip
+        (counts["finished"] + counts["failed"], "ended"),
+        (counts["failed"], "of them failed"),
+        (counts["running"], "running"),
+        (counts["waiting"], "waiting"),
+        (counts["retried"], "run again"),
+    ]
     calls = ", ".join(f"{count(number)} {word}" for number, word in words if number) or "none yet"
     rate = facts.rates.get("", 0.0)
     lines = [
@@ -69,7 +71,8 @@ def in_lines(facts: Facts) -> list[str]:
     ]
     if glance["nodes_in_all"] > 1:
         lines += [
-            f"  {one['name']}: {three(one['cpus_used'])} of {three(one['cpus'])} CPUs, {count(one['executors'])} processes"
+            f"  {one['name']}: {three(one['cpus_used'])} of {three(one['cpus'])} CPUs, "
+            f"{count(one['executors'])} processes"
             for one in glance["nodes"][:ROWS]
         ]
         hidden = glance["nodes_in_all"] - len(glance["nodes"][:ROWS])
@@ -89,7 +92,10 @@ def _when(facts: Facts) -> list[str]:
     found = facts.estimates.get("")
     if found is None:
         return []
-    return [f"done about {clock(found.end_s)}, between {clock(found.low_s)} and {clock(found.high_s)}, if no more are submitted"]
+    return [
+        f"done about {clock(found.end_s)}, between {clock(found.low_s)} and {clock(found.high_s)}, "
+        "if no more are submitted"
+    ]
 
 
 def _function(one: dict[str, Any]) -> str:
@@ -102,12 +108,14 @@ def _function(one: dict[str, Any]) -> str:
 def _actor(one: dict[str, Any]) -> str:
     name = one["name"] or one["repr_name"] or one["actor_id"][-12:]
     more = f", {plural(one['num_restarts'], 'restart')}" if one["num_restarts"] else ""
-    return f"  actor {name} ({one['class_name']}): {one['state'].lower()}, {plural(one['pending_calls'], 'call')} waiting{more}"
+    waiting = f"{plural(one['pending_calls'], 'call')} waiting"
+    return f"  actor {name} ({one['class_name']}): {one['state'].lower()}, {waiting}{more}"
 
 
 def _error(one: dict[str, Any]) -> str:
     again = f", {count(one['retried'])} ran again" if one["retried"] else ""
-    return f"  error {one['function']}: {one['text']}  ({count(one['failed'])} failed{again}, last at {clock(one['last_us'] / 1e6)})"
+    seen = f"{count(one['failed'])} failed{again}, last at {clock(one['last_us'] / 1e6)}"
+    return f"  error {one['function']}: {one['text']}  ({seen})"
 
 
 def _used(what: str, total: dict[str, float], free: dict[str, float]) -> str:
@@ -124,9 +132,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="mpi-runtime top",
         description="Show a running job of this user: functions with their progress, running calls, actors, errors, "
         "resources in use. `mpi-runtime view` shows more, in a browser.",
-        epilog="In a bar # is done, ! failed, > running. The time of a call counts from the last message of its process, so "
-        "a call that submits others counts from there. Start it on the host of rank 0. On a terminal with rich installed, "
-        "--watch has keys: q ends it, s sorts, / filters, d shows details, the arrows move.",
+        epilog="In a bar # is done, ! failed, > running. The time of a call counts from the last message of its "
+        "process, so a call that submits others counts from there. Start it on the host of rank 0. On a terminal with rich "
+        "installed, --watch has keys: q ends it, s sorts, / filters, d shows details, arrows move.",
     )
     parser.add_argument(
         "job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one"

@@ -17,11 +17,22 @@ from rich.table import Table
 from rich.text import Text
 
 from mpi_runtime.cli.watching import Watching
-from mpi_runtime.show.job import PILLS, Facts, failures_first
+from mpi_runtime.show.charts import colours
+from mpi_runtime.show.facts import Facts, failures_first
+from mpi_runtime.show.job import PILLS
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
 
 SAMPLE_S = 1.0
-COLOURS = ("deep_sky_blue3", "dark_orange3", "sea_green3", "orchid", "dodger_blue1", "gold3", "medium_purple", "dark_sea_green4")
+COLOURS = (
+    "deep_sky_blue3",
+    "dark_orange3",
+    "sea_green3",
+    "orchid",
+    "dodger_blue1",
+    "gold3",
+    "medium_purple",
+    "dark_sea_green4",
+)
 SORTS = ("waiting", "running", "done", "failed", "name")
 SPARKS = " ▁▂▃▄▅▆▇█"
 CURVE = 40
@@ -114,18 +125,22 @@ class Screen:
             table.add_row(
                 Text(one["name"], "bold"),
                 bar(one, _colour(facts, one["name"])),
-                count(one["waiting"]), count(one["running"]), count(one["done"]),
+                count(one["waiting"]),
+                count(one["running"]),
+                count(one["done"]),
                 Text(count(one["failed"]), "red" if one["failed"] else "dim"),
                 three(facts.rates.get(one["name"], 0.0)),
-                seconds(one["mean_us"] / 1e6) if one["mean_us"] >= 0 else "–",
-                clock(end.end_s, False) if end is not None else "–",
-            )  # fmt: skip
-        return table if rows else Text("no function has this name" if self._filter else "no call has been submitted", "dim")
+                seconds(one["mean_us"] / 1e6) if one["mean_us"] >= 0 else "\u2013",
+                clock(end.end_s, False) if end is not None else "\u2013",
+            )
+        return (
+            table
+            if rows
+            else Text("no function has this name" if self._filter else "no call has been submitted", "dim")
+        )
 
 
 def _colour(facts: Facts, name: str) -> str:
-    from mpi_runtime.show.charts import colours
-
     found = colours(one["name"] for one in facts.glance["functions"])
     return COLOURS[found[name]] if name in found else "grey50"
 
@@ -175,10 +190,17 @@ def _numbers(facts: Facts) -> RenderableType:
     row("rate", f"{three(facts.rates.get('', 0.0))} end each second", curves.get("rate", []))
     for what in ("CPU", "GPU"):
         if whole := total.get(what):
-            row(f"{what}s", f"{three(whole - free.get(what, 0.0))} of {three(whole)} given", curves.get(what, []), whole)
+            row(
+                f"{what}s", f"{three(whole - free.get(what, 0.0))} of {three(whole)} given", curves.get(what, []), whole
+            )
     whole = total["object_store_memory"]
     disk = f", {size(facts.store['on_disk'])} on disk" if facts.store.get("on_disk") else ""
-    row("store", f"{size(whole - free.get('object_store_memory', 0.0))} of {size(whole)}{disk}", curves.get("store", []), whole)
+    row(
+        "store",
+        f"{size(whole - free.get('object_store_memory', 0.0))} of {size(whole)}{disk}",
+        curves.get("store", []),
+        whole,
+    )
     if facts.measured:
         row("this host", f"{facts.measured['cpu']:.0%} of its CPUs in use", curves.get("cpu_use", []), 1.0)
     return table
@@ -194,9 +216,16 @@ def _actors(facts: Facts) -> RenderableType:
     for one in sorted(facts.actors["rows"], key=lambda one: -one["pending_calls"])[:8]:
         name = one["name"] or one["repr_name"] or one["actor_id"][-12:]
         style = "red" if one["state"] == "DEAD" else ""
-        bytes_used = size(memory[one["pid"]]) if one["pid"] in memory else "–"
-        table.add_row(Text(name, "bold"), one["class_name"], Text(one["state"].lower(), style), str(one["pid"] or "–"),
-                      count(one["pending_calls"]), count(one["num_restarts"]), bytes_used)  # fmt: skip
+        bytes_used = size(memory[one["pid"]]) if one["pid"] in memory else "\u2013"
+        table.add_row(
+            Text(name, "bold"),
+            one["class_name"],
+            Text(one["state"].lower(), style),
+            str(one["pid"] or "\u2013"),
+            count(one["pending_calls"]),
+            count(one["num_restarts"]),
+            bytes_used,
+        )
     hidden = facts.actors["count"] - 8
     return Group(table, Text(f"and {plural(hidden, 'more actor')}", "dim")) if hidden > 0 else table
 
@@ -207,7 +236,9 @@ def _errors(facts: Facts, details: bool) -> list[Text]:
         text = Text("✕ ", "red").append(f"{one['function']}: ", "bold").append(one["text"])
         again = f", {count(one['retried'])} ran again" if one["retried"] else ""
         text.append(f"  {count(one['failed'])} failed{again}, last at {clock(one['last_us'] / 1e6)}", "dim")
-        trace = next((kept["trace"] for kept in facts.errors.get(one["function"], []) if kept["text"] == one["text"]), "")
+        trace = next(
+            (kept["trace"] for kept in facts.errors.get(one["function"], []) if kept["text"] == one["text"]), ""
+        )
         if details and trace:
             text.append("\n" + "\n".join(f"    {line}" for line in trace.splitlines()[-6:]), "dim")
         found.append(text)

@@ -21,6 +21,7 @@ from mpi_runtime.show.page import Block, Document
 from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.show import page as search_page
 
+
 def view(words: Sequence[str]) -> int:
     """Serve the page, and return the exit code."""
     options = _parser().parse_args(words)
@@ -32,11 +33,16 @@ def view(words: Sequence[str]) -> int:
     try:
         from mpi_runtime.show.server import serve
     except ImportError as error:
-        raise LaunchError(f"the live page needs starlette and uvicorn ({error}): pip install mpi-runtime[view]") from None
+        raise LaunchError(
+            f"the live page needs starlette and uvicorn ({error}): pip install starlette uvicorn"
+        ) from None
 
     def opened(address: str) -> None:
-        print(f"{address}\nCtrl-C ends it. From another host: ssh -L {options.port or _port(address)}:127.0.0.1:{_port(address)} "
-              f"{os.uname().nodename}, then the same address.", flush=True)  # fmt: skip
+        print(
+            f"{address}\nCtrl-C ends it. From another host: ssh -L {_port(address)}:127.0.0.1:{_port(address)} "
+            f"{os.uname().nodename}, then the same address.",
+            flush=True,
+        )
         if not options.no_browser and os.environ.get("DISPLAY"):
             webbrowser.open(address)
 
@@ -67,8 +73,8 @@ def _source(job: str | None) -> Any:
         if list(directory.glob(f"*{SUFFIX}")):
             return Files(directory, _search)
         raise LaunchError(
-            f"{job!r} is neither the process id of a job, nor the directory of a batch (with {FOLDER!r} in it), nor that of "
-            f"a search (with files such as 000001{SUFFIX} in it)"
+            f"{job!r} is neither the process id of a job, nor the directory of a batch (with {FOLDER!r} in it), "
+            f"nor that of a search (with files such as 000001{SUFFIX} in it)"
         )
     return Watching(visitor.chosen(int(job) if job is not None else None, "view"))
 
@@ -111,7 +117,9 @@ class Files:
 def _batch(directory: Path) -> Document:
     name = os.path.basename(os.path.abspath(directory)).removeprefix("batch-")
     try:
-        return report.document(name, str(directory), read_history(str(directory)), time.time(), bool(used_by(str(directory))))
+        return report.document(
+            name, str(directory), read_history(str(directory)), time.time(), bool(used_by(str(directory)))
+        )
     except (MpiRuntimeError, OSError) as error:
         raise LaunchError(str(error)) from error
 
@@ -123,14 +131,18 @@ def _search(directory: Path) -> Document:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime view",
-        description="Show a running job in a browser: what it is doing, what waits and why, what failed, when it is done.",
-        epilog="The server is a program of yours on this host: it listens on 127.0.0.1 alone, its address has a token, and "
-        "Ctrl-C ends it. The job itself opens no port. Start it on the host of rank 0; for the directory of a batch or a "
-        "search, on any host that sees it. From your own machine, with the port P of the address: "
+        description="Show a running job in a browser: what it is doing, what waits and why, what failed, when it is "
+        "done.",
+        epilog="The server is a program of yours on this host: it listens on 127.0.0.1 alone, its address has a token, "
+        "and Ctrl-C ends it. The job itself opens no port. Start it on the host of rank 0; for the directory of a "
+        "batch or a search, on any host that sees it. From your own machine, with the port P of the address: "
         "ssh -L P:127.0.0.1:P HOST, and open the same address there.",
     )
     parser.add_argument(
-        "job", nargs="?", metavar="JOB", help="the process id of its program, or the directory of a batch or a search; default: the one"
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help="the process id of its program, or the directory of a batch or a search; default: the one",
     )
     parser.add_argument("--port", type=int, default=0, metavar="N", help="of 127.0.0.1; default: a free one")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")

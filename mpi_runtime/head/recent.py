@@ -15,7 +15,7 @@ ANSWER_BYTES_MAX = 100_000
 
 
 class Recent:
-    """Pieces of output in their order. Keeping one costs well under a microsecond; nothing is decoded before a question."""
+    """Pieces of output in their order. Nothing is decoded before somebody asks."""
 
     def __init__(self) -> None:
         self._pieces: deque[tuple[int, float, int, bytes, bytes]] = deque(maxlen=PIECES_MAX)

@@ -1,7 +1,7 @@
 """The window of a job: a local socket at which other programs of the same user see its state.
 
-A visitor connects, sends one question (`[what, argument]` in msgpack), and gets one answer: `[problem, value]`. One that
-asks to "watch" gets its answer when the job ends, so that it learns the final state, and that the job has ended at all.
+A visitor connects, sends one question (`[what, argument]` in msgpack), and gets one answer: `[problem, value]`. One
+that asks to "watch" gets its answer when the program ends the job: the final state. If the job is killed, it gets none.
 The address is abstract: it is not in the file system or on a network, and disappears with its process, however that
 ends. Any user of the host can connect, so the window asks the kernel for the user of each connection (SO_PEERCRED), and
 answers only the job's user and root.
@@ -86,7 +86,7 @@ class Window:
         try:
             data = visitor.recv(QUESTION_BYTES_MAX)
             what, argument = _question.decode(data) if data else ("", None)
-        except (OSError, msgspec.MsgspecError):  # it has closed the connection, or is no program of ours
+        except (OSError, msgspec.MsgspecError):  # it has closed the connection, or is not a program of ours
             self._drop(descriptor)
             return
         if what == WATCH:

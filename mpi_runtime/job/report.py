@@ -18,6 +18,7 @@ from mpi_runtime.errors import HeadDiedError, LaunchError
 from mpi_runtime.head import visitor
 from mpi_runtime.show import job as job_page
 from mpi_runtime.show import log, metrics, page
+from mpi_runtime.show.facts import Facts
 
 
 class Reporter:
@@ -32,7 +33,9 @@ class Reporter:
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
         if every_s and (report or metrics):
-            self._thread = threading.Thread(target=self._write_often, args=(every_s,), name="mpi_runtime report", daemon=True)
+            self._thread = threading.Thread(
+                target=self._write_often, args=(every_s,), name="mpi_runtime report", daemon=True
+            )
             self._thread.start()
 
     def _write_often(self, every_s: float) -> None:
@@ -58,16 +61,17 @@ class Reporter:
                 metrics.write(self._metrics, facts)
         except (HeadDiedError, LaunchError, OSError) as error:
             if not self._is_over.is_set() or state == "ended":
-                text = f"the {'report' if target == self._report else 'file of metrics'} {target} could not be written: {error}"
+                what = "report" if target == self._report else "file of metrics"
+                text = f"the {what} {target} could not be written: {error}"
                 log.say(log.line(log.WARNING, log.REPORT, text), self._quiet)
 
-    def _facts(self, state: str) -> job_page.Facts:
+    def _facts(self, state: str) -> Facts:
         pid = os.getpid()
         glance = visitor.ask(pid, "glance")
         if glance is None:
             raise OSError("the job's window is closed, which has the numbers")
         found = self._query("report")
-        return job_page.Facts(
+        return Facts(
             name=os.path.basename(sys.argv[0]) or "job",
             pid=pid,
             host=socket.gethostname(),
@@ -80,5 +84,7 @@ class Reporter:
             actors=visitor.ask(pid, "list", "actors") or {},
             store=visitor.ask(pid, "store") or {},
             output=(visitor.ask(pid, "output", 0) or {}).get("pieces", ()),
-            errors={name: visitor.ask(pid, "errors", name) or [] for name in {one["function"] for one in glance["errors"]}},
+            errors={
+                name: visitor.ask(pid, "errors", name) or [] for name in {one["function"] for one in glance["errors"]}
+            },
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 ENDS_MIN = 20
-"""Fewer ends are no basis for an estimate."""
+"""Fewer ends give no estimate."""
 
 
 class Estimate(msgspec.Struct, frozen=True):

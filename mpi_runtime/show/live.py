@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from mpi_runtime.show import job, metrics
+from mpi_runtime.show import job, metrics, sections
 from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
-from mpi_runtime.show.job import Facts
+from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.numbers import seconds
 from mpi_runtime.show.page import Block, Document, table
 
@@ -24,9 +24,13 @@ SLOW_PART = 0.005
 """The most of the head's time that the answers about actors and objects may take."""
 CURVES = ("running", "waiting", "done", "failed", "rate", "CPU", "GPU", "store", "cpu_use")
 WAITS = {
-    "waiting": "for an argument", "ready": "for room", "staging": "for its arguments to arrive", "lost": "to run again",
-    "sent": "behind others", "blocked": "for a value",
-}  # fmt: skip
+    "waiting": "for an argument",
+    "ready": "for room",
+    "staging": "for its arguments to arrive",
+    "lost": "to run again",
+    "sent": "behind others",
+    "blocked": "for a value",
+}
 Ask = Callable[[str, Any], Any]
 """Asks the job's window. None: the job has ended. It raises LookupError if the job cannot answer."""
 
@@ -49,8 +53,10 @@ class LiveJob:
         self._cpu: tuple[int, int] = (0, 0)
         self._output = 0
         now_s = time.time()
-        empty = {"counts": {}, "functions": []}
-        self.facts = Facts(name=name, pid=pid, host=self._host, begin_s=_started_s(pid), now_s=now_s, glance=empty, errors={})
+        empty: dict[str, Any] = {"counts": {}, "functions": []}
+        self.facts = Facts(
+            name=name, pid=pid, host=self._host, begin_s=_started_s(pid), now_s=now_s, glance=empty, errors={}
+        )
 
     def sample(self) -> bool:
         """Ask the job once. Return whether it still runs."""
@@ -86,7 +92,9 @@ class LiveJob:
             self._next_s[what] = end_s + max(2.0, (end_s - begin_s) / SLOW_PART)
 
     def _look_at_waits(self) -> None:
-        waiting = sorted((one for one in self.facts.glance["functions"] if one["waiting"]), key=lambda one: -one["waiting"])
+        waiting = sorted(
+            (one for one in self.facts.glance["functions"] if one["waiting"]), key=lambda one: -one["waiting"]
+        )
         self.facts.waits = []
         for one in waiting[:4]:
             try:
@@ -116,7 +124,9 @@ class LiveJob:
             self._ended.popleft()
         recent = next(one for one in self._ended if one[0] >= facts.now_s - RATE_S)
         span_s = max(1e-9, facts.now_s - recent[0])
-        facts.rates = {name: (ended - recent[1].get(name, 0)) / span_s for name, ended in by_name.items()} if span_s > 0.5 else {}
+        facts.rates = (
+            {name: (ended - recent[1].get(name, 0)) / span_s for name, ended in by_name.items()} if span_s > 0.5 else {}
+        )
         open_calls = {one["name"]: one["running"] + one["waiting"] for one in glance["functions"]}
         open_calls[""] = counts["running"] + counts["waiting"]
         found: dict[str, Estimate] = {}
@@ -131,12 +141,16 @@ class LiveJob:
         last = self._ended[-2] if len(self._ended) > 1 else self._ended[-1]
         step_s = facts.now_s - last[0]
         values = {
-            "running": counts["running"], "waiting": counts["waiting"], "done": counts["finished"],
-            "failed": counts["failed"], "rate": (by_name[""] - last[1][""]) / step_s if step_s else 0.0,
-            "CPU": total.get("CPU", 0.0) - free.get("CPU", 0.0), "GPU": total.get("GPU", 0.0) - free.get("GPU", 0.0),
+            "running": counts["running"],
+            "waiting": counts["waiting"],
+            "done": counts["finished"],
+            "failed": counts["failed"],
+            "rate": (by_name[""] - last[1][""]) / step_s if step_s else 0.0,
+            "CPU": total.get("CPU", 0.0) - free.get("CPU", 0.0),
+            "GPU": total.get("GPU", 0.0) - free.get("GPU", 0.0),
             "store": total["object_store_memory"] - free.get("object_store_memory", 0.0),
             "cpu_use": facts.measured.get("cpu", 0.0),
-        }  # fmt: skip
+        }
         for name, value in values.items():
             self._curves[name].append(max(0.0, value))
         facts.curves = {name: list(points) for name, points in self._curves.items()}
@@ -185,7 +199,7 @@ class LiveJob:
     def detail(self, block: str, id: str) -> list[Block]:
         """What a row opens."""
         if self.facts.is_over:
-            known = next((one for one in self.document()["blocks"] if one["id"] == block), {})
+            known: Block = next((one for one in self.document()["blocks"] if one["id"] == block), {})
             return known.get("details", {}).get(id) or [{"kind": "note", "text": "The job has ended."}]
         if block == "functions":
             return self._function(id)
@@ -194,15 +208,21 @@ class LiveJob:
         return []
 
     def _function(self, name: str) -> list[Block]:
-        blocks = job.error_blocks(self._ask("errors", name) or [])
+        blocks = sections.error_blocks(self._ask("errors", name) or [])
         running = [one for one in self.facts.glance["running"] if one[0] == name]
         if running:
             rows = [
                 [one[7], one[7][-12:], one[3], one[4], one[5], "waits" if one[2] else "runs", one[6] / 1e6]
                 for one in running[:20]
             ]
-            columns = [("running call", "mono", {"w": 1}), ("node", "mono"), ("rank", "text"), ("pid", "text"),
-                       ("state", "pill"), ("for", "time")]  # fmt: skip
+            columns = [
+                ("running call", "mono", {"w": 1}),
+                ("node", "mono"),
+                ("rank", "text"),
+                ("pid", "text"),
+                ("state", "pill"),
+                ("for", "time"),
+            ]
             blocks.append(table("running", "", columns, rows, noun="running calls", sort=5, down=True, limit=5))
             here = [one[5] for one in running if one[3] == self._host]
             blocks += [{"kind": "stack", "pid": pid} for pid in here[:1]]
@@ -223,7 +243,7 @@ class LiveJob:
             return [{"kind": "note", "text": "The actor has ended, and has no handle left."}]
         running = [call for call in self.facts.glance["running"] if call[5] == one["pid"]]
         doing = ", ".join(f"{call[0]} for {seconds(call[6] / 1e6)}" for call in running) or "nothing now"
-        facts = [["runs", doing], ["id", id], ["namespace", one["ray_namespace"] or "–"]]
+        facts = [["runs", doing], ["id", id], ["namespace", one["ray_namespace"] or "\u2013"]]
         if one["death_cause"]:
             facts.append(["cause of death", one["death_cause"]])
         blocks: list[Block] = [{"kind": "kv", "rows": facts}]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mpi_runtime.show.job import Facts
+    from mpi_runtime.show.facts import Facts
 
 PREFIX = "mpi_runtime"
 _Sample = tuple[dict[str, str], float]

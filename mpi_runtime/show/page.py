@@ -1,9 +1,9 @@
 """Builds every page: of a job, a batch, a search, and the live page.
 
-A page is a document: a dictionary with `name`, `pill` (look and word of its state), `meta` (facts in one line), `banner`
-(look and text), `colours` (by function) and `blocks`. Each block has an `id`, a `kind`, and with a `title` it is a
-section. `assets/page.js` draws each kind, and knows nothing of jobs. So a page in a file and the live page look alike,
-and what they show is decided in Python.
+A page is a document: a dictionary with `name`, `pill` (look and word of its state), `meta` (facts in one line),
+`banner` (look and text), `colours` (by function) and `blocks`. Each block has an `id`, a `kind`, and with a `title` it
+is a section. `assets/page.js` draws each kind, and knows nothing of jobs. So a page in a file and the live page look
+alike, and what they show is decided in Python.
 
 | kind | content |
 | --- | --- |
@@ -71,7 +71,7 @@ def html_page(name: str, more: str = "", scripts: Sequence[str] = ("page.js",), 
 
 def asset(name: str) -> str:
     """Return the text of a file in `assets/`."""
-    return resources.files("mpi_runtime.show").joinpath("assets", name).read_text(encoding="utf-8")
+    return (resources.files("mpi_runtime.show") / "assets" / name).read_text(encoding="utf-8")
 
 
 def in_script(value: object) -> str:

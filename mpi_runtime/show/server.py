@@ -1,7 +1,7 @@
 """The small server of `mpi-runtime view`: one page, kept up to date by server-sent events.
 
-It belongs to the user who has started it, listens on 127.0.0.1 alone, and ends with Ctrl-C. Another user of the host can
-connect, and a page from elsewhere can make a browser connect, so:
+It belongs to the user who has started it, listens on 127.0.0.1 alone, and ends with Ctrl-C. Another user of the host
+can connect, and a page from elsewhere can make a browser connect, so:
 
 - each request must have the token of the address;
 - the header Host must name this address, or a page of another name that leads here could read the answers;
@@ -32,9 +32,12 @@ SAMPLE_S = 1.0
 BEAT_S = 5.0
 """Something is sent at least this often, so that the page notices that the server has ended."""
 HEADERS = {
-    "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin",
-}  # fmt: skip
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class Source(Protocol):
@@ -87,7 +90,9 @@ class Viewer:
             if request.headers.get("host", "") not in self._hosts:
                 return PlainTextResponse("this address is not that of the page", 403, HEADERS)
             if not secrets.compare_digest(given.encode(), self._token.encode()):
-                return PlainTextResponse("the token is missing or wrong: use the address that `mpi-runtime view` printed", 403, HEADERS)
+                return PlainTextResponse(
+                    "the token is missing or wrong: use the address that `mpi-runtime view` printed", 403, HEADERS
+                )
             response: Response = await answer(request)
             response.headers.update(HEADERS)
             return response
@@ -98,8 +103,8 @@ class Viewer:
         nonce = secrets.token_urlsafe(16)
         text = html_page("mpi_runtime", scripts=("page.js", "live.js"), attributes=f' nonce="{nonce}"')
         policy = (
-            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
-            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; connect-src 'self'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
         return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
@@ -136,7 +141,9 @@ class Viewer:
     async def _stack(self, request: Request) -> Response:
         pid = request.query_params.get("pid", "")
         if not pid.isdecimal() or int(pid) not in self._source.pids():
-            return JSONResponse({"text": "this is no running call or actor of the job on this host"})
+            return JSONResponse(
+                {"text": "the process must be that of a running call or an actor of the job on this host"}
+            )
         return JSONResponse({"text": await run_in_threadpool(stacks.stack, int(pid))})
 
     async def _metrics(self, _: Request) -> Response:
@@ -202,7 +209,12 @@ def serve(source: Source, port: int, opened: Callable[[str], None]) -> None:
         token = secrets.token_urlsafe(24)
         viewer = Viewer(source, token, {f"127.0.0.1:{port}", f"localhost:{port}"})
         config = uvicorn.Config(
-            viewer.app(), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1, server_header=False
+            viewer.app(),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            server_header=False,
         )
         server = _Server(config)
         server.viewer = viewer

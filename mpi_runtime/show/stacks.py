@@ -15,7 +15,7 @@ def stack(pid: int) -> str:
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     program = beside if os.path.exists(beside) else shutil.which("py-spy")
     if program is None:
-        return "A stack needs py-spy: pip install mpi-runtime[view]"
+        return "A stack needs py-spy: pip install py-spy"
     try:
         done = subprocess.run(
             [program, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=LIMIT_S, check=False

@@ -53,9 +53,15 @@ def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:
         one = found.get(name)
         if one is None:
             found[name] = one = {
-                "name": name, "kind": KINDS[function.spec.kind], "needs": _needs(function), "submitted": 0, "done": 0,
-                "failed": 0, "running": running[name], "mean_us": -1,
-            }  # fmt: skip
+                "name": name,
+                "kind": KINDS[function.spec.kind],
+                "needs": _needs(function),
+                "submitted": 0,
+                "done": 0,
+                "failed": 0,
+                "running": running[name],
+                "mean_us": -1,
+            }
         one["submitted"] += function.submitted
         one["done"] += function.done
         one["failed"] += function.failed

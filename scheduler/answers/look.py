@@ -65,7 +65,9 @@ def oldest(state: State, name: str, now: int) -> dict[str, str]:
     """
     queues = [queue for queue in islice(state.queues.values(), 1000) if queue.ready]
     firsts = [task for queue in queues for task in islice(queue.ready, 50) if task.function.spec.name == name]
-    waiting = [one for actor in islice(state.actors.values(), 1000) for line in actor.callers.values() for one in [*line][:1]]
+    waiting = [
+        one for actor in islice(state.actors.values(), 1000) for line in actor.callers.values() for one in [*line][:1]
+    ]
     firsts += [task for task in waiting if task.function.spec.name == name]
     if not firsts:
         firsts = [

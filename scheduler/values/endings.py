@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mpi_runtime.gpu.device import NODE
-from mpi_runtime.scheduler.protocol.events import CANCELLED_TEXT, Faulted, Value
 from mpi_runtime.scheduler.log import errors
+from mpi_runtime.scheduler.protocol.events import CANCELLED_TEXT, Faulted, Value
 from mpi_runtime.scheduler.records.lifecycle import CANCEL, FAIL, FINISHED, Move, advance, first_line
 from mpi_runtime.scheduler.records.records import Task
 from mpi_runtime.scheduler.records.state import Failure, State

@@ -33,7 +33,9 @@ def document(name: str, directory: str, history: History, now: float, is_running
     groups = _groups(history)
     ran = [_ran(ended, groups) for ended in history.all_ends]
     if is_running:
-        ran += [Ran(one.host, one.time_s, now, groups.get(one.name, one.name), RUNNING) for one in found.running if one.host]
+        ran += [
+            Ran(one.host, one.time_s, now, groups.get(one.name, one.name), RUNNING) for one in found.running if one.host
+        ]
     begin_s = min((one.start for one in ran), default=found.begin_s)
     end_s = max((one.end for one in ran), default=begin_s)
     nodes = history.runs[-1].nodes if history.runs else []
@@ -47,13 +49,37 @@ def document(name: str, directory: str, history: History, now: float, is_running
         blocks.append(_failures(directory, found.failed))
     blocks += [_functions(history, found, groups)]
     if series:
-        blocks.append({"id": "use", "kind": "areas", "title": "Use over time", "said": "assigned to commands",
-                       "from": begin_s, "to": end_s, "clock": True, "series": series})  # fmt: skip
-    blocks.append({"id": "timeline", "kind": "lanes", "title": "Timeline", "said": "what ran where", "clock": True,
-                   **lanes(ran, begin_s, end_s)})  # fmt: skip
+        blocks.append(
+            {
+                "id": "use",
+                "kind": "areas",
+                "title": "Use over time",
+                "said": "assigned to commands",
+                "from": begin_s,
+                "to": end_s,
+                "clock": True,
+                "series": series,
+            }
+        )
+    blocks.append(
+        {
+            "id": "timeline",
+            "kind": "lanes",
+            "title": "Timeline",
+            "said": "what ran where",
+            "clock": True,
+            **lanes(ran, begin_s, end_s),
+        }
+    )
     blocks.append(_commands(history, found, begin_s, now))
     pill = ["run live", "Running"] if is_running else ["hollow", "Not running"]
-    return {"name": name, "pill": pill, "meta": meta, "colours": colours(dict.fromkeys(groups.values())), "blocks": blocks}
+    return {
+        "name": name,
+        "pill": pill,
+        "meta": meta,
+        "colours": colours(dict.fromkeys(groups.values())),
+        "blocks": blocks,
+    }
 
 
 def _groups(history: History) -> dict[str, str]:
@@ -72,27 +98,52 @@ def _cards(
     seen = [began for began in found.running if began.host]
     kinds = Counter(groups.get(began.name, began.name) for began in seen).most_common(4)
     ended = found.done + len(found.failed)
+    doing: dict[str, Any]
+    waits: dict[str, Any]
     if is_running:
-        doing = {"q": "What is it doing?", "big": count(len(seen)), "small": "commands run",
-                 "rows": [[name, count(number), name] for name, number in kinds]}  # fmt: skip
-        waits = {"q": "What waits?", "big": count(found.waiting + len(found.running) - len(seen)), "small": "commands wait",
-                 "rows": [["ready, or about to run", count(len(found.running) - len(seen))]]}  # fmt: skip
+        doing = {
+            "q": "What is it doing?",
+            "big": count(len(seen)),
+            "small": "commands run",
+            "rows": [[name, count(number), name] for name, number in kinds],
+        }
+        waits = {
+            "q": "What waits?",
+            "big": count(found.waiting + len(found.running) - len(seen)),
+            "small": "commands wait",
+            "rows": [["ready, or about to run", count(len(found.running) - len(seen))]],
+        }
     else:
-        doing = {"q": "What did it do?", "big": count(found.done), "small": f"of {plural(found.total, 'command')} done",
-                 "rows": [["failed", count(len(found.failed))], ["not run", count(found.waiting)]]}  # fmt: skip
+        doing = {
+            "q": "What did it do?",
+            "big": count(found.done),
+            "small": f"of {plural(found.total, 'command')} done",
+            "rows": [["failed", count(len(found.failed))], ["not run", count(found.waiting)]],
+        }
         cpu_s = sum(one.result.cpu_time for one in history.all_ends)
-        waits = {"q": "Where did the time go?", "big": f"{found.cpu_use:.0%}", "small": "of the CPUs were assigned",
-                 "rows": [["CPU time", seconds(cpu_s)]]}  # fmt: skip
+        waits = {
+            "q": "Where did the time go?",
+            "big": f"{found.cpu_use:.0%}",
+            "small": "of the CPUs were assigned",
+            "rows": [["CPU time", seconds(cpu_s)]],
+        }
     if found.gpu_use:
         waits["rows"].append(["of the GPUs", f"{found.gpu_use:.0%}"])
     endings = Counter(one.result.ending() for one in found.failed).most_common(4)
-    failed = {"q": "What failed?", "big": count(len(found.failed)), "small": f"of {plural(ended, 'ended command')}",
-              "bad": bool(found.failed), "rows": [[ending, count(number)] for ending, number in endings]}  # fmt: skip
+    failed = {
+        "q": "What failed?",
+        "big": count(len(found.failed)),
+        "small": f"of {plural(ended, 'ended command')}",
+        "bad": bool(found.failed),
+        "rows": [[ending, count(number)] for ending, number in endings],
+    }
     if found.failed:
         failed.update(note="Their output", link="#failures")
-    when: dict[str, Any] = {"q": "When is it done?" if is_running else "When did it end?",
-                            "meter": [found.done, len(found.failed), len(seen), found.total],
-                            "said": f"{count(ended)} of {count(found.total)} ended"}  # fmt: skip
+    when: dict[str, Any] = {
+        "q": "When is it done?" if is_running else "When did it end?",
+        "meter": [found.done, len(found.failed), len(seen), found.total],
+        "said": f"{count(ended)} of {count(found.total)} ended",
+    }
     if is_running:
         left_s = found.left_s
         when["big"] = clock(now + left_s, with_seconds=left_s < 600) if left_s is not None else "\u2013"
@@ -106,16 +157,34 @@ def _failures(directory: str, failed: list[Ended]) -> Block:
     rows, details = [], {}
     for number, ended in enumerate(failed):
         result = ended.result
-        rows.append([str(number), result.name, result.ending(), result.host, result.attempts, shortened(result.command)])
+        rows.append(
+            [str(number), result.name, result.ending(), result.host, result.attempts, shortened(result.command)]
+        )
         if number < TAILS_MAX:
             lines = "\n".join(tail(directory, result, ended.packed, TAIL_LINES))
             details[str(number)] = [{"kind": "pre", "text": lines or "It has written nothing."}]
-    columns = [("name", "mono", {"w": 1}), ("ending", "pill"), ("host", "mono"), ("starts", "count"),
-               ("command", "mono", {"clip": 1, "w": 1})]  # fmt: skip
+    columns = [
+        ("name", "mono", {"w": 1}),
+        ("ending", "pill"),
+        ("host", "mono"),
+        ("starts", "count"),
+        ("command", "mono", {"clip": 1, "w": 1}),
+    ]
     said = count(len(failed)) + (f", the first {TAILS_MAX} with their output" if len(failed) > TAILS_MAX else "")
     opens = list(details)[:OPEN_MAX]
-    return table("failures", "Failures", columns, rows, said=said, open=True, details=details, opens=opens, limit=10,
-                 noun="failures", search="name, host, ending" if len(rows) > 10 else "")  # fmt: skip
+    return table(
+        "failures",
+        "Failures",
+        columns,
+        rows,
+        said=said,
+        open=True,
+        details=details,
+        opens=opens,
+        limit=10,
+        noun="failures",
+        search="name, host, ending" if len(rows) > 10 else "",
+    )
 
 
 def _functions(history: History, found: Overview, groups: dict[str, str]) -> Block:
@@ -133,9 +202,16 @@ def _functions(history: History, found: Overview, groups: dict[str, str]) -> Blo
         peak = max((one.result.peak_memory for one in ends[name]), default=None)
         rows.append([*row, statistics.median(times) if times else None, max(times, default=None), peak])
     columns = [
-        ("commands", "fn", {"w": 1}), ("progress", "meter", {"w": 1}), ("not run", "count"), ("running", "count"),
-        ("done", "count"), ("failed", "count", {"bad": 1}), ("median", "time"), ("longest", "time"), ("most memory", "bytes"),
-    ]  # fmt: skip
+        ("commands", "fn", {"w": 1}),
+        ("progress", "meter", {"w": 1}),
+        ("not run", "count"),
+        ("running", "count"),
+        ("done", "count"),
+        ("failed", "count", {"bad": 1}),
+        ("median", "time"),
+        ("longest", "time"),
+        ("most memory", "bytes"),
+    ]
     return table("functions", "By array or program", columns, rows, sort=5, down=True)
 
 
@@ -145,20 +221,62 @@ def _commands(history: History, found: Overview, begin_s: float, now: float) -> 
         one = ended.result
         ending = "done" if one.is_success else one.ending()
         gpus = ",".join(map(str, one.gpu_ids))
-        rows.append([f"{one.name}/{ended.number}", one.name, ending, one.host, gpus, round(one.start - begin_s, 3),
-                     round(one.end - one.start, 3), round(one.cpu_time, 3), one.peak_memory, one.attempts,
-                     shortened(one.command)])  # fmt: skip
+        rows.append(
+            [
+                f"{one.name}/{ended.number}",
+                one.name,
+                ending,
+                one.host,
+                gpus,
+                round(one.start - begin_s, 3),
+                round(one.end - one.start, 3),
+                round(one.cpu_time, 3),
+                one.peak_memory,
+                one.attempts,
+                shortened(one.command),
+            ]
+        )
     texts = {command.name: command.text for command in history.commands()} if found.running else {}
     for began in found.running:
         state = "running" if began.host else "waiting"
-        rows.append([f"{began.name}/now", began.name, state, began.host, "", round(began.time_s - begin_s, 3),
-                     round(now - began.time_s, 3), None, None, None, shortened(texts.get(began.name, ""))])  # fmt: skip
+        rows.append(
+            [
+                f"{began.name}/now",
+                began.name,
+                state,
+                began.host,
+                "",
+                round(began.time_s - begin_s, 3),
+                round(now - began.time_s, 3),
+                None,
+                None,
+                None,
+                shortened(texts.get(began.name, "")),
+            ]
+        )
     columns = [
-        ("name", "mono", {"w": 1}), ("ending", "pill"), ("host", "mono"), ("GPUs", "text"), ("start", "time"),
-        ("took", "time"), ("CPU time", "time"), ("memory", "bytes"), ("starts", "count"), ("command", "mono", {"clip": 1, "w": 1}),
-    ]  # fmt: skip
-    return table("commands", "Commands", columns, rows, said=plural(len(history.all_ends), "end"), noun="commands",
-                 search="name, host, ending, took>10", sort=4, limit=50)  # fmt: skip
+        ("name", "mono", {"w": 1}),
+        ("ending", "pill"),
+        ("host", "mono"),
+        ("GPUs", "text"),
+        ("start", "time"),
+        ("took", "time"),
+        ("CPU time", "time"),
+        ("memory", "bytes"),
+        ("starts", "count"),
+        ("command", "mono", {"clip": 1, "w": 1}),
+    ]
+    return table(
+        "commands",
+        "Commands",
+        columns,
+        rows,
+        said=plural(len(history.all_ends), "end"),
+        noun="commands",
+        search="name, host, ending, took>10",
+        sort=4,
+        limit=50,
+    )
 
 
 def _ran(ended: Ended, groups: dict[str, str]) -> Ran:

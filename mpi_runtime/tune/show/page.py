@@ -17,7 +17,7 @@ POINTS_MAX = 100
 RUNGS = 12
 """The most rows in the table of ends."""
 IMPORTANCE_MIN = 30
-"""With fewer trials nothing can be said about what matters."""
+"""Fewer trials do not show what matters."""
 TOP_SHARE = 0.1
 AXES_MAX = 12
 ENDED = ("TERMINATED", "ERROR")
@@ -32,7 +32,9 @@ def document(results: Any, job: str = "") -> Document:
         trial["top"] = True
     best = known[0]["id"] if known and mode else None
     shared = {"trials": trials, "metric": metric or "", "mode": mode, "best": best}
-    blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": _cards(results, trials, known, metric, bool(job))}]
+    blocks: list[Block] = [
+        {"id": "answers", "kind": "cards", "cards": _cards(results, trials, known, metric, bool(job))}
+    ]
     if known and metric:
         ones = sum(len(one["ys"]) == 1 for one in known)
         goal = {"min": ", lower is better", "max": ", higher is better"}.get(mode or "", "")
@@ -45,8 +47,17 @@ def document(results: Any, job: str = "") -> Document:
         blocks.append({"id": "progress", "kind": "half", "title": "Progress", "said": said, "blocks": charts})
         axes, drawn = _axes(results, known, metric)
         if len(axes) > 1:
-            blocks.append({"id": "parallel", "kind": "parallel", "title": "Parameters and result", "axes": axes,
-                           "said": "drag along an axis to choose a range", **shared, "trials": drawn})  # fmt: skip
+            blocks.append(
+                {
+                    "id": "parallel",
+                    "kind": "parallel",
+                    "title": "Parameters and result",
+                    "axes": axes,
+                    "said": "drag along an axis to choose a range",
+                    **shared,
+                    "trials": drawn,
+                }
+            )
             blocks.append(_importance(results, metric, len(known)))
         blocks.append(_rungs(results, known))
     blocks.append(_table(results, trials, metric, mode))
@@ -108,25 +119,42 @@ def _cards(
     best = known[0] if known and results.mode else None
     config = flat(results[[one["id"] for one in trials].index(best["id"])].config) if best else {}
     rows = [[name, _text(value)] for name, value in list(config.items())[:4]]
-    best_card = {"q": f"What is the best {metric or 'result'}?", "big": three(best["value"]) if best else "\u2013",
-                 "small": f"trial {best['id']}, after {plural(best['reports'], 'report')}" if best
-                 else "no trial has reported a number" if not known else "no mode is known: min or max?",
-                 "rows": rows}  # fmt: skip
+    best_card = {
+        "q": f"What is the best {metric or 'result'}?",
+        "big": three(best["value"]) if best else "\u2013",
+        "small": f"trial {best['id']}, after {plural(best['reports'], 'report')}"
+        if best
+        else "no trial has reported a number"
+        if not known
+        else "no mode is known: min or max?",
+        "rows": rows,
+    }
     running = len(trials) - ended
-    doing = {"q": "What is it doing?" if is_running else "What did it do?",
-             "big": count(running if is_running else len(trials)),
-             "small": "trials run or wait" if is_running else "trials",
-             "rows": [[state.lower(), count(number)] for state, number in states.most_common()]}  # fmt: skip
+    doing = {
+        "q": "What is it doing?" if is_running else "What did it do?",
+        "big": count(running if is_running else len(trials)),
+        "small": "trials run or wait" if is_running else "trials",
+        "rows": [[state.lower(), count(number)] for state, number in states.most_common()],
+    }
     errors = Counter(one["error"] for one in trials if one["error"]).most_common(4)
-    failure = {"q": "What failed?", "big": count(failed), "small": f"of {plural(ended, 'ended trial')}", "bad": bool(failed),
-               "rows": [[text, count(number)] for text, number in errors]}  # fmt: skip
+    failure = {
+        "q": "What failed?",
+        "big": count(failed),
+        "small": f"of {plural(ended, 'ended trial')}",
+        "bad": bool(failed),
+        "rows": [[text, count(number)] for text, number in errors],
+    }
     if failed:
         failure.update(note="Errors and tracebacks", link="#trials")
     took_s = max((one["end"] for one in trials), default=0.0)
-    when = {"q": "How far is it?" if is_running else "How long did it take?", "big": seconds(took_s),
-            "small": "from the first report to the last", "said": f"{count(ended)} of {plural(len(trials), 'trial')} ended",
-            "meter": [ended - failed, failed, running, len(trials)],
-            "rows": [["trials added up", seconds(sum(one["took"] for one in trials))]]}  # fmt: skip
+    when = {
+        "q": "How far is it?" if is_running else "How long did it take?",
+        "big": seconds(took_s),
+        "small": "from the first report to the last",
+        "said": f"{count(ended)} of {plural(len(trials), 'trial')} ended",
+        "meter": [ended - failed, failed, running, len(trials)],
+        "rows": [["trials added up", seconds(sum(one["took"] for one in trials))]],
+    }
     return [best_card, doing, failure, when]
 
 
@@ -140,7 +168,9 @@ def _axes(results: Any, known: list[dict[str, Any]], metric: str) -> tuple[list[
     drawn = []
     for index, one in enumerate(known):
         at = [columns[name][index] for name in chosen] + [one["value"]]
-        drawn.append({**one, "ys": one["ys"][-1:], "at": [_plain(value, axis) for value, axis in zip(at, axes, strict=True)]})
+        drawn.append(
+            {**one, "ys": one["ys"][-1:], "at": [_plain(value, axis) for value, axis in zip(at, axes, strict=True)]}
+        )
     return axes, drawn
 
 
@@ -160,9 +190,14 @@ def _plain(value: Any, axis: dict[str, Any]) -> Any:
 
 def _importance(results: Any, metric: str, known: int) -> Block:
     shares = sorted(importances(results, metric).items(), key=lambda one: -one[1]) if known >= IMPORTANCE_MIN else []
-    half = {"title": f"Share of the differences of {metric} that a parameter explains alone", "form": "percent", "max": 1,
-            "rows": [list(one) for one in shares], "empty": f"It takes {IMPORTANCE_MIN} trials with a number to say so.",
-            "note": f"From {plural(known, 'trial')}, each by its last report."}  # fmt: skip
+    half = {
+        "title": f"Share of the differences of {metric} that a parameter explains alone",
+        "form": "percent",
+        "max": 1,
+        "rows": [list(one) for one in shares],
+        "empty": f"It takes {IMPORTANCE_MIN} trials with a number to know it.",
+        "note": f"From {plural(known, 'trial')}, each by its last report.",
+    }
     return {"id": "importance", "kind": "bars", "title": "What matters", "halves": [half]}
 
 
@@ -185,31 +220,60 @@ def _rungs(results: Any, known: list[dict[str, Any]]) -> Block:
         values = [value for one in known for step, value in one["ys"] if step == at]
         best = max(values, key=lambda value: sign * value) if values and results.mode else None
         rows.append([str(at), at, [on, there, f"{on} of {there}"], there, on, best])
-    columns = [("reports", "count"), ("continued", "share", {"w": 1, "l": 1}), ("trials that reached it", "count"),
-               ("continued after it", "count"), ("best there", "num")]  # fmt: skip
+    columns = [
+        ("reports", "count"),
+        ("continued", "share", {"w": 1, "l": 1}),
+        ("trials that reached it", "count"),
+        ("continued after it", "count"),
+        ("best there", "num"),
+    ]
     return table("rungs", "Where trials ended", columns, rows, sort=0, limit=RUNGS)
 
 
 def _table(results: Any, trials: list[dict[str, Any]], metric: str | None, mode: str | None) -> Block:
     configs = [flat(result.config) for result in results]
     parameters = list(dict.fromkeys(name for config in configs for name in config))
-    metrics = [] if metric else sorted({key for result in results for key in result.metrics if _finite(result.metrics[key]) is not None})[:6]
+    metrics = (
+        []
+        if metric
+        else sorted({key for result in results for key in result.metrics if _finite(result.metrics[key]) is not None})[
+            :6
+        ]
+    )
     rows, details = [], {}
     for result, config, one in zip(results, configs, trials, strict=True):
         row: list[Any] = [one["id"], one["id"], *([one["value"]] if metric else []), [y for _, y in one["ys"]]]
         row += [one["reports"], one["status"], one["took"], *(_cell(config.get(name)) for name in parameters)]
         rows.append([*row, *(_finite(result.metrics.get(name)) for name in metrics), one["error"] or None])
         details[one["id"]] = _details(result, one, config)
-    columns: list[tuple[Any, ...]] = [("trial", "mono", {"w": 1}), *([(metric, "value")] if metric else []), ("curve", "curve"),
-                                      ("reports", "count"), ("status", "pill"), ("time", "time")]  # fmt: skip
+    columns: list[tuple[Any, ...]] = [
+        ("trial", "mono", {"w": 1}),
+        *([(metric, "value")] if metric else []),
+        ("curve", "curve"),
+        ("reports", "count"),
+        ("status", "pill"),
+        ("time", "time"),
+    ]
     columns += [(name, "value") for name in (*parameters, *metrics)]
     if any(one["error"] for one in trials):
         columns.append(("error", "text", {"clip": 1}))
     else:
         rows = [row[:-1] for row in rows]
     said = f"{count(len(trials))}{', the best first' if metric and mode else ''}"
-    return table("trials", "Trials", columns, rows, said=said, sort=1 if metric else 0, down=mode == "max", open=True,
-                 details=details, search="failed, adam, lr<0.01", limit=15, empty="No trial has begun.")  # fmt: skip
+    return table(
+        "trials",
+        "Trials",
+        columns,
+        rows,
+        said=said,
+        sort=1 if metric else 0,
+        down=mode == "max",
+        open=True,
+        details=details,
+        search="failed, adam, lr<0.01",
+        limit=15,
+        empty="No trial has begun.",
+    )
 
 
 def _details(result: Any, one: dict[str, Any], config: dict[str, Any]) -> list[Block]:
@@ -242,7 +306,7 @@ def _thinned(points: list[Any]) -> list[Any]:
 
 
 def _finite(value: Any) -> float | None:
-    """A number that can be drawn; None: it is none."""
+    """A number that can be drawn; None for all other values."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return value

@@ -69,7 +69,9 @@ def request(address: str, path: str = "", token: str | None = None, host: str | 
     assert place.port is not None
     own = place.query.partition("token=")[2]
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=30)
-    connection.request("GET", f"/{path}?token={own if token is None else token}", headers={"Host": host or place.netloc})
+    connection.request(
+        "GET", f"/{path}?token={own if token is None else token}", headers={"Host": host or place.netloc}
+    )
     found = connection.getresponse()
     text = found.read().decode()
     connection.close()
@@ -94,7 +96,9 @@ def test_a_job_that_fails_and_ends(tmp_path: Path) -> None:
             browser.wait_for("document.querySelector('#functions').innerText.includes('The oldest waiting call')")
             browser.wait_for("document.querySelector('#actors').innerText.includes('the-counter')")
             browser.wait_for("document.querySelector('#output').innerText.includes('<b>hello</b>')")
-            assert browser.run("document.querySelectorAll('#functions .tog[aria-expanded=true]').length") == 2, "it stays open"
+            assert browser.run("document.querySelectorAll('#functions .tog[aria-expanded=true]').length") == 2, (
+                "it stays open"
+            )
             for width in (400, 1600):
                 browser.resize(width, 900)
                 assert browser.run("document.documentElement.scrollWidth") <= width
@@ -159,7 +163,9 @@ def test_who_gets_an_answer(tmp_path: Path) -> None:
             status, text = request(address, "detail", token=f"{urlsplit(address).query[6:]}&block=functions&id=wrong")
             assert json.loads(text)[0]["errors"][0]["text"].startswith("ValueError: wrong <img")
             for sockets in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-                listening = [line.split()[1] for line in sockets.read_text().splitlines()[1:] if line.split()[3] == "0A"]
+                listening = [
+                    line.split()[1] for line in sockets.read_text().splitlines()[1:] if line.split()[3] == "0A"
+                ]
                 mine = [one for one in listening if one.endswith(f":{port:04X}")]
                 assert all(one.startswith("0100007F") for one in mine), "on 127.0.0.1 alone"
         gate.touch()
@@ -182,7 +188,10 @@ def test_a_batch(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_viewed(tmp_path: Path) -> None:
-    for word, problem in (("999999998", "no running job with the process id"), (str(tmp_path), "is neither the process id")):
+    for word, problem in (
+        ("999999998", "no running job with the process id"),
+        (str(tmp_path), "is neither the process id"),
+    ):
         with helpers.start_command([sys.executable, "-m", "mpi_runtime", "view", word]) as program:
             assert problem in program.finish().expect(2).stderr
     code = (
@@ -191,7 +200,7 @@ def test_what_cannot_be_viewed(tmp_path: Path) -> None:
     )
     (tmp_path / "journal").mkdir()
     with helpers.start_command([sys.executable, "-c", code]) as program:
-        assert "pip install mpi-runtime[view]" in program.finish().expect(2).stderr
+        assert "pip install starlette uvicorn" in program.finish().expect(2).stderr
 
 
 def test_parts_of_a_job_in_a_terminal(tmp_path: Path) -> None:

@@ -111,7 +111,14 @@ def test_a_job_at_a_glance() -> None:
         seen = cluster.scheduler.look("glance", None, cluster.now)
         assert (seen["counts"]["running"], seen["counts"]["waiting"]) == (4, 2)
         (work,) = seen["functions"]
-        assert [work[key] for key in ("name", "submitted", "running", "waiting", "done", "failed")] == ["work", 6, 4, 2, 0, 0]
+        assert [work[key] for key in ("name", "submitted", "running", "waiting", "done", "failed")] == [
+            "work",
+            6,
+            4,
+            2,
+            0,
+            0,
+        ]
         assert sorted(one[3] for one in seen["running"]) == ["host0", "host0", "host1", "host1"]
         assert {one[6] for one in seen["running"]} == {3_000_000}
         nodes = [(node["name"], node["cpus"], node["cpus_used"]) for node in seen["nodes"]]

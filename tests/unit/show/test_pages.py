@@ -9,17 +9,26 @@ import pytest
 from mpi_runtime.show import metrics
 from mpi_runtime.show.charts import BARS_MAX, DONE, FAILED, Ran, colours, lanes, use
 from mpi_runtime.show.estimates import estimate
-from mpi_runtime.show.job import Facts, document, lines_of, made_by
+from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.job import document
 from mpi_runtime.show.numbers import GAP, count, seconds, size, three
 from mpi_runtime.show.page import in_script, page
+from mpi_runtime.show.sections import lines_of, made_by
 
 
 def test_numbers_have_three_digits_and_units() -> None:
     assert [three(one) for one in (0, 12.345, 1234.5, 0.04567, 1e7)] == ["0", "12.3", f"1{GAP}230", "0.0457", "1.00e7"]
     assert three(4.12e-5) == "4.12e\u22125"
     assert [seconds(one) for one in (0, 5.5e-5, 0.01234, 0.9999, 12.34, 99.97, 185, 7260)] == [
-        "0 s", "55 µs", "12.3 ms", "1 s", "12.3 s", "1 min 40 s", "3 min 05 s", "2 h 01 min"
-    ]  # fmt: skip
+        "0 s",
+        "55 µs",
+        "12.3 ms",
+        "1 s",
+        "12.3 s",
+        "1 min 40 s",
+        "3 min 05 s",
+        "2 h 01 min",
+    ]
     assert [size(one) for one in (0, 999, 1000, 2**30)] == ["0 B", "999 B", "0.977 KiB", "1 GiB"]
     assert count(24000) == f"24{GAP}000"
 
@@ -37,8 +46,11 @@ def test_lanes_hold_what_ran_at_a_time() -> None:
     ran = [Ran("a", 0, 10, "f"), Ran("a", 0, 5, "g", FAILED), Ran("a", 5, 10, "f"), Ran("b", 0, 10, "f", gpu_ids=(1,))]
     found = lanes(ran, 0, 10)
     assert [(lane["node"], lane["label"], len(lane["bars"])) for lane in found["lanes"]] == [
-        ("a", "1", 1), ("a", "2", 2), ("b", "1", 1), ("b", "GPU 1", 1)
-    ]  # fmt: skip
+        ("a", "1", 1),
+        ("a", "2", 2),
+        ("b", "1", 1),
+        ("b", "GPU 1", 1),
+    ]
     assert found["lanes"][1]["bars"][0] == [0, 5, found["names"].index("g"), FAILED, 1]
 
 
@@ -71,22 +83,84 @@ def test_an_estimate_needs_ends_and_has_a_range() -> None:
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
 
 
+def glance_of() -> dict[str, Any]:
+    function = {
+        "name": HOSTILE,
+        "kind": "NORMAL_TASK",
+        "needs": "1 CPU",
+        "submitted": 4,
+        "done": 1,
+        "failed": 1,
+        "running": 1,
+        "mean_us": 5,
+        "waiting": 1,
+    }
+    error = {
+        "function": HOSTILE,
+        "text": HOSTILE,
+        "failed": 1,
+        "retried": 0,
+        "last_us": 10,
+        "rank": 0,
+        "host": "a",
+        "trace": HOSTILE,
+    }
+    node = {
+        "name": "a",
+        "cpus": 2.0,
+        "cpus_used": 1.0,
+        "gpus": 0.0,
+        "gpus_used": 0.0,
+        "memory": 1 << 30,
+        "memory_used": 0,
+        "arena": 1 << 30,
+        "executors": 2,
+        "is_closed": False,
+        "problems": [],
+    }
+    counts = {
+        "submitted": 4,
+        "finished": 1,
+        "failed": 1,
+        "retried": 0,
+        "running": 1,
+        "waiting": 1,
+        "actors": 0,
+        "executors": 2,
+        "restarted": 0,
+        "objects": 0,
+        "ran": 1,
+    }
+    glance = {
+        "counts": counts,
+        "functions": [function],
+        "errors": [error],
+        "nodes": [node],
+        "nodes_in_all": 1,
+        "end_us": 0,
+        "total": {"CPU": 2.0, "object_store_memory": 1e9},
+        "free": {"CPU": 1.0, "object_store_memory": 1e9},
+        "running": [(HOSTILE, "NORMAL_TASK", False, "a", 0, 7, 100, "00ff", "")],
+    }
+    return glance
+
+
 def facts(**more: Any) -> Facts:
-    function = {"name": HOSTILE, "kind": "NORMAL_TASK", "needs": "1 CPU", "submitted": 4, "done": 1, "failed": 1, "running": 1,
-                "mean_us": 5, "waiting": 1}  # fmt: skip
-    error = {"function": HOSTILE, "text": HOSTILE, "failed": 1, "retried": 0, "last_us": 10, "rank": 0, "host": "a",
-             "trace": HOSTILE}  # fmt: skip
-    node = {"name": "a", "cpus": 2.0, "cpus_used": 1.0, "gpus": 0.0, "gpus_used": 0.0, "memory": 1 << 30, "memory_used": 0,
-            "arena": 1 << 30, "executors": 2, "is_closed": False, "problems": []}  # fmt: skip
-    counts = {"submitted": 4, "finished": 1, "failed": 1, "retried": 0, "running": 1, "waiting": 1, "actors": 0, "executors": 2,
-              "restarted": 0, "objects": 0, "ran": 1}  # fmt: skip
-    glance = {"counts": counts, "functions": [function], "errors": [error], "nodes": [node], "nodes_in_all": 1, "end_us": 0,
-              "total": {"CPU": 2.0, "object_store_memory": 1e9}, "free": {"CPU": 1.0, "object_store_memory": 1e9},
-              "running": [(HOSTILE, "NORMAL_TASK", False, "a", 0, 7, 100, "00ff", "")]}  # fmt: skip
-    run = (HOSTILE, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, [])
+    glance = glance_of()
+    run: Any = (HOSTILE, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, [])
     output = [(1, 1.0, 1, f"({HOSTILE} pid=7) ", HOSTILE)]
-    given = {"name": HOSTILE, "pid": 5, "host": "a", "begin_s": 0.0, "now_s": 10.0, "glance": glance, "runs": [run], "ran": 1,
-             "output": output, "errors": {HOSTILE: [error]}}  # fmt: skip
+    given = {
+        "name": HOSTILE,
+        "pid": 5,
+        "host": "a",
+        "begin_s": 0.0,
+        "now_s": 10.0,
+        "glance": glance,
+        "runs": [run],
+        "ran": 1,
+        "output": output,
+        "errors": {HOSTILE: glance["errors"]},
+    }
     return Facts(**{**given, **more})
 
 
@@ -102,7 +176,10 @@ def test_user_data_cannot_end_the_script_or_the_title(state: str) -> None:
 
 
 def test_lines_of_output_have_their_writers() -> None:
-    pieces = [(1, 5.0, 1, "(work pid=7, rank 3, host2) ", b"one\ntwo\n".decode()), (2, 6.0, 30, "mpi_runtime, rank 0, a", "!")]
+    pieces = [
+        (1, 5.0, 1, "(work pid=7, rank 3, host2) ", b"one\ntwo\n".decode()),
+        (2, 6.0, 30, "mpi_runtime, rank 0, a", "!"),
+    ]
     assert lines_of(pieces) == [
         [2, 6.0, 30, "mpi_runtime, rank 0, a", "!", None],
         [1, 5.0, 1, "work, rank 3", "two", "work"],

@@ -17,7 +17,9 @@ def found(*runs: Any, dropped: int = 0) -> dict[str, Any]:
 
 
 def shown(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(one["args"]["task_id"].lstrip("0"), one["tid"], one["ts"], one["dur"]) for one in events if one["ph"] == "X"]
+    return [
+        (one["args"]["task_id"].lstrip("0"), one["tid"], one["ts"], one["dur"]) for one in events if one["ph"] == "X"
+    ]
 
 
 def test_nothing_has_run() -> None:
@@ -63,7 +65,9 @@ def check_as_perfetto(events: list[dict[str, Any]]) -> None:
     slices = [one for one in events if one["ph"] == "X"]
     assert all(one["dur"] >= 0 and one["ts"] >= 0 for one in slices)
     for one in slices:
-        track = [other for other in slices if other is not one and (other["pid"], other["tid"]) == (one["pid"], one["tid"])]
+        track = [
+            other for other in slices if other is not one and (other["pid"], other["tid"]) == (one["pid"], one["tid"])
+        ]
         assert all(other["ts"] + other["dur"] <= one["ts"] or other["ts"] >= one["ts"] + one["dur"] for other in track)
     begins = {one["id"]: one for one in events if one["ph"] == "s"}
     ends = {one["id"]: one for one in events if one["ph"] == "f"}
@@ -74,7 +78,8 @@ def check_as_perfetto(events: list[dict[str, Any]]) -> None:
         assert end["bp"] == "e", "it binds to the slice around it"
         for point in (begin, end):
             assert any(
-                (one["pid"], one["tid"]) == (point["pid"], point["tid"]) and one["ts"] <= point["ts"] <= one["ts"] + one["dur"]
+                (one["pid"], one["tid"]) == (point["pid"], point["tid"])
+                and one["ts"] <= point["ts"] <= one["ts"] + one["dur"]
                 for one in slices
             )
     counts = [one for one in events if one["ph"] == "C"]
@@ -87,6 +92,8 @@ def test_arrows_lead_from_a_call_to_those_that_it_has_submitted() -> None:
     check_as_perfetto(events)
     assert [one["ts"] - 1_000_000 for one in events if one["ph"] == "s"] == [20, 30]
     assert [one["ts"] - 1_000_000 for one in events if one["ph"] == "f"] == [50, 70]
-    counts = [(one["ts"] - 1_000_000, one["args"]["waiting"], one["args"]["running"]) for one in events if one["ph"] == "C"]
+    counts = [
+        (one["ts"] - 1_000_000, one["args"]["waiting"], one["args"]["running"]) for one in events if one["ph"] == "C"
+    ]
     assert counts[-1] == (210, 0, 0)
     assert max(waiting for _, waiting, _ in counts) == 3
