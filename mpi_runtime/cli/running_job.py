@@ -133,8 +133,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Show a running job of this user: functions with their progress, running calls, actors, errors, "
         "resources in use. `mpi-runtime view` shows more, in a browser.",
         epilog="In a bar # is done, ! failed, > running. The time of a call counts from the last message of its "
-        "process, so a call that submits others counts from there. Start it on the host of rank 0. On a terminal with rich "
-        "installed, --watch has keys: q ends it, s sorts, / filters, d shows details, arrows move.",
+        "process, so a call that submits others counts from there. Start it on the host of rank 0. On a terminal with "
+        "rich installed, --watch has keys: q ends it, s sorts, / filters, d shows details, arrows move.",
     )
     parser.add_argument(
         "job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one"

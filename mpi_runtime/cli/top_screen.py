@@ -57,14 +57,14 @@ class Screen:
         console = Console()
         is_running = True
         try:
-            with _keys(), Live(self._picture(), console=console, screen=True, auto_refresh=False) as live:
+            with _keys(), Live(self.picture(), console=console, screen=True, auto_refresh=False) as live:
                 while True:
                     if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
                         if not self._press(os.read(sys.stdin.fileno(), 32).decode(errors="replace")):
                             break
                     elif is_running:
                         is_running = self._job.sample()
-                    live.update(self._picture(), refresh=True)
+                    live.update(self.picture(), refresh=True)
         except KeyboardInterrupt:
             return 130
         if not is_running:
@@ -93,7 +93,8 @@ class Screen:
             self._first = max(0, self._first - 1)
         return True
 
-    def _picture(self) -> RenderableType:
+    def picture(self) -> RenderableType:
+        """What is on the screen."""
         facts = self._job.facts
         parts = [_head(facts), _numbers(facts), Text(""), self._functions(facts)]
         if facts.actors.get("rows"):

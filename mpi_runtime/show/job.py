@@ -181,10 +181,11 @@ def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
             for name, one in facts.estimates.items()
             if name and one.end_s > end_us / 1e6
         ][:3]
-    note = f"{clock(found.low_s, False)} to {clock(found.high_s, False)}, if no more are submitted"
+    fine = found.high_s - facts.now_s < 600
+    note = f"{clock(found.low_s, fine)} to {clock(found.high_s, fine)}, if no more are submitted"
     return {
         **known,
-        "big": clock(found.end_s, with_seconds=found.end_s - facts.now_s < 600),
+        "big": clock(found.end_s, with_seconds=fine),
         "small": small,
         "rows": rows,
         "note": note,

@@ -47,7 +47,7 @@ def history(state: State, _: bytes) -> dict[str, Any]:
 
 
 def part(state: State, first: int, most: int) -> dict[str, Any]:
-    """The same of a part of the runs: at most `most`, from the number `first` on, which counts the forgotten ones too."""
+    """The same of a part of the runs: at most `most`, from number `first` on. Forgotten runs have numbers too."""
     head = next(iter(state.nodes.values()), None)
     dropped = state.ran - len(state.history)
     begin = max(0, first - dropped)

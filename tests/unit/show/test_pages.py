@@ -14,6 +14,7 @@ from mpi_runtime.show.job import document
 from mpi_runtime.show.numbers import GAP, count, seconds, size, three
 from mpi_runtime.show.page import in_script, page
 from mpi_runtime.show.sections import lines_of, made_by
+from tests.helpers import ROOT
 
 
 def test_numbers_have_three_digits_and_units() -> None:
@@ -131,7 +132,7 @@ def glance_of() -> dict[str, Any]:
         "objects": 0,
         "ran": 1,
     }
-    glance = {
+    return {
         "counts": counts,
         "functions": [function],
         "errors": [error],
@@ -142,7 +143,6 @@ def glance_of() -> dict[str, Any]:
         "free": {"CPU": 1.0, "object_store_memory": 1e9},
         "running": [(HOSTILE, "NORMAL_TASK", False, "a", 0, 7, 100, "00ff", "")],
     }
-    return glance
 
 
 def facts(**more: Any) -> Facts:
@@ -198,3 +198,16 @@ def test_metrics_are_read_by_the_parser_of_prometheus() -> None:
     assert families["mpi_runtime_up"].samples[0].value == 1
     assert families["mpi_runtime_memory_bytes"].unit == "bytes"
     assert metrics.text(facts(state="ended")).count("mpi_runtime_up 0") == 1
+
+
+def test_the_board_of_grafana_asks_for_numbers_that_exist() -> None:
+    board = json.loads((ROOT / "examples" / "grafana.json").read_text())
+    names = {
+        name
+        for panel in board["panels"]
+        for one in panel["targets"]
+        for name in re.findall(r"mpi_runtime_\w+", one["expr"])
+    }
+    there = set(re.findall(r"^# TYPE (\w+)", metrics.text(facts()), re.MULTILINE))
+    assert {name.removesuffix("_total") for name in names} <= there
+    assert len(names) >= 12
