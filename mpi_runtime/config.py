@@ -89,6 +89,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit: int | None = None
     """The most bytes of memory of all executors of one rank together; None: no such limit."""
 
+    progress: bool = False
+    """Show a line with the progress of the calls below the output, if standard error is a terminal."""
     report: str = ""
     """A file for a page about the job, written at its end: what ran where and when, failures, a table of all calls.
     Empty: none."""
@@ -303,7 +305,7 @@ def _check(config: Config) -> None:
             raise TypeError(f"labels[{name!r}] must be a string, not {label!r}")
         if name in _OWN_LABELS:
             raise ValueError(f"labels must not name {name!r}: every node has it already")
-    for name in ("log_to_driver", "quiet", "ignore_unhandled_errors", "journal_required", "requeue"):
+    for name in ("log_to_driver", "quiet", "ignore_unhandled_errors", "journal_required", "requeue", "progress"):
         if not isinstance(getattr(config, name), bool):
             raise TypeError(f"{name} must be True or False, not {getattr(config, name)!r}")
     if not isinstance(config.object_spilling_directory, str | None):

@@ -274,6 +274,10 @@ class Scheduler:
         """Return the name of the function with this spec."""
         return self.state.functions[spec].spec.name
 
+    def counts(self) -> tuple[int, int, int]:
+        """Return the numbers of calls that were submitted, have returned, and have failed."""
+        return self.state.submitted, self.state.finished, self.state.failed
+
     def look(self, what: str, argument: Any, now: int) -> Any:
         """Return the answer to a question of a program that looks at the job: see `look.py`.
 

@@ -2,8 +2,8 @@
 
     python docs/images/make.py [NAME ...]
 
-- `job.png`: the page of `init(report=...)`, of examples/external_sort.py on three hosts of tests/hosts, which need root,
-  or else on this machine alone
+- `job.png`: the page of `init(report=...)`, of examples/external_sort.py on three hosts of tests/hosts, which need
+  root, or else on this machine alone
 - `view.png`: the live page of a job with failures and actors, while it runs
 - `search.png`: the page of a search
 - `top.png`: the screen of `mpi-runtime top --watch`
@@ -82,7 +82,8 @@ def train(config):
     for step in range(1, 28):
         time.sleep(0.002)
         distance = abs(math.log10(config["lr"]) + 2) + (0.4 if config["optimizer"] == "sgd" else 0)
-        tune.report({"loss": 0.04 + 0.1 * distance + config["dropout"] / 9 + (1 + distance) / step + random.random() / 50})
+        loss = 0.04 + 0.1 * distance + config["dropout"] / 9 + (1 + distance) / step
+        tune.report({"loss": loss + random.random() / 50})
 
 space = {
     "lr": tune.loguniform(1e-5, 1), "width": tune.choice([64, 128, 256, 512]), "dropout": tune.uniform(0, 0.5),

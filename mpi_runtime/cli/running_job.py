@@ -12,11 +12,10 @@ from typing import Any
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.head import visitor
 from mpi_runtime.show.facts import Facts, failures_first
-from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
+from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three
 
 PAUSE_S = 2.0
 ROWS = 20
-BAR = 20
 
 
 def top(words: Sequence[str]) -> int:
@@ -38,15 +37,6 @@ def top(words: Sequence[str]) -> int:
         if not job.sample():
             print("the job has ended" if job.facts.state == "ended" else "the job was killed")
             return 0
-
-
-def bar(done: float, failed: float, running: float, whole: float, width: int = BAR) -> str:
-    """Return a bar of letters: # done, ! failed, > running, . waiting."""
-    parts, used = "", 0
-    for letter, amount in (("#", done), ("!", failed), (">", running)):
-        cells = min(width - used, max(int(bool(amount)), round(width * amount / whole))) if whole else 0
-        parts, used = parts + letter * cells, used + cells
-    return parts + "." * (width - used)
 
 
 def in_lines(facts: Facts) -> list[str]:

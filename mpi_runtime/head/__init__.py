@@ -7,6 +7,7 @@ It is a child of the driver and runs no user code. `process.py` has the life of 
 - `journal.py`: records finished calls in the journal, and recalls those of earlier runs
 - `recorder.py`: writes a recording of the job, for `mpi-runtime replay`
 - `printer.py`: prints the output of executors and log lines in a thread
+- `progress.py`: the progress line of `init(progress=True)`
 - `recent.py`: keeps the last lines of output and log for the window
 - `status.py`: status lines such as progress bars, below the other output
 - `window.py`: a local socket at which the job's user can look at the running job

@@ -24,6 +24,7 @@ import time
 from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.head.journal import JournalKeeper, open_journal
 from mpi_runtime.head.printer import Printer
+from mpi_runtime.head.progress import Progress
 from mpi_runtime.head.recorder import new_recorder
 from mpi_runtime.head.unused import unused
 from mpi_runtime.head.window import Window
@@ -105,6 +106,7 @@ class Head:
         """By executor: the function of its last call, a prefix of its output."""
         self._journal: JournalKeeper | None = None
         self._window: Window | None = None
+        self._progress: Progress | None = None
 
     def report(self, message: BetweenRanks, source: int = 0) -> None:
         """Take a message of a rank. The agent of this rank calls this directly."""
@@ -181,6 +183,8 @@ class Head:
             self._say_of_journal(log.INFO, line)
         if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
             self._say(log.WARNING, log.UNUSED, text)
+        if self._config.progress and os.isatty(2):
+            self._progress = Progress(self._scheduler.counts, self._printer.progress)
         driver = os.getpid() if self._is_thread else os.getppid()
         self._window = Window(self._poller, driver, self._look)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
@@ -240,6 +244,8 @@ class Head:
                 heartbeat.forget(rank)
                 self._lose(rank)
             soon = shorter(shorter(agent.turn(), self._printer.turn()), heartbeat.turn())
+            if self._progress is not None:
+                soon = shorter(soon, self._progress.turn(time.monotonic()))
             effects = scheduler.decide(now_us())
             self._log_notes(effects.notes)
             if self._journal is not None and self._journal.turn(effects.journal, now_us()):

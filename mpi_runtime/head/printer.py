@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from mpi_runtime.head import status
+from mpi_runtime.head.progress import OWNER
 from mpi_runtime.head.recent import Recent
 from mpi_runtime.show.log import Line, write
 
@@ -83,6 +84,11 @@ class Printer:
         if not self._paused and self._put_bytes - self._written_bytes > LAG_BYTES_MAX:
             self._paused = True
             self._pause(True)
+
+    def progress(self, text: str) -> None:
+        """Show a status of the job itself; an empty text removes it."""
+        self._start()
+        self._queue.put(partial(self._status.take, b"", (OWNER, text.encode(), not text)))
 
     def turn(self) -> float | None:
         """Resume if enough was written. Return the seconds until the next check; None: none is needed."""

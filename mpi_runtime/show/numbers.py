@@ -52,3 +52,12 @@ def clock(time_s: float, with_seconds: bool = True) -> str:
 def plural(number: float, noun: str) -> str:
     """Return a count with its noun."""
     return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+
+
+def bar(done: float, failed: float, running: float, whole: float, width: int = 20) -> str:
+    """Return a bar of letters: # done, ! failed, > running, . waiting."""
+    parts, used = "", 0
+    for letter, amount in (("#", done), ("!", failed), (">", running)):
+        cells = min(width - used, max(int(bool(amount)), round(width * amount / whole))) if whole else 0
+        parts, used = parts + letter * cells, used + cells
+    return parts + "." * (width - used)
