@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpi_runtime.show.facts import Facts
-from mpi_runtime.show.numbers import count, plural, seconds, size, three
+from mpi_runtime.show.numbers import count, seconds, size, three
 from mpi_runtime.show.page import Block, table
 
 FEW_NODES = 8
@@ -16,7 +16,7 @@ def nodes(facts: Facts) -> Block:
     nodes, in_all = facts.glance["nodes"], facts.glance["nodes_in_all"]
     store = {one["hostname"]: one for one in facts.store.get("nodes", [])}
     closed = [one for one in nodes if one["is_closed"] or one["problems"]]
-    said = f"{count(in_all)}, {'all well' if not closed else plural(len(closed), 'of them needs a look')}"
+    said = f"{count(in_all)}, {f'{len(closed)} to look at' if closed else 'all well'}"
     if facts.is_over:
         return _nodes_after(facts, nodes, store)
     if len(nodes) > FEW_NODES:
@@ -105,7 +105,7 @@ def _heat(nodes: list[dict[str, Any]], store: dict[str, Any]) -> dict[str, Any]:
                 "values": values,
                 "flag": flag,
                 "facts": facts,
-                "said": plural(one["executors"], "process").replace("processs", "processes"),
+                "said": f"{count(one['executors'])} processes",
             }
         )
     return {"metrics": metrics, "nodes": cells}

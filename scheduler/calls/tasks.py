@@ -296,8 +296,6 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
         errors.note(state, task, event.said, executor, event.trace, again=True)
         run_again(state, task, "it raised an error for which it is retried")
         return
-    if event.raised:
-        errors.note(state, task, event.said or "it was cancelled", executor, event.trace)
     is_news = event.said and not task.is_cancelled  # after a cancel no client waits for its error
     failure = Failure(function.spec.name, event.said, executor.rank) if is_news else None
     if event.raised and function.is_actor:
@@ -306,7 +304,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
         actor_lives.creation_failed(state, task, event.values[0], "could not be created")
     if task.call.digest:
         note_for_journal(state, task, event)
-    endings.conclude(state, task, event.values, FINISH, failure)
+    endings.conclude(state, task, event.values, FINISH, failure, event.trace)
     if function.spec.kind != TASK:
         actor_lives.ended(state, task)
 

@@ -86,13 +86,15 @@ def forget_child(state: State, task: Task) -> None:
         journaling.forget_parent(task)
 
 
-def conclude(state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None) -> None:
+def conclude(
+    state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None, trace: str = ""
+) -> None:
     """End a call with these values: one for each return id, or one error for all, described by `failure`."""
-    if move is FAIL:
-        cause = failure.text if failure is not None else "the error of another call"
-        errors.note(state, task, f"an argument is {cause}", None)
     advance(state.stories, task, move)
     has_failed = task.state != FINISHED or any(value.is_error for value in values)
+    if has_failed:
+        text = failure.text if failure is not None else "an error that nobody waits for"
+        errors.note(state, task, f"an argument is {text}" if move is FAIL else text, task.executor, trace)
     ids = task.return_ids()
     if len(values) != len(ids):
         values = shared(state, ids, values[0])
