@@ -16,6 +16,7 @@ def raised(cluster: Cluster, text: str, trace: str = "") -> None:
     id = cluster.submit()
     error = Value(b"error", is_error=True)
     cluster.client_says(cluster.placed(id), Returned(id, [error], 10, raised=True, said=text, trace=trace))
+    cluster.forget()
     cluster.released(id)
 
 
@@ -39,6 +40,7 @@ def test_answers_stay_small_however_large_the_job() -> None:
         for number in range(KINDS_MAX + 20):
             raised(cluster, f"Error{'x' * number}: {'long ' * 100}")
         many = cluster.submit_many(1000, name="work")
+        cluster.forget()
         errors = cluster.scheduler.look("errors", None, cluster.now)
         assert len(errors) == KINDS_MAX + 1
         assert next(one["failed"] for one in errors if not one["function"]) == 20
@@ -49,7 +51,8 @@ def test_answers_stay_small_however_large_the_job() -> None:
             answer = cluster.scheduler.look(what, argument, cluster.now)
             assert len(msgspec.msgpack.encode(answer)) < SOCKET_BYTES, what
         tasks = cluster.scheduler.look("list", "tasks", cluster.now)
-        assert (tasks["count"], len(tasks["rows"])) == (1000, ROWS_MAX) or len(tasks["rows"]) < ROWS_MAX
+        assert tasks["count"] == 1000
+        assert 2 < len(tasks["rows"]) <= ROWS_MAX
         assert len(cluster.scheduler.look("runs", 0, cluster.now)["runs"]) <= RUNS_MAX
         assert cluster.scheduler.look("oldest", "work", cluster.now)["id"] in {id.hex() for id in many}
 
