@@ -359,16 +359,16 @@ class Function(Struct, eq=False, gc=False):
     where: Where | None = None
     infeasible: str = ""
     """Why no node can ever run it; empty: a node can."""
+    submitted: int = 0
+    done: int = 0
+    failed: int = 0
+    """Its calls so far; those that have returned; those that have failed."""
     duration_us: int = -1
     """The moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False
     """Whether the duration of its calls matters: for the end of the job's time, and for backfilling. Such tasks have
     queues of their own. Such methods are not sent ahead, even while their duration is not known."""
     account: Account | None = None
-    submitted: int = 0
-    done: int = 0
-    failed: int = 0
-    """Its calls so far; those that have returned; those that have failed."""
 
     @property
     def may_take_us(self) -> int:
