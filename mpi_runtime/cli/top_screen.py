@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import sys
 import termios
@@ -37,6 +38,7 @@ SORTS = ("waiting", "running", "done", "failed", "name")
 SPARKS = " ▁▂▃▄▅▆▇█"
 CURVE = 40
 WIDTH = 24
+_KEYS = re.compile(r"\x1b\[[A-Z]|[\s\S]")
 
 
 class Screen:
@@ -60,7 +62,8 @@ class Screen:
             with _keys(), Live(self.picture(), console=console, screen=True, auto_refresh=False) as live:
                 while True:
                     if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
-                        if not self._press(os.read(sys.stdin.fileno(), 32).decode(errors="replace")):
+                        text = os.read(sys.stdin.fileno(), 256).decode(errors="replace")
+                        if not all([self._press(key) for key in _KEYS.findall(text)]):
                             break
                     elif is_running:
                         is_running = self._job.sample()

@@ -1,4 +1,4 @@
-"""Numbers for people: three digits, a unit, narrow gaps between thousands. `assets/page.js` has the same rules."""
+"""Numbers for people: three digits, a unit, narrow gaps between thousands. `assets/kit.js` has the same rules."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A page is a document: a dictionary with `name`, `pill` (look and word of its state), `meta` (facts in one line),
 `banner` (look and text), `colours` (by function) and `blocks`. Each block has an `id`, a `kind`, and with a `title` it
-is a section. `assets/page.js` draws each kind, and knows nothing of jobs. So a page in a file and the live page look
-alike, and what they show is decided in Python.
+is a section. The scripts in `assets/` draw each kind, and know nothing of jobs. So a page in a file and the live page
+look alike, and what they show is decided in Python.
 
 | kind | content |
 | --- | --- |
@@ -32,6 +32,7 @@ from typing import Any
 
 import msgspec
 
+SCRIPTS = ("kit.js", "blocks.js", "search.js", "page.js")
 Document = dict[str, Any]
 Block = dict[str, Any]
 
@@ -58,7 +59,7 @@ def page(document: Document) -> str:
     return html_page(document["name"], f'<script id="data" type="application/json">{in_script(document)}</script>')
 
 
-def html_page(name: str, more: str = "", scripts: Sequence[str] = ("page.js",), attributes: str = "") -> str:
+def html_page(name: str, more: str = "", scripts: Sequence[str] = SCRIPTS, attributes: str = "") -> str:
     """Return the frame of a page with these scripts. `more` stands before them; `attributes` are those of a script."""
     code = "".join(f"<script{attributes}>{asset(one)}</script>" for one in scripts)
     return (

@@ -26,7 +26,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from mpi_runtime.show import metrics, stacks
-from mpi_runtime.show.page import Block, Document, html_page
+from mpi_runtime.show.page import SCRIPTS, Block, Document, html_page
 
 SAMPLE_S = 1.0
 BEAT_S = 5.0
@@ -101,7 +101,7 @@ class Viewer:
 
     async def _page(self, _: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
-        text = html_page("mpi_runtime", scripts=("page.js", "live.js"), attributes=f' nonce="{nonce}"')
+        text = html_page("mpi_runtime", scripts=(*SCRIPTS, "live.js"), attributes=f' nonce="{nonce}"')
         policy = (
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; connect-src 'self'; "
             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

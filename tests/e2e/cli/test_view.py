@@ -225,3 +225,35 @@ def test_parts_of_a_job_in_a_terminal(tmp_path: Path) -> None:
         assert {event["name"] for event in events if event["ph"] == "X"} == {"wrong", "Counter"}
         gate.touch()
         program.finish().expect(0)
+
+
+def test_the_screen_of_top(tmp_path: Path) -> None:
+    pytest.importorskip("rich", reason="rich is not installed")
+    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
+    gate = tmp_path / "gate"
+    with helpers.start_program(JOB, str(gate)) as program:
+        program.wait_for_line("up")
+        child = pexpect.spawn(
+            sys.executable,
+            ["-m", "mpi_runtime", "top", "--watch", str(program.pid)],
+            dimensions=(40, 140),
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(helpers.ROOT), "TERM": "xterm"},
+        )
+        try:
+            child.expect("the-counter")
+            child.expect("wrong <img src=x onerror=alert")
+            child.send("d")
+            child.expect("raise ValueError")
+            child.send("/zzz\r")
+            child.expect("no function has this name")
+            gate.touch()
+            child.expect("Ended")
+            child.send("q")
+            child.expect("the job has ended")
+            child.expect(pexpect.EOF)
+            child.wait()
+            assert child.exitstatus == 0
+        finally:
+            child.close(force=True)
+        program.finish().expect(0)
