@@ -97,10 +97,9 @@ class Window:
 
     def _reply(self, visitor: socket.socket, what: str, argument: Any) -> None:
         try:
-            answer: tuple[str, object] = ("", self._answer(what, argument))
-        except (LookupError, TypeError, ValueError, AttributeError) as error:  # the argument may be anything
-            answer = (str(error), None)
-        data = msgspec.msgpack.encode(answer)
+            data = msgspec.msgpack.encode(("", self._answer(what, argument)))
+        except Exception as error:  # the argument may be anything, and a visitor must not end the job
+            data = msgspec.msgpack.encode((f"{error}" or type(error).__name__, None))
         with contextlib.suppress(OSError):  # it may have closed the connection
             visitor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(data) + 4096)
             visitor.sendall(data)  # it fits into the buffer of a new connection

@@ -40,6 +40,10 @@ HEADERS = {
 }
 
 
+UNKNOWN = {"name": "mpi_runtime", "pill": ["warn", "Problem"], "meta": [], "colours": {}}
+"""The state of a page whose source has never answered."""
+
+
 class Source(Protocol):
     """What a page is about."""
 
@@ -117,7 +121,7 @@ class Viewer:
         was: dict[str, Any] = {}
         while not self.is_ending:
             state, blocks = self._state, self._blocks
-            if state is not was:
+            if state and state is not was:
                 changed = [text for id, text in blocks.items() if sent.get(id) != text]
                 head = msgspec.json.encode({**state, "order": list(blocks)}).decode()
                 yield f'data: {{"head":{head},"blocks":[{",".join(changed)}]}}\n\n'.encode()
@@ -159,7 +163,7 @@ class Viewer:
                     is_running = await run_in_threadpool(self._source.sample)
                     await self._publish(await run_in_threadpool(self._source.document))
                 except Exception as error:
-                    state = {**self._state, "banner": ["warn", f"{type(error).__name__}: {error}"]}
+                    state = {**UNKNOWN, **self._state, "banner": ["warn", f"{type(error).__name__}: {error}"]}
                     async with self._changed:
                         self._state = state
                         self._changed.notify_all()

@@ -332,25 +332,9 @@ def _source_name(source: Source) -> str:
 QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     query.__name__: query
     for query in (
-        cluster_resources,
-        available_resources,
-        nodes,
-        node_of_rank,
-        named_actor,
-        named_actors,
-        progress,
-        group,
-        named_group,
-        group_table,
-        statistics,
-        listing.tasks,
-        listing.actors,
-        listing.objects,
-        listing.workers,
-        listing.late,
-        history.history,
-        history.report,
-        store_summary.store,
+        cluster_resources, available_resources, nodes, node_of_rank, named_actor, named_actors, progress, group,
+        named_group, group_table, statistics, listing.tasks, listing.actors, listing.objects, listing.workers,
+        listing.late, history.history, history.report, store_summary.store,
     )
-}
+}  # fmt: skip
 """The questions, by the names of the functions that answer them."""

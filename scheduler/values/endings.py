@@ -93,7 +93,9 @@ def conclude(
     advance(state.stories, task, move)
     has_failed = task.state != FINISHED or any(value.is_error for value in values)
     if has_failed:
-        text = failure.text if failure is not None else "an error that nobody waits for"
+        text = (
+            failure.text if failure is not None else "the error of another call" if move is FAIL else "it was cancelled"
+        )
         errors.note(state, task, f"an argument is {text}" if move is FAIL else text, task.executor, trace)
     ids = task.return_ids()
     if len(values) != len(ids):
