@@ -9,7 +9,7 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.actors import names as actor_names
-from mpi_runtime.scheduler.answers import explain, glance
+from mpi_runtime.scheduler.answers import explain, look
 from mpi_runtime.scheduler.calls import copies, refusals, tasks
 from mpi_runtime.scheduler.dispatch import backfill, backoff, deadline, dispatch, queues, reservations, stealing
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
@@ -285,9 +285,17 @@ class Scheduler:
         """Return the name of the function with this spec."""
         return self.state.functions[spec].spec.name
 
-    def glance(self, now: int) -> dict[str, Any]:
-        """Return a summary of the job: see `glance.py`."""
-        return glance.glance(self.state, now)
+    def counts(self) -> tuple[int, int, int]:
+        """Return the numbers of calls that were submitted, have returned, and have failed."""
+        return self.state.submitted, self.state.finished, self.state.failed
+
+    def look(self, what: str, argument: Any, now: int) -> Any:
+        """Return the answer to a question of a program that looks at the job: see `look.py`.
+
+        Raises:
+            LookupError: there is no such question, or nothing with this argument.
+        """
+        return look.look(self.state, what, argument, now)
 
     def has_free_cpu(self, rank: int) -> bool:
         """Whether a CPU of the rank's node is free, or never used."""

@@ -8,9 +8,11 @@ import os
 from typing import Any
 
 from mpi_runtime.job import running
+from mpi_runtime.scheduler.protocol.ids import PREFIX_BYTES, prefix_of
 
 _FAILED_COLOUR = "terrible"
 """The name of red in the trace format."""
+COUNTS_MAX = 5000
 _LANE = 1_000_000
 """Distance between the track numbers of one process. Concurrent calls of a process have tracks of their own."""
 
@@ -23,7 +25,8 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     actor with concurrent calls has several), `ts` and `dur` in microseconds. `args` has the ids of call and actor,
     `submitted` (like `ts`), `attempt_number`, `type`, `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED")
     and `error` ("raised", "its process died" or ""). Events are in the order in which they began. Names of nodes and
-    processes (`"ph": "M"`) precede them.
+    processes (`"ph": "M"`) precede them. Arrows (`"s"` and `"f"`) from calls to those that they have submitted follow,
+    and a counter (`"C"`) of waiting and running calls.
 
     Times are microseconds since 1970 by the clock of rank 0's host at the start of the job, and never jump. Times of
     other hosts are converted with the fastest of their messages: they appear later by the duration of that message. A
@@ -51,31 +54,67 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     if not isinstance(filename, (str, os.PathLike, type(None))):  # a number would be a descriptor, perhaps ours
         raise TypeError(f"timeline(filename={filename!r}): it must be the name of a file, or None")
     found = running.client().questions.query("history")
-    events = _events(found)
+    found_events = events(found)
     if filename is None:
-        return events
+        return found_events
     with open(filename, "w") as file:
-        json.dump(events, file)
+        json.dump(found_events, file)
     return None
 
 
-def _events(found: dict[str, Any]) -> list[dict[str, Any]]:
+def events(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events of runs: see `scheduler/log/history.py`."""
     runs = sorted(found["runs"], key=lambda run: run[7][1])
     wall_us, dropped = found["wall_us"], found["dropped"]
     lanes = _Lanes()
     names: dict[tuple[Any, ...], dict[str, Any]] = {}
-    events = []
+    slices = []
     for run in runs:
         _, _, _, _, _, (executor, pid, name, _), (host, hostname), (_, start_us, duration_us), _ = run
         track = executor + _LANE * lanes.take(executor, start_us, start_us + duration_us)
         names.setdefault((host,), _name("process_name", host, 0, f"Node {hostname}"))
         title = f"{name} pid={pid}" if name else f"Worker pid={pid}"
         names.setdefault((host, track), _name("thread_name", host, track, title))
-        events.append(_event(run, track, wall_us))
+        slices.append(_event(run, track, wall_us))
     if dropped:
         text = f"the first {dropped} calls are left out: only {len(runs)} are kept"
         names["dropped",] = {"name": "process_labels", "ph": "M", "pid": 0, "tid": 0, "args": {"labels": text}}
-    return [*names.values(), *events]
+    return [*names.values(), *slices, *_arrows(slices), *_counters(slices)]
+
+
+def _arrows(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """An arrow from each call to each call that it has submitted, by the ids, which derive from the caller's."""
+    parents: dict[bytes, dict[str, Any]] = {}
+    for one in slices:
+        args = one["args"]
+        parents[prefix_of(bytes.fromhex(args["task_id"]), args["attempt_number"])] = one
+    arrows = []
+    for number, one in enumerate(slices):
+        parent = parents.get(bytes.fromhex(one["args"]["task_id"])[:PREFIX_BYTES])
+        if parent is None or parent["ts"] > one["ts"]:
+            continue
+        left = min(max(one["args"]["submitted"], parent["ts"]), parent["ts"] + parent["dur"])
+        shared = {"name": "submits", "cat": "submission", "id": number}
+        arrows.append({**shared, "ph": "s", "pid": parent["pid"], "tid": parent["tid"], "ts": min(left, one["ts"])})
+        arrows.append({**shared, "ph": "f", "bp": "e", "pid": one["pid"], "tid": one["tid"], "ts": one["ts"]})
+    return arrows
+
+
+def _counters(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The numbers of running and of waiting calls over time, about COUNTS_MAX of them."""
+    changes: list[tuple[int, int, int]] = []
+    for one in slices:
+        begin, end = one["ts"], one["ts"] + one["dur"]
+        changes += [(min(one["args"]["submitted"], begin), 1, 0), (begin, -1, 1), (end, 0, -1)]
+    changes.sort(key=lambda one: (one[0], -one[1], one[2]))  # at one time: submissions, ends, starts
+    waiting = running = 0
+    counts, every = [], max(1, len(changes) // COUNTS_MAX)
+    for number, (time_us, queued, started) in enumerate(changes):
+        waiting, running = waiting + queued, running + started
+        if number % every == 0 or number == len(changes) - 1:
+            args = {"waiting": waiting, "running": running}
+            counts.append({"name": "calls", "ph": "C", "pid": slices[0]["pid"], "tid": 0, "ts": time_us, "args": args})
+    return counts
 
 
 def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:

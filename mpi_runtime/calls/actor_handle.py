@@ -83,6 +83,18 @@ class ActorHandle(Generic[T]):
         usage = f": call a method with .{own[0]}.remote(...); methods: {named}" if own else ""
         return f"Actor({self._mpi_runtime_class}, {self._mpi_runtime_ref.hex()}{usage})"
 
+    def _repr_html_(self) -> str:
+        from mpi_runtime.show.tables import html_table, in_html
+
+        ref = self._mpi_runtime_ref
+        found = [] if ref._client.has_ended else ref._client.questions.query("actors", ref.binary())
+        if not found:
+            return f"<p>{in_html(repr(self))}: it has ended</p>"
+        names = ("name", "state", "pid", "num_restarts", "pending_calls", "death_cause")
+        rows = [(name.replace("_", " "), found[0][name]) for name in names if found[0][name] not in (None, "")]
+        own = [name for name in self._mpi_runtime_methods if not name.startswith("_")]
+        return html_table((f"actor {self._mpi_runtime_class}", ""), [*rows, ("methods", own)])
+
     def __hash__(self) -> int:
         return hash(self._mpi_runtime_ref)
 

@@ -7,7 +7,11 @@
 - `batch.py`: `batch`: runs the commands of a file
 - `batch_views.py`: `batch status`, `batch report`, `batch log`
 - `experiments.py`: `tune`: lists, shows and resumes experiments
-- `running_job.py`: `top`: shows a running job
+- `view.py`: `view`: the live page of a job, a batch or a search
+- `running_job.py`: `top`: shows a running job in lines
+- `top_screen.py`: `top --watch` on a terminal: a screen with keys, drawn by rich
+- `lists.py`: `list`, `logs`, `stack`, `timeline` of a running job
+- `watching.py`: a running job as `view` and `top` see it
 - `gpus.py`: `gpus`: the GPUs of this host, their links and their problems
 - `doctor.py`: `doctor`: what each rank sees, and what is wrong with the launch
 - `journals.py`: `journal`: shows, verifies and compacts a journal

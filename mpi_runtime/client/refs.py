@@ -81,6 +81,15 @@ class ObjectRef(Generic[T_co]):
     def __repr__(self) -> str:
         return f"ObjectRef({self._id.hex()})"
 
+    def _repr_html_(self) -> str:
+        from mpi_runtime.show.tables import html_table, in_html
+
+        if self._client.has_ended:
+            return f"<p>{in_html(repr(self))}: its job has ended</p>"
+        found = self._client.questions.query("explain", self._id)
+        rows = [("state", found["state"]), ("of", found.get("name", "")), ("why", found["why"])]
+        return html_table((repr(self), ""), [row for row in rows if row[1]])
+
     def __hash__(self) -> int:
         return hash(self._id)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from mpi_runtime.executor.saving import Saver
     from mpi_runtime.gpu.faults import Fault
 
+_TRACES, _TRACED_KINDS_MAX, _TRACE_CHARACTERS_MAX = 3, 100, 6000
+"""How many tracebacks of a kind of error the head gets from this process, of how many kinds, and how long ones."""
+_NUMBERS = re.compile(r"\d+")
 _SLOW_US = 1000
 """The result of a call that took longer is sent at once, in microseconds."""
 
@@ -67,6 +71,8 @@ class Results:
         """Whether several calls run at a time."""
         self._has_left = False
         """Whether the actor has asked for its end."""
+        self._traced: dict[tuple[int, str], int] = {}
+        """How often each kind of error was raised."""
         self._worked = False
         """Whether a call has ended well here. The creation of an actor need not have used its devices."""
 
@@ -210,7 +216,18 @@ class Results:
         finally:
             self._cancels.interruptible = None
         said = "" if self._cancels.has(call) or isinstance(error, KeyboardInterrupt) else remote_errors.brief(error)
-        return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error), said=said)
+        trace = self._trace(spec, error, said) if said else ""
+        again = _may_retry(spec, error)
+        return Returned(call.id, [value], duration_us, raised=True, may_retry=again, said=said, trace=trace)
+
+    def _trace(self, spec: Spec, error: BaseException, said: str) -> str:
+        """The end of the traceback, for people who look at the job; empty for an error like several before."""
+        kind = (spec.id, _NUMBERS.sub("#", said))
+        times = self._traced[kind] = self._traced.get(kind, 0) + 1
+        if times > _TRACES or len(self._traced) > _TRACED_KINDS_MAX:
+            return ""
+        text = remote_errors.describe(spec.name, os.getpid(), self._rank, self.granted.hostname, error, self.title)
+        return text[-_TRACE_CHARACTERS_MAX:]
 
     def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
         """Return an error as a value."""

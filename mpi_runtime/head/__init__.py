@@ -9,7 +9,10 @@ It is a child of the driver and runs no user code. `process.py` has the life of 
 - `journal.py`: records finished calls in the journal, and recalls those of earlier runs
 - `recorder.py`: writes a recording of the job, for `mpi-runtime replay`
 - `printer.py`: prints the output of executors and log lines in a thread
+- `progress.py`: the progress line of `init(progress=True)`
+- `recent.py`: keeps the last lines of output and log for the window
 - `status.py`: status lines such as progress bars, below the other output
 - `window.py`: a local socket at which the job's user can look at the running job
+- `visitor.py`: the other end of that socket, for the command line and the page of a job
 - `unused.py`: reports resources of the batch job that no call can use
 """

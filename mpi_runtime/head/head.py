@@ -27,6 +27,7 @@ from mpi_runtime.head.direct_lines import DirectLines
 from mpi_runtime.head.gangs import Gathers
 from mpi_runtime.head.journal import JournalKeeper, open_journal
 from mpi_runtime.head.printer import Printer
+from mpi_runtime.head.progress import Progress
 from mpi_runtime.head.recorder import new_recorder
 from mpi_runtime.head.unused import unused
 from mpi_runtime.head.window import Window
@@ -112,6 +113,7 @@ class Head:
         self._journal: JournalKeeper | None = None
         self._window: Window | None = None
         self._gathers = Gathers(self._send_to_gang)
+        self._progress: Progress | None = None
 
     def _send_to_gang(self, rank: int, message: GangBytes) -> None:
         if rank == self._transport.rank:
@@ -199,9 +201,17 @@ class Head:
             self._say_of_journal(log.INFO, line)
         if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
             self._say(log.WARNING, log.UNUSED, text)
+        if self._config.progress and os.isatty(2):
+            self._progress = Progress(self._scheduler.counts, self._printer.progress)
         driver = os.getpid() if self._is_thread else os.getppid()
-        self._window = Window(self._poller, driver, lambda: self._scheduler.glance(now_us()))
+        self._window = Window(self._poller, driver, self._look)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
+
+    def _look(self, what: str, argument: object) -> object:
+        """Answer a question of a visitor of the window."""
+        if what == "output":
+            return self._printer.recent.since(argument)
+        return self._scheduler.look(what, argument, now_us())
 
     def _refuse(self, problem: str, error: str) -> None:
         """End the job before it has begun. `error`: the class of the exception that the driver raises."""
@@ -252,6 +262,8 @@ class Head:
                 heartbeat.forget(rank)
                 self._lose(rank)
             soon = shorter(shorter(agent.turn(), self._printer.turn()), heartbeat.turn())
+            if self._progress is not None:
+                soon = shorter(soon, self._progress.turn(time.monotonic()))
             effects = scheduler.decide(now_us())
             self._log_notes(effects.notes)
             if self._journal is not None and self._journal.turn(effects.journal, now_us()):
@@ -360,7 +372,7 @@ class Head:
         """End the job: steps 2 and 3."""
         self._poller.remove(self._driver)
         if self._window is not None:
-            self._window.close()
+            self._window.close(has_ended=not self.driver_is_gone)
         for rank in range(1, self._transport.size):
             self._transport.send(rank, codec.encode([EndJob()]))
         self._agent.stop()

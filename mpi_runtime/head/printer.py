@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from mpi_runtime.head import status
+from mpi_runtime.head.progress import OWNER
+from mpi_runtime.head.recent import Recent
 from mpi_runtime.show.log import Line, write
 
 LAG_BYTES_MAX = 4 << 20
@@ -40,6 +42,7 @@ class Printer:
             log: descriptor to which log lines about the job are sent; -1: they are written like other lines.
         """
         self._log = log
+        self.recent = Recent()
         self._pause = pause
         self._paused = False
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -50,11 +53,12 @@ class Printer:
 
     def say(self, line: Line) -> None:
         """Write a log line about the job."""
+        self.recent.log(line)
         if self._log >= 0:
             self._start()
             self._queue.put(partial(write, line, self._log))
         else:
-            self.print(2, b"", line.words().encode(errors="replace"))
+            self._print(2, b"", line.words().encode(errors="replace"))
 
     def _start(self) -> None:
         if self._thread is None:
@@ -65,19 +69,29 @@ class Printer:
 
     def print(self, stream: int, prefix: bytes, lines: bytes) -> None:
         """Write whole lines, each with the prefix."""
-        self._start()
         if status.MARK in lines:
             lines, notes = status.split(lines)
+            self._start()
             for note in notes:
                 self._queue.put(partial(self._status.take, prefix, note))
             if not lines:
                 return
+        self.recent.output(stream, prefix, lines)
+        self._print(stream, prefix, lines)
+
+    def _print(self, stream: int, prefix: bytes, lines: bytes) -> None:
+        self._start()
         data = prefix + lines.rstrip(b"\n").replace(b"\n", b"\n" + prefix) + b"\n"
         self._put_bytes += len(data)
         self._queue.put(partial(self._write_lines, stream, data))
         if not self._paused and self._put_bytes - self._written_bytes > LAG_BYTES_MAX:
             self._paused = True
             self._pause(True)
+
+    def progress(self, text: str) -> None:
+        """Show a status of the job itself; an empty text removes it."""
+        self._start()
+        self._queue.put(partial(self._status.take, b"", (OWNER, text.encode(), not text)))
 
     def turn(self) -> float | None:
         """Resume if enough was written. Return the seconds until the next check; None: none is needed."""

@@ -80,7 +80,8 @@ class Status:
         elif is_last:
             self._texts.pop(owner, None)
             self.hide()
-            self._write(text + b"\n")
+            if text:  # else nothing of it is left
+                self._write(text + b"\n")
         else:
             self._texts[owner] = text
             self.is_stale = True

@@ -1,8 +1,10 @@
 """The window of a job: a local socket at which other programs of the same user see its state.
 
-A program that connects gets one message at once, and the window reads nothing. The address is abstract: it is not in
-the file system or on a network, and disappears with its process, however that ends. Any user of the host can connect,
-so the window asks the kernel for the user of each connection (SO_PEERCRED), and answers only the job's user and root.
+A visitor connects, sends one question (`[what, argument]` in msgpack), and gets one answer: `[problem, value]`. One
+that asks to "watch" gets its answer when the program ends the job: the final state. If the job is killed, it gets none.
+The address is abstract: it is not in the file system or on a network, and disappears with its process, however that
+ends. Any user of the host can connect, so the window asks the kernel for the user of each connection (SO_PEERCRED), and
+answers only the job's user and root.
 """
 
 from __future__ import annotations
@@ -12,13 +14,20 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from mpi_runtime.agent.poller import Poller
 
 BACKLOG = 8
+VISITORS_MAX = 16
+"""The most open connections. Of more, the one that came first is closed."""
+QUESTION_BYTES_MAX = 4096
+WATCH = "watch"
 _CREDENTIALS = struct.Struct("3i")
+_question = msgspec.msgpack.Decoder(tuple[str, Any])
 
 
 def prefix() -> str:
@@ -35,17 +44,19 @@ def user_of(connection: socket.socket) -> int:
 class Window:
     """A socket that answers as long as the job runs."""
 
-    def __init__(self, poller: Poller, driver: int, answer: Callable[[], object]) -> None:
+    def __init__(self, poller: Poller, driver: int, answer: Callable[[str, Any], object]) -> None:
         """Open the socket. If the system refuses, the job runs without a window.
 
         Args:
             poller: of the head.
             driver: its process id.
-            answer: returns the state of the job, in types of msgpack.
+            answer: answers a question about the job, in types of msgpack. It raises LookupError if it cannot.
         """
         self._poller = poller
         self._answer = answer
         self._socket: socket.socket | None = None
+        self._visitors: dict[int, socket.socket] = {}
+        """By descriptor, the oldest first: connections that have not asked, or that watch."""
         with contextlib.suppress(OSError):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             self._socket.bind(f"\0{prefix()}{driver}")
@@ -61,15 +72,49 @@ class Window:
                 visitor, _ = self._socket.accept()
             except OSError:
                 return
-            with visitor, contextlib.suppress(OSError):  # it may have closed the connection
-                if user_of(visitor) in (0, os.geteuid()):
-                    data = msgspec.msgpack.encode(self._answer())
-                    visitor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(data) + 4096)
-                    visitor.setblocking(False)
-                    visitor.sendall(data)  # it fits into the buffer of a new connection
+            if user_of(visitor) not in (0, os.geteuid()):
+                visitor.close()
+                continue
+            visitor.setblocking(False)
+            if len(self._visitors) >= VISITORS_MAX:
+                self._drop(next(iter(self._visitors)))
+            self._visitors[visitor.fileno()] = visitor
+            self._poller.add(visitor, partial(self._on_question, visitor.fileno()))
 
-    def close(self) -> None:
-        """Close the socket."""
+    def _on_question(self, descriptor: int) -> None:
+        visitor = self._visitors[descriptor]
+        try:
+            data = visitor.recv(QUESTION_BYTES_MAX)
+            what, argument = _question.decode(data) if data else ("", None)
+        except (OSError, msgspec.MsgspecError):  # it has closed the connection, or is not a program of ours
+            self._drop(descriptor)
+            return
+        if what == WATCH:
+            return
+        if what:
+            self._reply(visitor, what, argument)
+        self._drop(descriptor)
+
+    def _reply(self, visitor: socket.socket, what: str, argument: Any) -> None:
+        try:
+            data = msgspec.msgpack.encode(("", self._answer(what, argument)))
+        except Exception as error:  # the argument may be anything, and a visitor must not end the job
+            data = msgspec.msgpack.encode((f"{error}" or type(error).__name__, None))
+        with contextlib.suppress(OSError):  # it may have closed the connection
+            visitor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(data) + 4096)
+            visitor.sendall(data)  # it fits into the buffer of a new connection
+
+    def _drop(self, descriptor: int) -> None:
+        visitor = self._visitors.pop(descriptor)
+        self._poller.remove(visitor)
+        visitor.close()
+
+    def close(self, has_ended: bool = False) -> None:
+        """Close the socket. If the program has ended the job, those who watch get the final state first."""
+        for descriptor in list(self._visitors):
+            if has_ended:
+                self._reply(self._visitors[descriptor], "glance", None)
+            self._drop(descriptor)
         if self._socket is not None:
             self._poller.remove(self._socket)
             self._socket.close()

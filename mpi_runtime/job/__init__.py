@@ -2,5 +2,6 @@
 
 - `session.py`: starts and ends the processes of a job; turns other ranks into workers
 - `head_handle.py`: starts the head process, watches it, ends it
+- `report.py`: files about the job that the driver writes: its page, its metrics
 - `running.py`: the client for public calls; the first one starts a job
 """

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Container
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from mpi_runtime import config as configuration
 from mpi_runtime.client import current
@@ -31,6 +31,9 @@ from mpi_runtime.job.head_handle import END_LIMIT_S, HeadHandle, is_beside_mpi
 from mpi_runtime.scheduler.protocol.events import EndAnnounced
 from mpi_runtime.show import log
 from mpi_runtime.transport.messages import Shutdown
+
+if TYPE_CHECKING:
+    from mpi_runtime.job.report import Reporter
 
 _LOOK_S = 0.3
 """Seconds between checks whether actors have saved their states."""
@@ -69,6 +72,7 @@ class Session:
             why_lost=head.why_lost,
         )
         head.listen()
+        self.reporter = self._new_reporter()
 
     def save_and_requeue(self) -> None:
         """Near the end of the job's time: have actors save their states, and queue the job again.
@@ -107,8 +111,8 @@ class Session:
 
     def end(self) -> None:
         """End the job."""
-        if self.config.report:
-            self._write_report()
+        if self.reporter is not None:
+            self.reporter.end()
         self.head.expected_to_end = True
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
@@ -121,15 +125,13 @@ class Session:
         if not self.head.is_reusable:
             self.head.end()
 
-    def _write_report(self) -> None:
-        from mpi_runtime.show import job as job_report  # not at the top: most jobs have no report
+    def _new_reporter(self) -> Reporter | None:
+        config = self.config
+        if not (config.report or config.metrics):
+            return None
+        from mpi_runtime.job.report import Reporter  # not at the top: most jobs have no report
 
-        try:
-            query = self.client.questions.query
-            job_report.write(self.config.report, query("report"), query("nodes"))
-        except (HeadDiedError, OSError) as error:
-            text = f"the report {self.config.report} could not be written: {error}"
-            log.say(log.line(log.WARNING, log.REPORT, text), self.config.quiet)
+        return Reporter(config.report, config.metrics, config.report_every_s, config.quiet, self.client.questions.query)
 
     def _stop_listening(self) -> None:
         if self.listener is not None:

@@ -2,6 +2,16 @@
 
 - `log.py`: log lines about a job, through `logging` if the program has set it up
 - `tables.py`: lists that a notebook shows as tables
-- `page.py`: the builder of HTML reports: charts, failures, a table
-- `job.py`: the report of a job: `init(report="job.html")`
+- `numbers.py`: three digits, units, times of the day
+- `page.py`: builds every page from a document of blocks; `assets/` has its style and scripts
+- `charts.py`: lanes, use over time, and colours of functions, for pages
+- `facts.py`: all that is known about a job
+- `sections.py`: the sections of its page: functions, actors, objects, timeline, output, calls
+- `node_sections.py`: its nodes: a table of few, a heat map of many
+- `job.py`: the document of a job, while it runs and when it has ended: `init(report="job.html")`
+- `live.py`: collects what a running job answers, second by second
+- `estimates.py`: when a job may be done, with a range
+- `stacks.py`: the stack of a running process
+- `server.py`: the small server of `mpi-runtime view`
+- `metrics.py`: the numbers of a job as OpenMetrics text
 """

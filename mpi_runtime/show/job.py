@@ -1,102 +1,260 @@
-"""The report of a job, which `init(report="job.html")` writes when the job ends."""
+"""The document of a job: while it runs for the live page, and when it has ended for `init(report="job.html")`.
+
+Both are made of the same facts, the answers of the job's window (`scheduler/answers/look.py`).
+"""
 
 from __future__ import annotations
 
-import contextlib
-import html
-import os
-import sys
-import time
-from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.show.page import DONE, ENDING, HOST, NAME, START, TEXT, TOOK, Column, Ran, page
+from mpi_runtime.show import node_sections, sections
+from mpi_runtime.show.charts import colours
+from mpi_runtime.show.facts import Facts, failures_first
+from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
+from mpi_runtime.show.page import Block, Document
 
-COLUMNS = (
-    Column("name", NAME), Column("ending", ENDING), Column("host", HOST), Column("GPUs", 6),
-    Column("process", 7, "count"), Column("waited", 8, "time"), Column("start", START, "time"),
-    Column("took", TOOK, "time"), Column("attempt", 9, "count"), Column("kind", TEXT),
-)  # fmt: skip
-_KINDS = {"NORMAL_TASK": "task", "ACTOR_CREATION_TASK": "creation of an actor", "ACTOR_TASK": "method"}
-
-
-def write(path: str, found: dict[str, Any], nodes: Sequence[dict[str, Any]]) -> None:
-    """Write the page.
-
-    Args:
-        path: of the file. An existing file is replaced as a whole.
-        found: the scheduler's answer: see `scheduler/log/history.py`.
-        nodes: of the job.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    beside = f"{path}.{os.getpid()}.new"
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(job_page(os.path.basename(sys.argv[0]) or "job", found, nodes))
-        os.replace(beside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
+PILLS = {
+    "running": ["run live", "Running"],
+    "ended": ["hollow", "Ended"],
+    "killed": ["bad", "Killed"],
+    "lost": ["warn", "No answer"],
+}
+"""The look and the word of each state."""
 
 
-def job_page(name: str, found: dict[str, Any], nodes: Sequence[dict[str, Any]]) -> str:
-    """Make the page; see `write`."""
-    runs, wall_us = found["runs"], found["wall_us"]
-    ran = [_ran(run, asked, wall_us) for run, asked in zip(runs, found["asked"], strict=True)]
-    begin_s = min((one.start for one in ran), default=0.0)
-    counts, dropped = found["counts"], found["dropped"]
-    cpus, gpus = (sum(node["Resources"].get(what, 0.0) for node in nodes) for what in ("CPU", "GPU"))
-    took_s = max((one.end for one in ran), default=0.0) - begin_s
-    busy_s = sum(one.cpus * (one.end - one.start) for one in ran)
-    facts = [
-        ("first start", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin_s)) if ran else "nothing has run"),
-        ("first start to last end", f"{took_s:.1f} s"),
-        ("nodes", str(len(nodes))),
-        ("actors", f"{found['actors']}, restarted {found['restarted']} times"),
+def document(facts: Facts) -> Document:
+    """Make the document."""
+    glance = facts.glance
+    functions = glance["functions"]
+    rest = facts.now_s - facts.begin_s
+    meta = [
+        f"{facts.host}, {plural(glance['nodes_in_all'], 'node')}",
+        f"pid {facts.pid}",
+        f"started {clock(facts.begin_s)}",
+        f"{'took' if facts.is_over else 'elapsed'} {seconds(rest)}",
     ]
-    if cpus * took_s and not dropped:
-        facts.append(("CPUs that calls had", f"{min(1.0, busy_s / (cpus * took_s)):.0%}"))
-    if dropped:
-        facts.append(("not shown", f"the first {dropped} calls: only the last {len(runs)} are kept"))
-    summary = f"{counts['ended']} calls have ended, {counts['failed']} failed, {counts['retried']} were run again"
-    rows = [_row(run, one, begin_s, wall_us) for run, one in zip(runs, ran, strict=True)]
-    return page(name, summary, facts, _failures(rows), "calls", COLUMNS, rows, ran, (cpus, gpus))
+    ran = sections.ran_of(facts)
+    blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": _cards(facts), "join": _has_wall(facts)}]
+    if _has_wall(facts):
+        blocks.append(_wall(facts))
+    if facts.curves:
+        blocks.append(_tiles(facts))
+    if rows := sections.warnings(facts):
+        blocks.append({"id": "warnings", "kind": "warns", "rows": rows})
+    blocks.append(sections.functions(facts))
+    if facts.is_over:
+        blocks += sections.use_over_time(facts, ran)
+    blocks += [
+        node_sections.nodes(facts),
+        *sections.actors(facts),
+        *sections.store(facts),
+        sections.timeline(facts, ran),
+        sections.output(facts),
+    ]
+    if facts.is_over and facts.runs:
+        blocks.append(sections.calls(facts))
+    return {
+        "name": facts.name,
+        "pill": PILLS[facts.state],
+        "meta": meta,
+        "banner": _banner(facts),
+        "colours": colours(one["name"] for one in functions),
+        "blocks": blocks,
+    }
 
 
-def _ran(run: Sequence[Any], asked: Sequence[Any], wall_us: int) -> Ran:
-    _, start_us, duration_us = run[7]
-    start_s = (wall_us + start_us) / 1e6
-    return Ran(run[6][1], start_s, start_s + duration_us / 1e6, asked[0], asked[1], asked[2])
+def _banner(facts: Facts) -> list[str] | None:
+    looks = {"killed": "bad", "lost": "warn"}
+    return [looks[facts.state], facts.cause] if facts.state in looks and facts.cause else None
 
 
-def _row(run: Sequence[Any], ran: Ran, begin_s: float, wall_us: int) -> list[Any]:
-    _, name, kind, attempt, _, (_, pid, actor, _), (_, host), (submitted_us, _, duration_us), error = run
+# The four answers
+
+
+def _cards(facts: Facts) -> list[dict[str, Any]]:
+    counts, functions = facts.glance["counts"], facts.glance["functions"]
+    ended = counts["finished"] + counts["failed"]
     return [
-        f"{actor}: {name}" if actor and actor not in name else name,
-        error or DONE,
-        round(ran.start - begin_s, 4),
-        round(duration_us / 1e6, 6),
-        host,
-        _KINDS[kind],
-        ",".join(map(str, ran.gpu_ids)),
-        pid,
-        round(max(0.0, ran.start - (wall_us + submitted_us) / 1e6), 4),
-        attempt + 1,
+        _doing(facts, counts, functions, ended),
+        _went(facts, ended) if facts.is_over else _waits(facts, counts),
+        _failed(facts, counts, ended),
+        _when(facts, counts, ended),
     ]
 
 
-def _failures(rows: Sequence[Sequence[Any]]) -> str:
-    """One line for each function and kind of end."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row[ENDING] != DONE:
-            found.setdefault((row[NAME], row[ENDING]), []).append(row[HOST])
-    lines = []
-    for (name, ending), hosts in sorted(found.items(), key=lambda one: -len(one[1])):
-        where = ", ".join(f"{host} {hosts.count(host)}" for host in dict.fromkeys(hosts))
-        text = f"{ending}, {len(hosts)} times: {where}"
-        lines.append(f"<p><b>{html.escape(name)}</b>: {html.escape(text)}</p>")
-    return "".join(lines)
+def _doing(facts: Facts, counts: dict[str, Any], functions: list[dict[str, Any]], ended: int) -> dict[str, Any]:
+    key = "done" if facts.state == "ended" else "running"
+    top = sorted((one for one in functions if one[key]), key=lambda one: -one[key])[:4]
+    card: dict[str, Any] = {"rows": [[one["name"], count(one[key]), one["name"]] for one in top]}
+    if facts.state == "ended":
+        return {**card, "q": "What did it do?", "big": count(ended), "small": "calls ended"}
+    if facts.state == "killed":
+        return {**card, "q": "What was it doing?", "big": count(counts["running"]), "small": "calls ran, and were lost"}
+    rate = facts.rates.get("", 0.0)
+    small = "call runs" if counts["running"] == 1 else "calls run"
+    small += f", {three(rate)} end each second" if rate else ""
+    if not counts["submitted"]:
+        card["rows"] = [["The program has submitted no call yet.", ""]]
+    link = {"note": "All functions", "link": "#functions"} if functions else {}
+    return {**card, "q": "What is it doing?", "big": count(counts["running"]), "small": small, **link}
+
+
+def _waits(facts: Facts, counts: dict[str, Any]) -> dict[str, Any]:
+    small = "call waits" if counts["waiting"] == 1 else "calls wait"
+    rows = [[f"{name}: {why}", count(number), name] for why, number, name in facts.waits[:4]]
+    return {"q": "What waits, and why?", "big": count(counts["waiting"]), "small": small, "rows": rows}
+
+
+def _went(facts: Facts, ended: int) -> dict[str, Any]:
+    """Where the time went: of the runs that are known."""
+    runs, took_s = facts.runs, facts.known_s
+    given = {
+        what: sum(run[8] * run[place] for run in runs) / 1e6 / (facts.glance["total"].get(what, 0.0) * took_s or 1.0)
+        for what, place in (("CPU", 11), ("GPU", 12))
+    }
+    rows = [["waited longest", seconds(max((run[7] - run[6] for run in runs), default=0) / 1e6)]]
+    if given["GPU"]:
+        rows.append(["of the GPU time", f"{min(1.0, given['GPU']):.0%}"])
+    rows.append(["calls added up", seconds(sum(run[8] for run in runs) / 1e6)])
+    if facts.glance["counts"]["retried"]:
+        rows.append(["attempts run again", count(facts.glance["counts"]["retried"])])
+    note = "" if len(runs) >= facts.ran else f"of the last {count(len(runs))} calls"
+    return {
+        "q": "Where did the time go?",
+        "big": f"{min(1.0, given['CPU']):.0%}",
+        "small": "of the CPU time was given",
+        "rows": rows,
+        "note": note,
+    }
+
+
+def _failed(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
+    errors = failures_first(facts.glance["errors"])
+    rows = [[one["text"], count(one["failed"]), one["function"]] for one in errors[:4] if one["failed"]]
+    small = f"of {plural(ended, 'ended call')}"
+    if errors and counts["failed"]:
+        small += f", last at {clock(max(one['last_us'] for one in errors) / 1e6, with_seconds=False)}"
+    card = {
+        "q": "What failed?",
+        "big": count(counts["failed"]),
+        "small": small,
+        "rows": rows,
+        "bad": bool(counts["failed"]),
+    }
+    if retried := sum(one["retried"] for one in errors):
+        card["rows"] = [*rows[:3], ["attempts that failed and ran again", count(retried)]]
+    if errors:
+        card.update(note="Errors and tracebacks", link="#functions")
+    return card
+
+
+def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
+    open_calls = counts["running"] + counts["waiting"]
+    if facts.is_over:
+        rows = [["calls done", count(counts["finished"])], ["calls not done", count(open_calls + counts["failed"])]]
+        how = "killed" if facts.state == "killed" else ""
+        return {
+            "q": "When was it done?" if facts.state == "ended" else "When did it end?",
+            "big": clock(facts.now_s),
+            "small": f"{how} after {seconds(facts.now_s - facts.begin_s)}",
+            "rows": rows,
+            "bad": facts.state == "killed",
+        }
+    known = {
+        "q": "When is it done?",
+        "meter": [counts["finished"], counts["failed"], counts["running"], ended + open_calls],
+    }
+    known["said"] = f"{count(ended)} of {count(ended + open_calls)} ended"
+    found = facts.estimates.get("")
+    if not open_calls:
+        return {**known, "big": "\u2013", "small": "no call is open"}
+    if found is None:
+        return {**known, "big": "\u2013", "small": "no estimate before 20 calls have ended", "rows": []}
+    end_us = facts.glance["end_us"]
+    late_s = found.end_s - end_us / 1e6 if end_us else 0.0
+    small = f"about, in {seconds(max(0.0, found.end_s - facts.now_s))}"
+    rows = []
+    if late_s > 0:
+        small = f"about, {seconds(late_s)} after the job's time"
+        rows = [
+            [f"{name}, open at the end", count(one.open_at(end_us / 1e6, facts.now_s)), name]
+            for name, one in facts.estimates.items()
+            if name and one.end_s > end_us / 1e6
+        ][:3]
+    fine = found.high_s - facts.now_s < 600
+    note = f"{clock(found.low_s, fine)} to {clock(found.high_s, fine)}, if no more are submitted"
+    return {
+        **known,
+        "big": clock(found.end_s, with_seconds=fine),
+        "small": small,
+        "rows": rows,
+        "note": note,
+        "bad": late_s > 0,
+    }
+
+
+def _has_wall(facts: Facts) -> bool:
+    return not facts.is_over and bool(facts.glance["end_us"])
+
+
+def _wall(facts: Facts) -> Block:
+    found = facts.estimates.get("")
+    span = {} if found is None else {"estimate": found.end_s, "low": found.low_s, "high": found.high_s}
+    end_s = facts.glance["end_us"] / 1e6
+    return {"id": "wall", "kind": "wall", "begin": facts.begin_s, "now": facts.now_s, "end": end_s, **span}
+
+
+def _tiles(facts: Facts) -> Block:
+    counts, total, free = facts.glance["counts"], facts.glance["total"], facts.glance["free"]
+    ended = counts["finished"] + counts["failed"]
+    curves = facts.curves
+    tiles: list[dict[str, Any]] = [
+        {"label": "Running", "value": count(counts["running"]), "curve": curves["running"]},
+        {"label": "Waiting", "value": count(counts["waiting"]), "curve": curves["waiting"]},
+        {"label": "Done", "value": count(counts["finished"]), "curve": _risen(curves["done"])},
+        {
+            "label": "Failed",
+            "value": count(counts["failed"]),
+            "small": f"of {count(ended)}",
+            "curve": _risen(curves["failed"]),
+            "bad": bool(counts["failed"]),
+        },
+        {"label": "Calls a second", "value": three(facts.rates.get("", 0.0)), "curve": curves["rate"]},
+    ]
+    for what, label in (("CPU", "CPUs given"), ("GPU", "GPUs given")):
+        if whole := total.get(what):
+            used = whole - free.get(what, 0.0)
+            tiles.append(
+                {
+                    "label": label,
+                    "value": three(max(0.0, used)),
+                    "small": f"of {three(whole)}",
+                    "curve": curves[what],
+                    "max": whole,
+                }
+            )
+    whole = total.get("object_store_memory", 0.0)
+    used = whole - free.get("object_store_memory", 0.0)
+    tiles.append(
+        {
+            "label": "Object store",
+            "value": size(used),
+            "small": f"of {size(whole)}",
+            "curve": curves["store"],
+            "max": whole,
+        }
+    )
+    if len(tiles) < 8 and facts.measured:
+        tiles.append(
+            {
+                "label": "CPU use, this host",
+                "value": f"{facts.measured['cpu']:.0%}",
+                "curve": curves["cpu_use"],
+                "max": 1,
+            }
+        )
+    return {"id": "tiles", "kind": "tiles", "tiles": tiles}
+
+
+def _risen(values: list[float]) -> list[float]:
+    return [value - values[0] for value in values]

@@ -273,6 +273,7 @@ def create_again(state: State, actor: Actor, cause: str, now: int) -> None:
     advance(state.stories, actor, lifecycle.CREATE)
     if creation.state == lifecycle.FINISHED:
         advance(state.stories, creation, lifecycle.CREATE_AGAIN, cause)
+        creation.function.done -= 1
         state.finished -= 1
         handles = state.objects[actor.id]
         advance(state.stories, handles, lifecycle.REBUILD)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import Any
 
 from mpi_runtime.scheduler.answers.explain import available_resources, cluster_resources, statistics
+from mpi_runtime.scheduler.log import errors
 from mpi_runtime.scheduler.log.listing import KINDS, busy_executors
+from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED
-from mpi_runtime.scheduler.records.records import Executor, Node
+from mpi_runtime.scheduler.records.records import Executor, Function, Node
 from mpi_runtime.scheduler.records.state import State
 
 RUNNING_MAX = 200
 """The most calls that are described: those that run longest."""
-NODES_MAX = 64
+NODES_MAX = 256
 FUNCTIONS_MAX = 50
+SPECS_MAX = 5000
+"""The most specs that are counted: a program may make one for each call."""
+ERRORS_MAX = 30
 
 
 def glance(state: State, now: int) -> dict[str, Any]:
-    """Resources, running calls, and the load of nodes. The size is bounded."""
+    """Resources, functions, running calls, kinds of errors, and the load of nodes. The size is bounded."""
     busy = busy_executors(state)
     names = Counter(task.function.spec.name for executor in busy if (task := executor.running()) is not None)
     oldest = sorted(busy, key=lambda executor: (executor.progress_us, executor.id))
@@ -27,14 +33,46 @@ def glance(state: State, now: int) -> dict[str, Any]:
     open_calls = counts["submitted"] - counts["finished"] - counts["failed"]
     return {
         "job_us": now + state.wall_us,
-        "counts": {**counts, "running": len(busy), "waiting": max(0, open_calls - len(busy))},
+        "end_us": 0 if state.end_us is None else state.end_us + state.wall_us,
+        "counts": {**counts, "running": len(busy), "waiting": max(0, open_calls - len(busy)), "ran": state.ran},
         "total": cluster_resources(state, b""),
         "free": available_resources(state, b""),
-        "functions": sorted(names.items(), key=lambda one: (-one[1], one[0]))[:FUNCTIONS_MAX],
+        "functions": functions(state, names),
         "running": [_call(executor, now) for executor in oldest[:RUNNING_MAX]],
-        "nodes": [_node(node) for node in list(state.nodes.values())[:NODES_MAX]],
+        "errors": errors.errors(state)[:ERRORS_MAX],
+        "nodes": [_node(node) for node in islice(state.nodes.values(), NODES_MAX)],
         "nodes_in_all": len(state.nodes),
     }
+
+
+def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:
+    """Counts for each name of a function: its specs together, those with most calls first."""
+    found: dict[str, dict[str, Any]] = {}
+    for function in islice(state.functions.values(), SPECS_MAX):
+        name = function.spec.name
+        one = found.get(name)
+        if one is None:
+            found[name] = one = {
+                "name": name,
+                "kind": KINDS[function.spec.kind],
+                "needs": _needs(function),
+                "submitted": 0,
+                "done": 0,
+                "failed": 0,
+                "running": running[name],
+                "mean_us": -1,
+            }
+        one["submitted"] += function.submitted
+        one["done"] += function.done
+        one["failed"] += function.failed
+        one["mean_us"] = max(one["mean_us"], function.duration_us)
+    for one in found.values():
+        one["waiting"] = max(0, one["submitted"] - one["done"] - one["failed"] - one["running"])
+    return sorted(found.values(), key=lambda one: (-one["submitted"], one["name"]))[:FUNCTIONS_MAX]
+
+
+def _needs(function: Function) -> str:
+    return "its actor" if function.is_method else str(function.request)
 
 
 def _call(executor: Executor, now: int) -> tuple[Any, ...]:
@@ -49,11 +87,25 @@ def _call(executor: Executor, now: int) -> tuple[Any, ...]:
         executor.rank.number,
         executor.pid,
         now - executor.progress_us,
+        task.id.hex(),
+        executor.process.name,
     )
 
 
-def _node(node: Node) -> tuple[str, float, float, int]:
-    """Its name, its CPUs, the granted CPUs, and the number of its processes."""
-    cpu = node.total.cpu
-    used = max(0, cpu - node.free.cpu)
-    return node.hostname, cpu / UNIT, used / UNIT, len(node.executors())
+def _node(node: Node) -> dict[str, Any]:
+    """Its resources, in all and granted."""
+    total, free = node.total, node.free
+    gpus = gpu_pool.in_use(total, total.gpu_units)
+    return {
+        "name": node.hostname,
+        "cpus": total.cpu / UNIT,
+        "cpus_used": max(0, total.cpu - free.cpu) / UNIT,
+        "gpus": gpus / UNIT,
+        "gpus_used": (gpus - gpu_pool.in_use(free, free.gpu_units)) / UNIT,
+        "memory": total.memory,
+        "memory_used": max(0, total.memory - free.memory),
+        "arena": node.arena,
+        "executors": len(node.executors()),
+        "is_closed": node.is_closed(),
+        "problems": node.gpu_problems[:4],
+    }

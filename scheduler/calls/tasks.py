@@ -9,7 +9,7 @@ from mpi_runtime.scheduler.calls.refusals import check_ids, check_unknown_end, c
 from mpi_runtime.scheduler.dispatch import backoff
 from mpi_runtime.scheduler.dispatch.accounts import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
-from mpi_runtime.scheduler.log import history
+from mpi_runtime.scheduler.log import errors, history
 from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
 from mpi_runtime.scheduler.protocol.events import METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
@@ -69,6 +69,7 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         running = executor.running()
         depth = running.depth + 1 if running is not None else 1
     state.submitted = order = state.submitted + 1
+    function.submitted += 1
     retries = function.spec.max_retries
     if call.attempt and retries > 0:
         retries = max(0, retries - call.attempt)
@@ -248,6 +249,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
     if task.depth:
         endings.forget_child(state, task)
     task.executor = None  # its record may be kept
+    function.done += 1
     state.finished += 1
 
 
@@ -279,6 +281,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     # A large error among the arguments is raised by the executor, and would be again.
     if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
         objects.discard(state, *event.values)
+        errors.note(state, task, event.said, executor, event.trace, again=True)
         run_again(state, task, "it raised an error for which it is retried")
         return
     is_news = event.said and not task.is_cancelled  # after a cancel no client waits for its error
@@ -289,7 +292,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
         actor_lives.creation_failed(state, task, event.values[0], "could not be created")
     if task.call.digest:
         note_for_journal(state, task, event)
-    endings.conclude(state, task, event.values, FINISH, failure)
+    endings.conclude(state, task, event.values, FINISH, failure, event.trace)
     if function.spec.kind != TASK:
         actor_lives.ended(state, task)
 

@@ -56,6 +56,7 @@ def check(state: State) -> None:
     holds(queued.keys() <= live.keys(), "a call that has ended is queued")
     objects.check_references(state, live)
     objects.check_extents(state)
+    objects.check_counts(state)
     check_names(state)
     check_groups(state)
     check_actors(state, live)

@@ -47,6 +47,17 @@ def check_object(state: State, found: Object) -> None:
         holds(not found.code, f"{name} has a value and a code")
 
 
+def check_counts(state: State) -> None:
+    """Counts of calls agree with those of their functions, and each failed call is one of a kind of error."""
+    functions = state.functions.values()
+    holds(sum(one.submitted for one in functions) == state.submitted, "not each submitted call is one of a function")
+    holds(sum(one.done for one in functions) == state.finished, "not each finished call is one of a function")
+    holds(sum(one.failed for one in functions) == state.failed, "not each failed call is one of a function")
+    holds(
+        sum(one.failed for one in state.errors.values()) == state.failed, "not each failed call has its kind of error"
+    )
+
+
 def check_task(state: State, task: Task) -> None:
     """A call agrees with its state, and counts its missing arguments."""
     name = f"call {task.id.hex()}"

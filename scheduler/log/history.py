@@ -10,6 +10,7 @@ than the fastest message took.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from mpi_runtime.scheduler.log.listing import KINDS
@@ -42,11 +43,18 @@ def history(state: State, _: bytes) -> dict[str, Any]:
 
     Add `wall_us` for times since 1970. `dropped`: the number of earlier runs that are forgotten.
     """
+    return part(state, 0, len(state.history))
+
+
+def part(state: State, first: int, most: int) -> dict[str, Any]:
+    """The same of a part of the runs: at most `most`, from number `first` on. Forgotten runs have numbers too."""
     head = next(iter(state.nodes.values()), None)
+    dropped = state.ran - len(state.history)
+    begin = max(0, first - dropped)
     return {
         "wall_us": state.wall_us,
-        "dropped": state.ran - len(state.history),
-        "runs": [_entry(run, head) for run in state.history],
+        "dropped": dropped,
+        "runs": [_entry(run, head) for run in islice(state.history, begin, begin + most)],
     }
 
 
@@ -68,11 +76,33 @@ def _entry(run: Run, head: Node | None) -> tuple[Any, ...]:
     )
 
 
+def short(run: Run, head: Node | None, wall_us: int) -> tuple[Any, ...]:
+    """A run for a page, with times in microseconds since 1970.
+
+    Name, kind, host, rank, pid, name of its actor, submission, start, duration, outcome, attempt, CPUs, GPUs, and the
+    ids of the GPUs.
+    """
+    process, function = run.process, run.function
+    ahead_us = process.node.clock_ahead_us if process.node is not head and run.outcome != DIED else 0
+    return (
+        function.spec.name,
+        function.spec.kind,
+        process.node.hostname,
+        process.rank,
+        process.pid,
+        process.name,
+        wall_us + run.submitted_us,
+        wall_us + run.start_us + ahead_us,
+        run.duration_us,
+        run.outcome,
+        run.attempt,
+        function.request.cpu / UNIT,
+        function.request.gpu / UNIT,
+        list(process.gpu_ids),
+    )
+
+
 def report(state: State, _: bytes) -> dict[str, Any]:
-    """The last runs, with all data for a page about the job: see `history`."""
-    found = history(state, b"")
-    asked = [(run.function.request, run.process.gpu_ids) for run in state.history]
-    found["asked"] = [(request.cpu / UNIT, request.gpu / UNIT, list(devices)) for request, devices in asked]
-    found["counts"] = {"ended": state.finished + state.failed, "failed": state.failed, "retried": state.retried}
-    found["actors"], found["restarted"] = state.totals.actors, state.restarted
-    return found
+    """The last runs, for a page about the job: see `short`."""
+    head = next(iter(state.nodes.values()), None)
+    return {"ran": state.ran, "runs": [short(run, head, state.wall_us) for run in state.history]}

@@ -57,7 +57,7 @@ def totals(state: State, took_us: int) -> str:
         f"{counted(state.finished + state.failed, 'call')} ended ({state.failed} failed, {state.retried} run again)",
         f"{counted(state.totals.actors, 'actor')} created ({state.restarted} restarted)",
         f"{gib(state.totals.put_bytes)} put",
-        f"calls ran for {state.totals.busy_us / 1e6:.1f} s, of {cpu_s:.1f} s of all CPUs",
+        f"durations of calls add up to {state.totals.busy_us / 1e6:.1f} s, the time of all CPUs to {cpu_s:.1f} s",
     ]
     return f"the job took {took_us / 1e6:.1f} s: {', '.join(parts)}"
 

@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.dispatch.dependencies import not_sent
 from mpi_runtime.scheduler.dispatch.queues import clear, mark_dirty
 from mpi_runtime.scheduler.dispatch.stealing import give_elsewhere
 from mpi_runtime.scheduler.gangs import members
-from mpi_runtime.scheduler.log import history, notes
+from mpi_runtime.scheduler.log import errors, history, notes
 from mpi_runtime.scheduler.losses import orphans
 from mpi_runtime.scheduler.nodes import groups, health
 from mpi_runtime.scheduler.places import gpu_pool
@@ -124,6 +124,7 @@ def redo(
             if not had_ended:
                 backoff.note_crash(task, executor, now)
             if task.id == event.running:
+                errors.note(state, task, f"its process {first_line(event.cause)}", executor, again=True)
                 log_crash(state, task, executor, event)
             tasks.retry(state, task, now, had_ended)
         else:

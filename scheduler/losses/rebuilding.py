@@ -113,6 +113,7 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
     """Run a call once more. Its lost values are rebuilt, and objects of it that were freed exist again."""
     task = lineage.task
     advance(state.stories, task, lifecycle.MAKE_AGAIN, cause)
+    task.function.done -= 1
     state.finished -= 1
     state.retried += 1
     task.retries -= task.retries > 0

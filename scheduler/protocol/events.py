@@ -268,6 +268,8 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     """Whether the values hold errors of calls. Those may not occur again, so the journal does not record them."""
     ends_gang: bool = False
     """From a member of a gang: whether the gang must not run another call."""
+    trace: str = ""
+    """The end of the traceback, for people who look at the job; empty: they have enough of the same kind."""
 
 
 class ErrorRead(Struct, array_like=True, tag=27, gc=False):

@@ -376,6 +376,10 @@ class Function(Struct, eq=False, gc=False):
     where: Where | None = None
     infeasible: str = ""
     """Why no node can ever run it; empty: a node can."""
+    submitted: int = 0
+    done: int = 0
+    failed: int = 0
+    """Its calls so far; those that have returned; those that have failed."""
     duration_us: int = -1
     """The moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False

@@ -86,6 +86,22 @@ class Failure(Struct, eq=False, gc=False):
     """The number of objects of it: one for each return value."""
 
 
+class ErrorSeen(Struct, eq=False, gc=False):
+    """Equal errors of a function: see `log/errors.py`."""
+
+    function: str
+    text: str
+    failed: int = 0
+    """Calls that have failed with it."""
+    retried: int = 0
+    """Attempts that have failed with it, of calls that were retried."""
+    last_us: int = 0
+    rank: int = -1
+    host: str = ""
+    trace: str = ""
+    """The last traceback that was sent."""
+
+
 class Object(Struct, eq=False, gc=False):
     """An object of the object store."""
 
@@ -344,6 +360,8 @@ class State:
         self.has_journal = self.recalls = self.is_ending = False
         """Whether calls are recorded, whether the journal has earlier runs, and whether the job is about to end."""
         self.totals = Totals()
+        self.errors: dict[tuple[str, str], ErrorSeen] = {}
+        """Kinds of errors, by function and text."""
         self.times_logged: dict[tuple[str, str], int] = {}
         """Counts of frequent events, by event and name."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mpi_runtime.gpu.device import NODE
+from mpi_runtime.scheduler.log import errors
 from mpi_runtime.scheduler.protocol.events import CANCELLED_TEXT, Faulted, Value
 from mpi_runtime.scheduler.records.lifecycle import CANCEL, FAIL, FINISHED, Move, advance, first_line
 from mpi_runtime.scheduler.records.records import Task
@@ -18,6 +19,7 @@ REPORTED = {
 
 def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
     """Fail a call with an error of the runtime. `code` names the class."""
+    errors.note(state, task, f"{code}: {message}", task.executor)
     advance(state.stories, task, move, code)
     data = message.encode()
     if code in REPORTED:
@@ -35,6 +37,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
     forget_child(state, task)
     task.executor = None
     if task.leader is None:
+        task.function.failed += 1
         state.failed += 1
 
 
@@ -84,10 +87,17 @@ def forget_child(state: State, task: Task) -> None:
         journaling.forget_parent(task)
 
 
-def conclude(state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None) -> None:
+def conclude(
+    state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None, trace: str = ""
+) -> None:
     """End a call with these values: one for each return id, or one error for all, described by `failure`."""
     advance(state.stories, task, move)
     has_failed = task.state != FINISHED or any(value.is_error for value in values)
+    if has_failed:
+        text = (
+            failure.text if failure is not None else "the error of another call" if move is FAIL else "it was cancelled"
+        )
+        errors.note(state, task, f"an argument is {text}" if move is FAIL else text, task.executor, trace)
     ids = task.return_ids()
     if len(values) != len(ids):
         values = shared(state, ids, values[0])
@@ -108,8 +118,10 @@ def conclude(state: State, task: Task, values: list[Value], move: Move, failure:
     forget_child(state, task)
     task.executor = None  # its record may be kept
     if has_failed:
+        task.function.failed += 1
         state.failed += 1
     else:
+        task.function.done += 1
         state.finished += 1
 
 

@@ -1,86 +1,286 @@
-"""The report of a batch: one HTML file that loads nothing."""
+"""The page of a batch, while it runs and when it has ended."""
 
 from __future__ import annotations
 
-import html
+import os
+import statistics
+from collections import Counter
 from typing import Any
 
 from mpi_runtime.batch.memory.outputs import tail
 from mpi_runtime.batch.memory.past import Ended, History
-from mpi_runtime.batch.show.overview import duration, overview
-from mpi_runtime.show.page import DONE, ENDING, HOST, NAME, START, TEXT, TOOK, Column, Ran, page
+from mpi_runtime.batch.memory.results import shortened
+from mpi_runtime.batch.show.overview import Overview, overview
+from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, lanes, use
+from mpi_runtime.show.numbers import clock, count, plural, seconds
+from mpi_runtime.show.page import Block, Document, page, table
 
 TAILS_MAX = 200
 """How many failed commands are shown with the last lines of their output."""
-COLUMNS = (
-    Column("name", NAME), Column("ending", ENDING), Column("host", HOST), Column("GPUs", 6),
-    Column("start", START, "time"), Column("took", TOOK, "time"), Column("CPU time", 7, "time"),
-    Column("memory", 8, "size"), Column("tries", 9, "count"), Column("command", TEXT),
-)  # fmt: skip
+TAIL_LINES = 20
+OPEN_MAX = 3
+"""How many of them are open at first."""
 
 
 def report(name: str, directory: str, history: History, now: float, is_running: bool) -> str:
-    """Make the page about a batch with this output directory; `now` in seconds since 1970."""
+    """Return the page about a batch with this output directory; `now` in seconds since 1970."""
+    return page(document(name, directory, history, now, is_running))
+
+
+def document(name: str, directory: str, history: History, now: float, is_running: bool) -> Document:
+    """Make the document of that page."""
     found = overview(history, now, is_running)
-    begin_s = min((ended.result.start for ended in history.all_ends), default=found.begin_s)
-    end_s = max((ended.result.end for ended in history.all_ends), default=begin_s)
-    nodes = history.runs[-1].nodes if history.runs else []
-    summary = f"{found.done} of {found.total} done, {len(found.failed)} failed, {found.waiting} not run"
+    groups = _groups(history)
+    ran = [_ran(ended, groups) for ended in history.all_ends]
     if is_running:
-        summary += f", {len(found.running)} running"
-    busy_s = sum(ended.result.cpu_time for ended in history.all_ends)
-    facts = [
-        ("runs", str(len(history.runs))),
-        ("first start to last end", duration(end_s - begin_s)),
-        ("CPU time", duration(busy_s)),
-        ("CPUs used in the last run", f"{found.cpu_use:.0%}"),
-        *([("GPUs used in the last run", f"{found.gpu_use:.0%}")] if found.gpu_use else []),
+        ran += [
+            Ran(one.host, one.time_s, now, groups.get(one.name, one.name), RUNNING) for one in found.running if one.host
+        ]
+    begin_s = min((one.start for one in ran), default=found.begin_s)
+    end_s = max((one.end for one in ran), default=begin_s)
+    nodes = history.runs[-1].nodes if history.runs else []
+    meta = [os.path.abspath(directory), plural(len(history.runs), "run"), f"last started {clock(found.begin_s)}"]
+    if history.runs:
+        meta.insert(0, history.runs[-1].job)
+    capacity = (sum(one.cpus for one in nodes), sum(one.gpus for one in nodes))
+    series = use(ran, begin_s, end_s, capacity)
+    blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": _cards(found, history, groups, now, is_running)}]
+    if found.failed:
+        blocks.append(_failures(directory, found.failed))
+    blocks += [_functions(history, found, groups)]
+    if series:
+        blocks.append(
+            {
+                "id": "use",
+                "kind": "areas",
+                "title": "Use over time",
+                "said": "assigned to commands",
+                "from": begin_s,
+                "to": end_s,
+                "clock": True,
+                "series": series,
+            }
+        )
+    blocks.append(
+        {
+            "id": "timeline",
+            "kind": "lanes",
+            "title": "Timeline",
+            "said": "what ran where",
+            "clock": True,
+            **lanes(ran, begin_s, end_s),
+        }
+    )
+    blocks.append(_commands(history, found, begin_s, now))
+    pill = ["run live", "Running"] if is_running else ["hollow", "Not running"]
+    return {
+        "name": name,
+        "pill": pill,
+        "meta": meta,
+        "colours": colours(dict.fromkeys(groups.values())),
+        "blocks": blocks,
+    }
+
+
+def _groups(history: History) -> dict[str, str]:
+    """For each command what it is one of: its array, or its program."""
+    found = {}
+    for planned in history.plan.values():
+        for command in planned.commands:
+            words = command.text.split(maxsplit=1)
+            found[command.name] = planned.name if planned.is_array else os.path.basename(words[0]) if words else "?"
+    return found
+
+
+def _cards(
+    found: Overview, history: History, groups: dict[str, str], now: float, is_running: bool
+) -> list[dict[str, Any]]:
+    seen = [began for began in found.running if began.host]
+    kinds = Counter(groups.get(began.name, began.name) for began in seen).most_common(4)
+    ended = found.done + len(found.failed)
+    doing: dict[str, Any]
+    waits: dict[str, Any]
+    if is_running:
+        doing = {
+            "q": "What is it doing?",
+            "big": count(len(seen)),
+            "small": "commands run",
+            "rows": [[name, count(number), name] for name, number in kinds],
+        }
+        waits = {
+            "q": "What waits?",
+            "big": count(found.waiting + len(found.running) - len(seen)),
+            "small": "commands wait",
+            "rows": [["ready, or about to run", count(len(found.running) - len(seen))]],
+        }
+    else:
+        doing = {
+            "q": "What did it do?",
+            "big": count(found.done),
+            "small": f"of {plural(found.total, 'command')} done",
+            "rows": [["failed", count(len(found.failed))], ["not run", count(found.waiting)]],
+        }
+        cpu_s = sum(one.result.cpu_time for one in history.all_ends)
+        waits = {
+            "q": "Where did the time go?",
+            "big": f"{found.cpu_use:.0%}",
+            "small": "of the CPUs were assigned",
+            "rows": [["CPU time", seconds(cpu_s)]],
+        }
+    if found.gpu_use:
+        waits["rows"].append(["of the GPUs", f"{found.gpu_use:.0%}"])
+    endings = Counter(one.result.ending() for one in found.failed).most_common(4)
+    failed = {
+        "q": "What failed?",
+        "big": count(len(found.failed)),
+        "small": f"of {plural(ended, 'ended command')}",
+        "bad": bool(found.failed),
+        "rows": [[ending, count(number)] for ending, number in endings],
+    }
+    if found.failed:
+        failed.update(note="Their output", link="#failures")
+    when: dict[str, Any] = {
+        "q": "When is it done?" if is_running else "When did it end?",
+        "meter": [found.done, len(found.failed), len(seen), found.total],
+        "said": f"{count(ended)} of {count(found.total)} ended",
+    }
+    if is_running:
+        left_s = found.left_s
+        when["big"] = clock(now + left_s, with_seconds=left_s < 600) if left_s is not None else "\u2013"
+        when["small"] = f"about, in {seconds(left_s)}" if left_s is not None else "no command has ended"
+    else:
+        when |= {"big": clock(found.end_s), "small": f"after {seconds(found.end_s - found.begin_s)}"}
+    return [doing, waits, failed, when]
+
+
+def _failures(directory: str, failed: list[Ended]) -> Block:
+    rows, details = [], {}
+    for number, ended in enumerate(failed):
+        result = ended.result
+        rows.append(
+            [str(number), result.name, result.ending(), result.host, result.attempts, shortened(result.command)]
+        )
+        if number < TAILS_MAX:
+            lines = "\n".join(tail(directory, result, ended.packed, TAIL_LINES))
+            details[str(number)] = [{"kind": "pre", "text": lines or "It has written nothing."}]
+    columns = [
+        ("name", "mono", {"w": 1}),
+        ("ending", "pill"),
+        ("host", "mono"),
+        ("starts", "count"),
+        ("command", "mono", {"clip": 1, "w": 1}),
     ]
-    return page(
-        name,
-        summary,
-        facts,
-        _failures(directory, found.failed),
-        "commands",
-        COLUMNS,
-        [_row(ended, begin_s) for ended in history.all_ends],
-        [_ran(ended) for ended in history.all_ends],
-        (sum(one.cpus for one in nodes), sum(one.gpus for one in nodes)),
+    said = count(len(failed)) + (f", the first {TAILS_MAX} with their output" if len(failed) > TAILS_MAX else "")
+    opens = list(details)[:OPEN_MAX]
+    return table(
+        "failures",
+        "Failures",
+        columns,
+        rows,
+        said=said,
+        open=True,
+        details=details,
+        opens=opens,
+        limit=10,
+        noun="failures",
+        search="name, host, ending" if len(rows) > 10 else "",
     )
 
 
-def _row(ended: Ended, begin_s: float) -> list[Any]:
-    result = ended.result
-    return [
-        result.name,
-        DONE if result.is_success else result.ending(),
-        round(result.start - begin_s, 3),
-        round(result.end - result.start, 3),
-        result.host,
-        result.command,
-        ",".join(map(str, result.gpu_ids)),
-        round(result.cpu_time, 3),
-        result.peak_memory,
-        result.attempts,
+def _functions(history: History, found: Overview, groups: dict[str, str]) -> Block:
+    names = Counter(groups.values())
+    failed = {one.result.name for one in found.failed}
+    running = Counter(groups.get(one.name) for one in found.running if one.host)
+    ends = {name: [one for key, one in history.ends.items() if groups.get(key) == name] for name in names}
+    rows = []
+    for name, whole in names.items():
+        bad = sum(one.result.name in failed for one in ends[name])
+        done = len(ends[name]) - bad - sum(one.result.name in history.began for one in ends[name])
+        times = [one.result.end - one.result.start for one in ends[name]]
+        bar = [done, bad, running[name], whole, name, ""]
+        row = [name, name, bar, whole - done - bad - running[name], running[name], done, bad]
+        peak = max((one.result.peak_memory for one in ends[name]), default=None)
+        rows.append([*row, statistics.median(times) if times else None, max(times, default=None), peak])
+    columns = [
+        ("commands", "fn", {"w": 1}),
+        ("progress", "meter", {"w": 1}),
+        ("not run", "count"),
+        ("running", "count"),
+        ("done", "count"),
+        ("failed", "count", {"bad": 1}),
+        ("median", "time"),
+        ("longest", "time"),
+        ("most memory", "bytes"),
     ]
+    return table("functions", "By array or program", columns, rows, sort=5, down=True)
 
 
-def _ran(ended: Ended) -> Ran:
-    result = ended.result
-    return Ran(result.host, result.start, result.end, ended.cpus, ended.gpus, result.gpu_ids)
-
-
-def _failures(directory: str, failed: list[Ended]) -> str:
-    shown = []
-    for number, ended in enumerate(failed[:TAILS_MAX]):
-        is_open = " open" if number < 5 else ""
-        result = ended.result
-        lines = "\n".join(tail(directory, result, ended.packed, 20))
-        shown.append(
-            f"<details{is_open}><summary><b>{html.escape(result.name)}</b>: {html.escape(result.ending())} "
-            f"<span>{html.escape(result.host)}</span></summary><code>{html.escape(result.command)}</code>"
-            f"<pre>{html.escape(lines)}</pre></details>"
+def _commands(history: History, found: Overview, begin_s: float, now: float) -> Block:
+    rows = []
+    for ended in history.all_ends:
+        one = ended.result
+        ending = "done" if one.is_success else one.ending()
+        gpus = ",".join(map(str, one.gpu_ids))
+        rows.append(
+            [
+                f"{one.name}/{ended.number}",
+                one.name,
+                ending,
+                one.host,
+                gpus,
+                round(one.start - begin_s, 3),
+                round(one.end - one.start, 3),
+                round(one.cpu_time, 3),
+                one.peak_memory,
+                one.attempts,
+                shortened(one.command),
+            ]
         )
-    if len(failed) > TAILS_MAX:
-        shown.append(f"<p>and {len(failed) - TAILS_MAX} more have failed</p>")
-    return "".join(shown)
+    texts = {command.name: command.text for command in history.commands()} if found.running else {}
+    for began in found.running:
+        state = "running" if began.host else "waiting"
+        rows.append(
+            [
+                f"{began.name}/now",
+                began.name,
+                state,
+                began.host,
+                "",
+                round(began.time_s - begin_s, 3),
+                round(now - began.time_s, 3),
+                None,
+                None,
+                None,
+                shortened(texts.get(began.name, "")),
+            ]
+        )
+    columns = [
+        ("name", "mono", {"w": 1}),
+        ("ending", "pill"),
+        ("host", "mono"),
+        ("GPUs", "text"),
+        ("start", "time"),
+        ("took", "time"),
+        ("CPU time", "time"),
+        ("memory", "bytes"),
+        ("starts", "count"),
+        ("command", "mono", {"clip": 1, "w": 1}),
+    ]
+    return table(
+        "commands",
+        "Commands",
+        columns,
+        rows,
+        said=plural(len(history.all_ends), "end"),
+        noun="commands",
+        search="name, host, ending, took>10",
+        sort=4,
+        limit=50,
+    )
+
+
+def _ran(ended: Ended, groups: dict[str, str]) -> Ran:
+    result = ended.result
+    name = groups.get(result.name, result.name)
+    ending = DONE if result.is_success else FAILED
+    return Ran(result.host, result.start, result.end, name, ending, ended.cpus, ended.gpus, result.gpu_ids)

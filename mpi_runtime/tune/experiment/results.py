@@ -245,10 +245,11 @@ class ResultGrid(Sequence[Result]):
 
     def write_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write one page with table and curves, by default `report.html`, and return its path. It needs no network."""
-        import mpi_runtime.tune.show.page as html_report
+        from mpi_runtime.show import page  # not at the top: few programs write one
+        from mpi_runtime.tune.show.page import document
 
         target = Path(path) if path is not None else self._directory / "report.html"
-        target.write_text(html_report.page(self))
+        page.write(os.fspath(target), document(self))
         return os.fspath(target)
 
     def __repr__(self) -> str:

@@ -1,69 +1,204 @@
-"""One HTML page about an experiment: curves, rungs, parallel coordinates, a table. It loads nothing."""
+"""The page about an experiment: best values, curves, parallel coordinates, rungs, and a table of trials."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.show.tables import in_html
-from mpi_runtime.tune.show.plots import place, table
-from mpi_runtime.tune.trial import flat
+from mpi_runtime.show.numbers import count, plural, seconds, three
+from mpi_runtime.show.page import Block, Document, table
+from mpi_runtime.tune.show.plots import importances
+from mpi_runtime.tune.trial import flat, sign_of
 
-POINTS_MAX = 200
+POINTS_MAX = 100
 """The most points of a curve."""
 RUNGS = 12
 """The most rows in the table of ends."""
-COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb")
-WIDTH, HEIGHT = 900, 320
+IMPORTANCE_MIN = 30
+"""Fewer trials do not show what matters."""
+TOP_SHARE = 0.1
+AXES_MAX = 12
+ENDED = ("TERMINATED", "ERROR")
 
 
-def page(results: Any) -> str:
-    """The whole page."""
-    metric = results.metric
-    parts = [f"<p>{len(results)} trials, {results.num_terminated} ended, {results.num_errors} failed.</p>"]
-    if metric is not None and any(metric in result.metrics for result in results):
-        if results.mode is not None:
-            best = results.get_best_result()
-            parts.append(
-                f"<p>Best {in_html(metric)}: {best.metrics[metric]:.6g} in trial {best.trial_id}, with "
-                f"<code>{in_html(json.dumps(best.config, default=repr))}</code></p>"
+def document(results: Any, job: str = "") -> Document:
+    """Make the document of an experiment; `job` runs it, in words."""
+    metric, mode = results.metric or _only_metric(results), results.mode
+    trials = _trials(results, metric)
+    known = _ranked(trials, mode)
+    for trial in known[: max(1, math.ceil(TOP_SHARE * len(known)))] if mode else []:
+        trial["top"] = True
+    best = known[0]["id"] if known and mode else None
+    shared = {"trials": trials, "metric": metric or "", "mode": mode, "best": best}
+    blocks: list[Block] = [
+        {"id": "answers", "kind": "cards", "cards": _cards(results, trials, known, metric, bool(job))}
+    ]
+    if known and metric:
+        ones = sum(len(one["ys"]) == 1 for one in known)
+        goal = {"min": ", lower is better", "max": ", higher is better"}.get(mode or "", "")
+        said = f"{metric}{goal}; {ones} of {plural(len(known), 'trial')} have one report: rings"
+        ends = [at for at, _, _ in rungs(results)]
+        charts = [
+            {"kind": "progress", "head": "Best so far, by time", **shared},
+            {"kind": "reports", "head": "Every trial, by number of reports", "rungs": ends, **shared},
+        ]
+        blocks.append({"id": "progress", "kind": "half", "title": "Progress", "said": said, "blocks": charts})
+        axes, drawn = _axes(results, known, metric)
+        if len(axes) > 1:
+            blocks.append(
+                {
+                    "id": "parallel",
+                    "kind": "parallel",
+                    "title": "Parameters and result",
+                    "axes": axes,
+                    "said": "drag along an axis to choose a range",
+                    **shared,
+                    "trials": drawn,
+                }
             )
-        parts += [f"<h2>{in_html(metric)}, report by report</h2>", _curves(results, metric), _rungs(results)]
-        parts += ["<h2>Parameters and result</h2>", _coordinates(results, metric)]
-    parts += ["<h2>Trials</h2><p>A click on a title sorts.</p>", _table(results)]
-    title = in_html(results.experiment_path.rstrip("/").rpartition("/")[2])
-    return PAGE.replace("TITLE", title).replace("BODY", "\n".join(parts))
+            blocks.append(_importance(results, metric, len(known)))
+        blocks.append(_rungs(results, known))
+    blocks.append(_table(results, trials, metric, mode))
+    name = results.experiment_path.rstrip("/").rpartition("/")[2]
+    meta = [results.experiment_path, *([f"run by {job}"] if job else [])]
+    pill = ["run live", "Running"] if job else ["hollow", "Not running"]
+    return {"name": name, "pill": pill, "meta": meta, "colours": {}, "blocks": blocks}
 
 
-def _curves(results: Any, metric: str) -> str:
-    curves = []
+def _only_metric(results: Any) -> str | None:
+    """A reported number, if the trials have just one of their own and none was named."""
+    own = {"training_iteration", "time_total_s", "time_this_iter_s", "timestamp", "iterations_since_restore", "done"}
+    names = {name for result in results for name, value in result.metrics.items() if _finite(value) is not None}
+    return next(iter(names - own)) if len(names - own) == 1 else None
+
+
+def _trials(results: Any, metric: str | None) -> list[dict[str, Any]]:
+    """One entry for each trial, as the charts need it."""
+    begin_s = min((one["time_s"] for result in results for one in result.history[:1]), default=0.0)
+    found = []
     for result in results:
-        points = [(one["training_iteration"], one[metric]) for one in result.history if _is_finite(one.get(metric))]
-        curves.append((result.trial_id, _thinned(points)))
-    all_points = [point for _, points in curves for point in points]
-    if not all_points:
-        return "<p>No report has a number.</p>"
-    right = max(x for x, _ in all_points)
-    low, high = min(y for _, y in all_points), max(y for _, y in all_points)
-    lines = []
-    for number, (trial_id, points) in enumerate(curves):
-        text = " ".join(
-            f"{60 + (WIDTH - 80) * x / max(1, right):.1f},{HEIGHT - 30 - (HEIGHT - 50) * _part(y, low, high):.1f}"
-            for x, y in points
+        history = result.history
+        points = [(one["training_iteration"], _finite(one.get(metric or ""))) for one in history]
+        points = [point for point in points if point[1] is not None]
+        took_s = result.metrics.get("time_total_s", 0.0)
+        first_s = (history[0]["time_s"] if history else begin_s) - (took_s / len(history) if history else 0.0)
+        found.append(
+            {
+                "id": result.trial_id,
+                "status": result.status,
+                "value": _finite(result.metrics.get(metric or "")),
+                "ys": _thinned(points),
+                "end": round((history[-1]["time_s"] if history else first_s) - begin_s, 3),
+                "took": took_s,
+                "reports": len(history),
+                "error": _first_line(result.error),
+            }
         )
-        colour = COLOURS[number % len(COLOURS)]
-        lines.append(f'<polyline points="{text}" stroke="{colour}"><title>trial {trial_id}</title></polyline>')
-    labels = (
-        f'<text x="5" y="25">{high:.4g}</text><text x="5" y="{HEIGHT - 30}">{low:.4g}</text>'
-        f'<text x="60" y="{HEIGHT - 8}">0</text><text x="{WIDTH - 60}" y="{HEIGHT - 8}">{right}</text>'
-    )
-    marks = "".join(
-        f'<line class="rung" x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="{HEIGHT - 30}"/>'
-        for x in (60 + (WIDTH - 80) * at / max(1, right) for at, _, _ in rungs(results)[:-1])
-    )
-    return f'<svg id="curves" viewBox="0 0 {WIDTH} {HEIGHT}">{labels}{marks}{"".join(lines)}</svg>'
+    return found
+
+
+def _ranked(trials: list[dict[str, Any]], mode: str | None) -> list[dict[str, Any]]:
+    """Trials with a number, the best first."""
+    sign = sign_of(mode) if mode else 1
+    return sorted((one for one in trials if one["value"] is not None), key=lambda one: -sign * one["value"])
+
+
+def _first_line(error: Exception | None) -> str:
+    """Class and text of an error."""
+    cause = getattr(error, "cause", error)
+    return "" if cause is None else f"{type(cause).__name__}: {cause}".strip().partition("\n")[0][:300]
+
+
+def _cards(
+    results: Any, trials: list[dict[str, Any]], known: list[dict[str, Any]], metric: str | None, is_running: bool
+) -> list[dict[str, Any]]:
+    states = Counter(one["status"] for one in trials)
+    failed, ended = states["ERROR"], sum(states[state] for state in ENDED)
+    best = known[0] if known and results.mode else None
+    config = flat(results[[one["id"] for one in trials].index(best["id"])].config) if best else {}
+    rows = [[name, _text(value)] for name, value in list(config.items())[:4]]
+    best_card = {
+        "q": f"What is the best {metric or 'result'}?",
+        "big": three(best["value"]) if best else "\u2013",
+        "small": f"trial {best['id']}, after {plural(best['reports'], 'report')}"
+        if best
+        else "no trial has reported a number"
+        if not known
+        else "no mode is known: min or max?",
+        "rows": rows,
+    }
+    running = len(trials) - ended
+    doing = {
+        "q": "What is it doing?" if is_running else "What did it do?",
+        "big": count(running if is_running else len(trials)),
+        "small": "trials run or wait" if is_running else "trials",
+        "rows": [[state.lower(), count(number)] for state, number in states.most_common()],
+    }
+    errors = Counter(one["error"] for one in trials if one["error"]).most_common(4)
+    failure = {
+        "q": "What failed?",
+        "big": count(failed),
+        "small": f"of {plural(ended, 'ended trial')}",
+        "bad": bool(failed),
+        "rows": [[text, count(number)] for text, number in errors],
+    }
+    if failed:
+        failure.update(note="Errors and tracebacks", link="#trials")
+    took_s = max((one["end"] for one in trials), default=0.0)
+    when = {
+        "q": "How far is it?" if is_running else "How long did it take?",
+        "big": seconds(took_s),
+        "small": "from the first report to the last",
+        "said": f"{count(ended)} of {plural(len(trials), 'trial')} ended",
+        "meter": [ended - failed, failed, running, len(trials)],
+        "rows": [["trials added up", seconds(sum(one["took"] for one in trials))]],
+    }
+    return [best_card, doing, failure, when]
+
+
+def _axes(results: Any, known: list[dict[str, Any]], metric: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The axes of parallel coordinates, and the trials with a value for each."""
+    by_id = {result.trial_id: flat(result.config) for result in results}
+    names = list(dict.fromkeys(name for one in known for name in by_id[one["id"]]))
+    columns = {name: [by_id[one["id"]].get(name) for one in known] for name in names}
+    chosen = [name for name in names if len({repr(value) for value in columns[name]}) > 1][: AXES_MAX - 1]
+    axes = [_axis(name, columns[name]) for name in chosen] + [_axis(metric, [one["value"] for one in known])]
+    drawn = []
+    for index, one in enumerate(known):
+        at = [columns[name][index] for name in chosen] + [one["value"]]
+        drawn.append(
+            {**one, "ys": one["ys"][-1:], "at": [_plain(value, axis) for value, axis in zip(at, axes, strict=True)]}
+        )
+    return axes, drawn
+
+
+def _axis(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    numbers = [_finite(value) for value in values]
+    if any(value is None for value in numbers):
+        return {"name": name, "words": sorted({_text(value) for value in values})}
+    low, high = min(numbers), max(numbers)  # type: ignore[type-var]
+    few = sorted(set(numbers))  # type: ignore[type-var]
+    axis: dict[str, Any] = {"name": name, "log": low > 0 and high / low > 20}  # type: ignore[operator]
+    return axis | ({"values": few} if len(few) <= 6 and len(few) < len(numbers) else {})
+
+
+def _plain(value: Any, axis: dict[str, Any]) -> Any:
+    return _text(value) if "words" in axis else value
+
+
+def _importance(results: Any, metric: str, known: int) -> Block:
+    shares = sorted(importances(results, metric).items(), key=lambda one: -one[1]) if known >= IMPORTANCE_MIN else []
+    half = {
+        "title": f"Share of the differences of {metric} that a parameter explains alone",
+        "form": "percent",
+        "max": 1,
+        "rows": [list(one) for one in shares],
+        "empty": f"It takes {IMPORTANCE_MIN} trials with a number to know it.",
+        "note": f"From {plural(known, 'trial')}, each by its last report.",
+    }
+    return {"id": "importance", "kind": "bars", "title": "What matters", "halves": [half]}
 
 
 def rungs(results: Any) -> list[tuple[int, int, int]]:
@@ -78,88 +213,100 @@ def rungs(results: Any) -> list[tuple[int, int, int]]:
     return [(at, reached[at], reached[at] - ends[at]) for at in chosen]
 
 
-def _rungs(results: Any) -> str:
-    rows = "".join(f"<tr><td>{at}</td><td>{there}</td><td>{on}</td></tr>" for at, there, on in rungs(results))
-    heads = "<th>reports</th><th>trials that reached it</th><th>continued</th>"
-    return f'<table id="rungs"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+def _rungs(results: Any, known: list[dict[str, Any]]) -> Block:
+    sign = sign_of(results.mode) if results.mode else 1
+    rows = []
+    for at, there, on in rungs(results):
+        values = [value for one in known for step, value in one["ys"] if step == at]
+        best = max(values, key=lambda value: sign * value) if values and results.mode else None
+        rows.append([str(at), at, [on, there, f"{on} of {there}"], there, on, best])
+    columns = [
+        ("reports", "count"),
+        ("continued", "share", {"w": 1, "l": 1}),
+        ("trials that reached it", "count"),
+        ("continued after it", "count"),
+        ("best there", "num"),
+    ]
+    return table("rungs", "Where trials ended", columns, rows, sort=0, limit=RUNGS)
 
 
-def _coordinates(results: Any, metric: str) -> str:
-    names, rows, values = table(results, metric)
-    if not rows:
-        return "<p>No trial has ended with a number.</p>"
-    columns = [place(column) for column in [*zip(*rows, strict=True), values]]
-    across = [40 + (WIDTH - 140) * number / max(1, len(columns) - 1) for number in range(len(columns))]
-    lines = []
-    for index in range(len(values)):
-        text = " ".join(
-            f"{x:.1f},{HEIGHT - 40 - (HEIGHT - 70) * column[index]:.1f}"
-            for x, column in zip(across, columns, strict=True)
-        )
-        hue = 240 - 240 * columns[-1][index]
-        lines.append(f'<polyline points="{text}" stroke="hsl({hue:.0f} 70% 45%)"/>')
-    axes = "".join(
-        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="30" y2="{HEIGHT - 40}"/>'
-        f'<text x="{x - 30:.1f}" y="{HEIGHT - 15}">{in_html(name)}</text>'
-        for x, name in zip(across, [*names, metric], strict=True)
-    )
-    return f'<svg id="coordinates" viewBox="0 0 {WIDTH} {HEIGHT}">{axes}{"".join(lines)}</svg>'
-
-
-def _table(results: Any) -> str:
+def _table(results: Any, trials: list[dict[str, Any]], metric: str | None, mode: str | None) -> Block:
     configs = [flat(result.config) for result in results]
     parameters = list(dict.fromkeys(name for config in configs for name in config))
-    metrics = [results.metric] if results.metric else []
-    head = ["trial", "status", "reports", "seconds", *parameters, *metrics]
-    rows = []
-    for result, config in zip(results, configs, strict=True):
-        cells: list[Any] = [result.trial_id, result.status, result.metrics.get("training_iteration", 0)]
-        cells.append(round(result.metrics.get("time_total_s", 0.0), 3))
-        cells += [config.get(name, "") for name in parameters]
-        cells += [result.metrics.get(name, "") for name in metrics]
-        rows.append("".join(f"<td>{in_html(str(cell))}</td>" for cell in cells))
-    heads = "".join(f"<th>{in_html(name)}</th>" for name in head)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f'<table id="trials"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    metrics = (
+        []
+        if metric
+        else sorted({key for result in results for key in result.metrics if _finite(result.metrics[key]) is not None})[
+            :6
+        ]
+    )
+    rows, details = [], {}
+    for result, config, one in zip(results, configs, trials, strict=True):
+        row: list[Any] = [one["id"], one["id"], *([one["value"]] if metric else []), [y for _, y in one["ys"]]]
+        row += [one["reports"], one["status"], one["took"], *(_cell(config.get(name)) for name in parameters)]
+        rows.append([*row, *(_finite(result.metrics.get(name)) for name in metrics), one["error"] or None])
+        details[one["id"]] = _details(result, one, config)
+    columns: list[tuple[Any, ...]] = [
+        ("trial", "mono", {"w": 1}),
+        *([(metric, "value")] if metric else []),
+        ("curve", "curve"),
+        ("reports", "count"),
+        ("status", "pill"),
+        ("time", "time"),
+    ]
+    columns += [(name, "value") for name in (*parameters, *metrics)]
+    if any(one["error"] for one in trials):
+        columns.append(("error", "text", {"clip": 1}))
+    else:
+        rows = [row[:-1] for row in rows]
+    said = f"{count(len(trials))}{', the best first' if metric and mode else ''}"
+    return table(
+        "trials",
+        "Trials",
+        columns,
+        rows,
+        said=said,
+        sort=1 if metric else 0,
+        down=mode == "max",
+        open=True,
+        details=details,
+        search="failed, adam, lr<0.01",
+        limit=15,
+        empty="No trial has begun.",
+    )
+
+
+def _details(result: Any, one: dict[str, Any], config: dict[str, Any]) -> list[Block]:
+    facts = [[name, repr(value) if isinstance(value, float) else _text(value)] for name, value in config.items()]
+    facts += [["ended after", f"{plural(one['reports'], 'report')}, {seconds(one['took'])}"], ["files", result.path]]
+    if result.checkpoint is not None:
+        facts.append(["checkpoint", str(result.checkpoint.path)])
+    facts += [[f"reported {name}", _text(value)] for name, value in result.metrics.items() if name not in config]
+    blocks: list[Block] = [{"kind": "kv", "rows": facts}]
+    if result.error is not None:
+        shown = {"text": one["error"], "where": f"trial {one['id']}", "trace": str(result.error)[-6000:]}
+        blocks.insert(0, {"kind": "errors", "errors": [shown], "open": True})
+    return blocks
+
+
+def _cell(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str, type(None))) and not isinstance(value, bool) else _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return three(value)
+    return value if isinstance(value, str) else repr(value)[:200]
 
 
 def _thinned(points: list[Any]) -> list[Any]:
-    """About `POINTS_MAX` points, with the last. A single one is repeated, or it would not be painted."""
+    """About `POINTS_MAX` points, with the last."""
     chosen = points[:: max(1, len(points) // POINTS_MAX)]
-    return chosen if len(points) > 1 and chosen[-1] == points[-1] else [*chosen, *points[-1:]]
+    return chosen if not points or chosen[-1] == points[-1] else [*chosen, points[-1]]
 
 
-def _part(value: float, low: float, high: float) -> float:
-    return (value - low) / (high - low) if high > low else 0.5
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>TITLE</title><style>
-body { font: 15px sans-serif; margin: 2em auto; max-width: 60em; }
-svg { width: 100%; background: #fafafa; font-size: 12px; }
-svg polyline { fill: none; stroke-width: 1.2; stroke-linecap: round; opacity: 0.7; }
-svg polyline:hover { stroke-width: 4; opacity: 1; }
-svg line { stroke: #999; } svg line.rung { stroke-dasharray: 3 4; }
-table { border-collapse: collapse; } td, th { border: 1px solid #ccc; padding: 3px 8px; } th { cursor: pointer; }
-</style></head><body><h1>TITLE</h1>
-BODY
-<script>
-document.querySelectorAll("#trials th").forEach(function (head, column) {
-  head.addEventListener("click", function () {
-    var body = document.querySelector("#trials tbody"), rows = Array.from(body.rows);
-    var sign = head.dataset.sign === "1" ? -1 : 1;
-    head.dataset.sign = String(sign);
-    rows.sort(function (a, b) {
-      var x = a.cells[column].textContent, y = b.cells[column].textContent;
-      var numbers = x !== "" && y !== "" && !isNaN(x) && !isNaN(y);
-      return sign * (numbers ? x - y : x.localeCompare(y));
-    });
-    rows.forEach(function (row) { body.appendChild(row); });
-  });
-});
-</script></body></html>
-"""
+def _finite(value: Any) -> float | None:
+    """A number that can be drawn; None for all other values."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return value

@@ -98,3 +98,17 @@ def test_an_empty_list_and_odd_texts() -> None:
     assert "1, 2" in html
     assert "y" * 201 not in html
     assert "and 400 more" in Table([{"a": 1}] * 500)._repr_html_()
+
+
+def test_references_and_handles_in_a_notebook() -> None:
+    counter = Counter.options(name="<shown>").remote()
+    get(counter.add.remote(1))
+    html = counter._repr_html_()
+    assert "<th>actor Counter</th>" in html
+    assert "<td>&lt;shown&gt;</td>" in html
+    assert "<td>ALIVE</td>" in html
+    assert "<td>add</td>" in html
+    ref = square.remote(1)
+    get(ref)
+    assert f"<th>ObjectRef({ref.hex()})</th>" in ref._repr_html_()
+    assert "The value is there" in ref._repr_html_()

@@ -16,7 +16,7 @@ import pytest
 from mpi_runtime.config import from_init
 from mpi_runtime.head.window import prefix
 from tests import helpers
-from tests.browser import needs_browser, shown
+from tests.browser import Browser, loads_nothing, needs_browser
 
 JOB = """
 import os, sys, time
@@ -78,30 +78,52 @@ def test_a_job_is_seen_while_it_runs_and_has_a_page_when_it_has_ended(tmp_path: 
         pid = str(pids[0])
         helpers.wait_until(lambda: "3 running" in top(pid), 30, "all that runs")
         seen = top(pid).splitlines()
-        assert re.fullmatch(rf"python.*/app.py /.* \(pid {pid}\)", seen[0])
-        assert re.fullmatch(r"calls: 1 ended, 3 running, 1 waiting; 1 actors, \d+ processes", seen[1])
+        assert re.fullmatch(rf"python.*/app.py /.* \(pid {pid}\), .*", seen[0])
+        assert re.fullmatch(r"calls: 1 ended, 3 running, 1 waiting; 1 actor, \d+ processes", seen[1])
         assert "2 of 2 CPUs in use; 0 of 2 GPUs in use" in seen[2]
-        assert seen[3:5] == ["  2 x work", "  1 x Counter.add"]
-        for line in seen[5:]:
-            assert re.fullmatch(r"  runs  (work|Counter.add)  for \d+ s  on \S+, rank \d, pid \d+", line)
+        assert seen[3] == "  [>>>>>>>>>>>>>.......] work: 2 running, 1 waiting"
+        assert "  [>>>>>>>>>>>>>>>>>>>>] Counter.add: 1 running" in seen
+        assert any(re.fullmatch(r"  actor \w+ \(Counter\): alive, 0 calls waiting", line) for line in seen)
+        assert sum(bool(re.fullmatch(r"  runs  \S+  for .*s  on \S+, rank \d, pid \d+", line)) for line in seen) == 3
         assert not path.exists()
         gate.touch()
         program.finish().expect(0)
     assert "no running job with the process id" in top(pid, code=2)
 
+    check_page(path)
+
+
+def block(document: Any, id: str) -> Any:
+    return next(one for one in document["blocks"] if one["id"] == id)
+
+
+def check_page(path: Path) -> None:
+    """The page of an ended job: the headline agrees with what is listed, and errors have their texts."""
     page = path.read_text()
-    assert '<p id="summary">8 calls have ended, 2 failed, 0 were run again</p>' in page
-    assert [one.name for one in tmp_path.iterdir() if "html" in one.name] == ["job.html"]
-    rows = data_of(page)["rows"]
-    assert sorted((row[0], row[1]) for row in rows) == sorted(
-        [("work", "done")] * 4 + [("Counter", "done"), ("Counter.add", "done"), ("wrong", "raised")]
-        + [("dies", "its process died")]
-    )  # fmt: skip
-    assert "<b>wrong</b>: raised, 1 times" in page
-    gpus = data_of(page)["use"]
-    assert {one["name"]: one["most"] for one in gpus} == {"CPUs": 2, "GPUs": 2}
-    assert any("GPU" in lane["name"] for lane in data_of(page)["lanes"])
-    assert not re.search(r"""(src|href)\s*=|@import|url\(|fetch\(|https?:""", page)
+    assert [one.name for one in path.parent.iterdir() if "html" in one.name] == ["job.html"]
+    document = data_of(page)
+    did, went, failed, when = block(document, "answers")["cards"]
+    assert (did["big"], did["small"]) == ("8", "calls ended")
+    assert (failed["big"], failed["small"].partition(",")[0]) == ("2", "of 8 ended calls")
+    assert sorted(text.partition(":")[0] for text, _, _ in failed["rows"]) == ["ValueError", "WorkerCrashedError"]
+    assert went["big"].endswith("%")
+    assert when["rows"] == [["calls done", "6"], ["calls not done", "2"]]
+    rows = block(document, "calls")["rows"]
+    assert sorted((row[1], row[2]) for row in rows) == sorted(
+        [("work", "done")] * 4 + [("Counter", "done"), ("Counter.add", "done"), ("wrong", "raised"), ("dies", "died")]
+    )
+    functions = block(document, "functions")
+    assert {row[0]: (row[6], row[7]) for row in functions["rows"]} == {
+        "work": (4, 0), "Counter": (1, 0), "Counter.add": (1, 0), "wrong": (0, 1), "dies": (0, 1),
+    }  # fmt: skip
+    (error,) = functions["details"]["wrong"][0]["errors"]
+    assert error["text"] == "ValueError: wrong"
+    assert error["trace"].endswith("ValueError: wrong")
+    assert 'raise ValueError("wrong")' in error["trace"]
+    assert len(set(document["colours"].values())) == 5, "each function has its own colour"
+    assert [one["name"] for one in block(document, "use")["series"]] == ["CPUs", "GPUs"]
+    assert any(lane["label"].startswith("GPU") for lane in block(document, "timeline")["lanes"])
+    assert loads_nothing(page)
 
 
 def test_watching_ends_with_the_job_or_with_an_interrupt(tmp_path: Path) -> None:
@@ -127,7 +149,7 @@ def test_a_visitor_who_goes_at_once_or_reads_nothing_does_no_harm(tmp_path: Path
             for number, visitor in enumerate(visitors):  # connect() waits while too many are in line
                 visitor.connect(f"\0{prefix()}{program.pid}")
                 with suppress(BrokenPipeError):
-                    visitor.sendall(b"x" * 1000)
+                    visitor.sendall(b"x" * 1000 if number % 3 else b"")
                 if number % 2:
                     visitor.close()
             assert "calls:" in top(str(program.pid))
@@ -190,11 +212,28 @@ def test_where_a_report_cannot_be_written(tmp_path: Path) -> None:
 
 @needs_browser
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    """What a person sees and does: opens an error, sorts, searches; narrow and dark nothing is cut off."""
     (tmp_path / "gate").touch()
     path = tmp_path / "job.html"
     helpers.run_program(JOB, str(tmp_path / "gate"), str(path)).expect(0)
-    seen = shown(path)
-    assert 'data-ready="yes"' in seen
-    assert "8 of 8 ends of calls" in seen
-    assert seen.count("<tr") == 9
-    assert seen.count('class="bad"') == 2
+    with Browser(tmp_path) as browser:
+        browser.open(path.as_uri())
+        browser.wait_for("document.body.dataset.ready === 'yes'")
+        browser.run("document.querySelector('#functions [data-id=wrong] .tog').click()")
+        browser.wait_for("document.querySelector('#functions .detail .err')")
+        assert "ValueError: wrong" in browser.run("document.querySelector('#functions .detail').innerText")
+        names = "[...document.querySelectorAll('#calls tbody tr td:first-child')].map(one => one.textContent)"
+        assert len(browser.run(names)) == 8
+        browser.run(
+            "const field = document.querySelector('#calls input'); field.value = 'raised'; "
+            "field.dispatchEvent(new Event('input'))"
+        )
+        assert browser.run(names) == ["wrong"]
+        browser.run("document.querySelector('#functions th:nth-child(1) button').click()")
+        order = "[...document.querySelectorAll('#functions tbody tr.row')].map(one => one.dataset.id).join()"
+        assert browser.run(order) == "Counter,Counter.add,dies,work,wrong"
+        browser.wait_for("document.querySelectorAll('#timeline rect').length >= 8")
+        for width in (400, 1600):
+            browser.resize(width, 900)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+        assert not browser.problems

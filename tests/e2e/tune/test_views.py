@@ -15,7 +15,7 @@ import pytest
 from mpi_runtime import tune
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.show.progress import CLIReporter, ProgressReporter
-from tests.browser import needs_browser, shown
+from tests.browser import Browser, loads_nothing, needs_browser
 from tests.helpers import ROOT, run_program
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -56,14 +56,27 @@ def test_a_table_has_the_best_trial_first(tmp_path: Path) -> None:
     assert [row[3] for row in rows] == ["5"] * 4
 
 
+def document_of(page: str) -> Any:
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+
+
+def block(document: Any, id: str) -> Any:
+    return next(one for one in document["blocks"] if one["id"] == id)
+
+
 def test_a_page_has_a_curve_and_a_row_for_each_trial_and_needs_no_network(tmp_path: Path) -> None:
     text = Path(results(tmp_path).write_html()).read_text()
-    curves, coordinates = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert curves.count("<polyline") == coordinates.count("<polyline") == 4
-    assert text.count("<tr>") == 5 + 2, "and the only rung"
-    assert "&lt;x&gt;" in text
+    document = document_of(text)
+    trials = block(document, "progress")["blocks"][0]["trials"]
+    assert [len(one["ys"]) for one in trials] == [5] * 4
+    assert [one["top"] for one in trials if "top" in one] == [True], "the best tenth, at least one"
+    axes = block(document, "parallel")["axes"]
+    assert [axis["name"] for axis in axes] == ["a", "b", *(["kind"] if len(axes) == 4 else []), "loss"]
+    assert len(block(document, "trials")["rows"]) == 4
+    assert block(document, "answers")["cards"][0]["small"] == "trial 00000, after 5 reports"
+    assert block(document, "importance")["halves"][0]["rows"] == [], "four trials say nothing about what matters"
+    assert loads_nothing(text)
     assert "<x>" not in text
-    assert not re.search(r"(src|href)=|https?:", text)
 
 
 def rungs_of_four(config: dict[str, Any]) -> None:
@@ -72,50 +85,33 @@ def rungs_of_four(config: dict[str, Any]) -> None:
         tune.report({"loss": 10 / config["a"] + 1 / (epoch + 1)})
 
 
-LOOKED_AT = """<script>
-const all = (where) => [...document.querySelectorAll(where)], said = {};
-const cells = (column) => all(`#trials tbody tr td:nth-child(${column})`).map(one => one.textContent).join(" ");
-const head = (name) => all("#trials th").find(one => one.textContent === name);
-said.curves = all("#curves polyline").map(one => one.points.length);
-said.painted = all("svg polyline").every(one => getComputedStyle(one).stroke.startsWith("rgb"));
-const box = document.querySelector("#curves").getBoundingClientRect();
-said.inside = all("#curves polyline, #curves line").map(one => one.getBoundingClientRect()).every(
-  one => one.left >= box.left && one.right <= box.right && one.top >= box.top && one.bottom <= box.bottom);
-said.wide = box.width > 500 && box.height > 100;
-said.named = all("#curves polyline title").map(one => one.textContent);
-said.rungs = all("#rungs tbody tr").map(row => [...row.cells].map(one => Number(one.textContent)));
-said.marks = all("#curves line.rung").length;
-said.axes = all("#coordinates text").map(one => one.textContent);
-said.through = all("#coordinates polyline").map(one => one.points.length);
-said.first = cells(1);
-head("loss").click(); said.up = cells(1);
-head("loss").click(); said.down = cells(1);
-head("kind").click(); said.words = cells(6);
-document.body.dataset.said = JSON.stringify(said);
-</script>"""
-
-
 @needs_browser
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
-    """What a person sees: a curve for each trial, where trials ended, a line through all axes, a table that sorts."""
+    """What a person sees: a mark for each trial, axes with values, where trials ended, a table that sorts."""
     space = {"a": tune.grid_search([1, 2, 3, 4]), "kind": tune.sample_from(lambda c: "xyxy"[c.a - 1])}
     run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
     tuning = tune.TuneConfig("loss", "min")
     found = tune.Tuner(rungs_of_four, param_space=space, tune_config=tuning, run_config=run).fit()
-    page = Path(found.write_html(tmp_path / "page.html"))
-    page.write_text(page.read_text().replace("</html>", LOOKED_AT + "</html>"))
-    said = json.loads(re.search(r'data-said="([^"]*)"', shown(page))[1].replace("&quot;", '"'))  # type: ignore[index]
-    assert said["curves"] == [2, 2, 2, 8], "a point is painted as a line that ends where it begins"
-    assert said["painted"] is said["inside"] is said["wide"] is True
-    assert said["named"] == [f"trial 0000{number}" for number in range(4)]
-    assert said["rungs"] == [[1, 4, 3], [2, 3, 1], [8, 1, 0]]
-    assert said["marks"] == 2, "the last is the end of all"
-    assert said["axes"] == ["a", "kind", "loss"]
-    assert said["through"] == [3] * 4
-    assert said["first"] == "00000 00001 00002 00003"
-    assert said["up"] == "00003 00002 00001 00000"
-    assert said["down"] == said["first"]
-    assert said["words"] == "x x y y"
+    column = "[...document.querySelectorAll('#trials tbody tr td:nth-child(%d)')].map(one => one.textContent).join(' ')"
+    with Browser(tmp_path) as browser:
+        browser.open(Path(found.write_html(tmp_path / "page.html")).as_uri())
+        browser.wait_for("document.querySelectorAll('#parallel path.ln').length === 4")
+        browser.wait_for("document.querySelectorAll('#progress svg').length === 2")
+        reports = "document.querySelectorAll('#progress svg')[1]"
+        assert browser.run(f"{reports}.querySelectorAll('path.ln').length") == 3, "trials with several reports"
+        assert browser.run(f"{reports}.querySelectorAll('circle').length") == 1, "one report is a ring"
+        texts = browser.run("[...document.querySelectorAll('#parallel text')].map(one => one.textContent)")
+        assert {"a", "kind", "loss", "1", "4", "x", "y"} <= {*texts}, "axes have names and values"
+        rungs = browser.run("[...document.querySelectorAll('#rungs tbody tr')].map(row => row.dataset.id)")
+        assert rungs == ["1", "2", "8"]
+        assert browser.run(column % 1) == "00003 00002 00001 00000", "the best first"
+        browser.run("document.querySelector('#trials th:nth-child(1) button').click()")
+        assert browser.run(column % 1) == "00000 00001 00002 00003"
+        browser.run("document.querySelector('#trials tr.row').click()")
+        browser.wait_for("document.querySelector('#trials .detail dl')")
+        browser.resize(400, 900)
+        assert browser.run("document.documentElement.scrollWidth") <= 400
+        assert not browser.problems
 
 
 IN_A_TERMINAL = """

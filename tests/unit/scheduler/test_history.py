@@ -53,8 +53,9 @@ def test_a_report_says_what_each_call_had() -> None:
         cluster.client_says(executor, Done(id, b"", 500, start_us=1))
         cluster.forget()
         found = cluster.ask("report")
-        assert found["asked"] == [[0.5, 1.0, [0]]]
-        assert len(found["runs"]) == found["counts"]["ended"] == 1
+        (run,) = found["runs"]
+        assert run[11:] == [0.5, 1.0, [0]]
+        assert (run[8], run[9], found["ran"]) == (500, 0, 1)
         cluster.released(id)
 
 
@@ -83,7 +84,13 @@ def test_calls_that_raise_are_counted_as_failed() -> None:
         cluster.client_says(raises, Returned(ids[1], [Value(b"error", is_error=True)], 10, raised=True))
         cluster.died(dies, running=ids[2])
         cluster.forget()
-        assert cluster.ask("report")["counts"] == {"ended": 3, "failed": 2, "retried": 0}
+        seen = cluster.scheduler.look("glance", None, cluster.now)
+        assert [(one["text"], one["failed"]) for one in seen["errors"]] == [
+            ("it was cancelled", 1),
+            (seen["errors"][1]["text"], 1),
+        ]
+        assert seen["errors"][1]["text"].startswith("WorkerCrashedError: ")
+        assert cluster.ask("report")["ran"] == 3
         assert (cluster.ask("statistics")["finished"], cluster.ask("statistics")["failed"]) == (1, 2)
         cluster.released(*ids)
 

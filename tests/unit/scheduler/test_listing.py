@@ -108,12 +108,21 @@ def test_a_job_at_a_glance() -> None:
         for place in places:
             cluster.started(place)
         cluster.later(3_000_000)
-        seen = cluster.scheduler.glance(cluster.now)
+        seen = cluster.scheduler.look("glance", None, cluster.now)
         assert (seen["counts"]["running"], seen["counts"]["waiting"]) == (4, 2)
-        assert seen["functions"] == [("work", 4)]
+        (work,) = seen["functions"]
+        assert [work[key] for key in ("name", "submitted", "running", "waiting", "done", "failed")] == [
+            "work",
+            6,
+            4,
+            2,
+            0,
+            0,
+        ]
         assert sorted(one[3] for one in seen["running"]) == ["host0", "host0", "host1", "host1"]
         assert {one[6] for one in seen["running"]} == {3_000_000}
-        assert [node[:3] for node in seen["nodes"]] == [("host0", 2.0, 2.0), ("host1", 2.0, 2.0)]
+        nodes = [(node["name"], node["cpus"], node["cpus_used"]) for node in seen["nodes"]]
+        assert nodes == [("host0", 2.0, 2.0), ("host1", 2.0, 2.0)]
         assert (seen["total"]["CPU"], seen["free"].get("CPU", 0)) == (4, 0)
         running = cluster.ask("running")
         assert sorted(id for id, _, _ in running) == sorted(ids[:4])

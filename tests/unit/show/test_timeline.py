@@ -3,12 +3,13 @@
 import json
 from typing import Any
 
-from mpi_runtime.api.timeline import _events
+from mpi_runtime.api.timeline import events as events_of
+from mpi_runtime.scheduler.protocol.ids import prefix_of
 
 
 def run(number: int, start_us: int, duration_us: int, executor: int = 1, error: str = "", name: str = "") -> Any:
     process, node, times = (executor, 400 + executor, name, 0), (executor % 2, "host"), (0, start_us, duration_us)
-    return (f"{number}", "f", "NORMAL_TASK", 0, None, process, node, times, error)
+    return (f"{number:032x}", "f", "NORMAL_TASK", 0, None, process, node, times, error)
 
 
 def found(*runs: Any, dropped: int = 0) -> dict[str, Any]:
@@ -16,15 +17,17 @@ def found(*runs: Any, dropped: int = 0) -> dict[str, Any]:
 
 
 def shown(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(one["args"]["task_id"], one["tid"], one["ts"], one["dur"]) for one in events if one["ph"] == "X"]
+    return [
+        (one["args"]["task_id"].lstrip("0"), one["tid"], one["ts"], one["dur"]) for one in events if one["ph"] == "X"
+    ]
 
 
 def test_nothing_has_run() -> None:
-    assert _events(found()) == []
+    assert events_of(found()) == []
 
 
 def test_events_are_in_order_and_their_processes_have_names() -> None:
-    events = _events(found(run(2, 30, 5, executor=2, name="Actor(1)"), run(1, 10, 10)))
+    events = events_of(found(run(2, 30, 5, executor=2, name="Actor(1)"), run(1, 10, 10)))
     assert [(one["name"], one["pid"], one["tid"], one["args"]["name"]) for one in events if one["ph"] == "M"] == [
         ("process_name", 1, 0, "Node host"),
         ("thread_name", 1, 1, "Worker pid=401"),
@@ -36,16 +39,61 @@ def test_events_are_in_order_and_their_processes_have_names() -> None:
 
 
 def test_calls_that_overlap_are_on_tracks_of_their_own() -> None:
-    events = _events(found(run(1, 0, 10), run(2, 5, 10), run(3, 7, 2), run(4, 10, 5), run(5, 10, 1, executor=2)))
+    events = events_of(found(run(1, 0, 10), run(2, 5, 10), run(3, 7, 2), run(4, 10, 5), run(5, 10, 1, executor=2)))
     tracks = {id: tid for id, tid, _, _ in shown(events)}
     assert tracks == {"1": 1, "2": 1_000_001, "3": 2_000_001, "4": 1, "5": 2}
     assert sum(one["name"] == "thread_name" for one in events) == 4
 
 
 def test_errors_are_seen_and_what_is_left_out_is_said() -> None:
-    events = _events(found(run(1, 0, 1, error="raised"), run(2, 1, 1), dropped=7))
+    events = events_of(found(run(1, 0, 1, error="raised"), run(2, 1, 1), dropped=7))
     failed, fine = (one for one in events if one["ph"] == "X")
     assert (failed["args"]["state"], failed["args"]["error"], failed["cname"]) == ("FAILED", "raised", "terrible")
     assert (fine["args"]["state"], fine["args"]["error"], "cname" in fine) == ("FINISHED", "", False)
     (label,) = (one for one in events if one["name"] == "process_labels")
     assert label["args"]["labels"] == "the first 7 calls are left out: only 2 are kept"
+
+
+def nested(parent: int, attempt: int, child: int, submitted_us: int, start_us: int) -> Any:
+    prefix = prefix_of(parent.to_bytes(16, "big"), attempt)
+    id, kind, times = (prefix + child.to_bytes(6, "big")).hex(), "NORMAL_TASK", (submitted_us, start_us, 10)
+    return (id, "g", kind, 0, None, (2, 402, "", 0), (0, "host"), times, "")
+
+
+def check_as_perfetto(events: list[dict[str, Any]]) -> None:
+    """Rules of the trace format: slices of a track nest, arrows begin and end in slices, counters have numbers."""
+    slices = [one for one in events if one["ph"] == "X"]
+    assert all(one["dur"] >= 0 and one["ts"] >= 0 for one in slices)
+    for one in slices:
+        track = [
+            other for other in slices if other is not one and (other["pid"], other["tid"]) == (one["pid"], one["tid"])
+        ]
+        assert all(other["ts"] + other["dur"] <= one["ts"] or other["ts"] >= one["ts"] + one["dur"] for other in track)
+    begins = {one["id"]: one for one in events if one["ph"] == "s"}
+    ends = {one["id"]: one for one in events if one["ph"] == "f"}
+    assert begins.keys() == ends.keys()
+    for number, begin in begins.items():
+        end = ends[number]
+        assert begin["ts"] <= end["ts"]
+        assert end["bp"] == "e", "it binds to the slice around it"
+        for point in (begin, end):
+            assert any(
+                (one["pid"], one["tid"]) == (point["pid"], point["tid"])
+                and one["ts"] <= point["ts"] <= one["ts"] + one["dur"]
+                for one in slices
+            )
+    counts = [one for one in events if one["ph"] == "C"]
+    assert [one["ts"] for one in counts] == sorted(one["ts"] for one in counts)
+    assert all(value >= 0 for one in counts for value in one["args"].values())
+
+
+def test_arrows_lead_from_a_call_to_those_that_it_has_submitted() -> None:
+    events = events_of(found(run(1, 0, 100), nested(1, 0, 1, 20, 50), nested(1, 0, 2, 30, 70), nested(9, 0, 1, 5, 200)))
+    check_as_perfetto(events)
+    assert [one["ts"] - 1_000_000 for one in events if one["ph"] == "s"] == [20, 30]
+    assert [one["ts"] - 1_000_000 for one in events if one["ph"] == "f"] == [50, 70]
+    counts = [
+        (one["ts"] - 1_000_000, one["args"]["waiting"], one["args"]["running"]) for one in events if one["ph"] == "C"
+    ]
+    assert counts[-1] == (210, 0, 0)
+    assert max(waiting for _, waiting, _ in counts) == 3

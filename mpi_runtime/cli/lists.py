@@ -1,0 +1,161 @@
+"""The verbs `list`, `logs`, `stack` and `timeline`: parts of a running job."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from mpi_runtime.api.timeline import events
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.head import visitor
+from mpi_runtime.show import stacks
+from mpi_runtime.show.numbers import clock, size
+from mpi_runtime.show.sections import lines_of
+
+KINDS = {
+    "actors": ("actor_id", "name", "class_name", "state", "pid", "node_id", "pending_calls", "num_restarts"),
+    "tasks": ("task_id", "name", "type", "state", "attempt_number", "worker_pid", "node_id"),
+    "objects": ("object_id", "state", "object_size", "reference_count", "is_spilled"),
+    "nodes": ("NodeID", "NodeName", "executors", "Resources", "Available"),
+    "groups": ("placement_group_id", "name", "state", "strategy", "bundles"),
+}
+"""The columns of each list."""
+SHORT = {"actor_id", "task_id", "object_id", "node_id", "NodeID", "placement_group_id"}
+PAUSE_S = 0.5
+
+
+def list_(words: Sequence[str]) -> int:
+    """Print a list, and return the exit code."""
+    parser = _parser(
+        "list", "List the actors, calls, objects, nodes or placement groups of a running job: at most 200."
+    )
+    parser.add_argument("kind", choices=KINDS)
+    _job(parser)
+    parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
+    options = parser.parse_args(words)
+    found = _ask(options.job, "list", "list", options.kind)
+    if options.json:
+        print(json.dumps(found["rows"], indent=1))
+        return 0
+    names = KINDS[options.kind]
+    rows = [[_text(name, row.get(name)) for name in names] for row in found["rows"]]
+    widths = [max(len(cell) for cell in column) for column in zip(names, *rows, strict=True)]
+    for row in [names, *rows] if rows else []:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    hidden = found["count"] - len(rows)
+    print(f"{f'and {hidden} more' if hidden > 0 else f'{len(rows)} {options.kind}'}")
+    return 0
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    if name in SHORT:
+        return str(value)[-12:].lstrip("0") or "0"
+    if name == "object_size":
+        return size(value)
+    if isinstance(value, dict):
+        plain = {key: amount for key, amount in value.items() if not key.startswith("node:")}
+        return ", ".join(f"{key} {size(one) if 'memory' in key else f'{one:g}'}" for key, one in plain.items()) or "-"
+    if isinstance(value, list):
+        return "; ".join(_text("", one) for one in value)
+    return str(value)
+
+
+def logs(words: Sequence[str]) -> int:
+    """Print the last lines of output, and return the exit code."""
+    parser = _parser("logs", "Print the last lines of output of a running job, with the call and rank that wrote them.")
+    _job(parser)
+    parser.add_argument("--follow", "-f", action="store_true", help="and new lines, until the job ends")
+    parser.add_argument("--grep", default="", metavar="TEXT", help="only lines with this text, or of this call or rank")
+    options = parser.parse_args(words)
+    pid, number = visitor.chosen(options.job, "logs"), 0
+    while (found := visitor.ask(pid, "output", number)) is not None:
+        for _, time_s, level, who, text, _ in reversed(lines_of(found["pieces"])):
+            if options.grep.lower() in f"{who} {text}".lower():
+                mark = {2: " (stderr)", 30: " WARNING", 40: " ERROR"}.get(level, "")
+                print(f"{clock(time_s)} {who}{mark}: {text}", flush=True)
+        number = found["count"]
+        if not options.follow:
+            return 0
+        try:
+            time.sleep(PAUSE_S)
+        except KeyboardInterrupt:
+            return 130
+    if number:
+        return 0
+    raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+
+
+def stack(words: Sequence[str]) -> int:
+    """Print stacks, and return the exit code."""
+    parser = _parser(
+        "stack", "Print the stacks of the processes of this host that run calls, or of one of them. Needs py-spy."
+    )
+    _job(parser)
+    parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
+    options = parser.parse_args(words)
+    glance = _ask(options.job, "stack", "glance", None)
+    here = {one[5]: one for one in glance["running"] if one[3] == os.uname().nodename}
+    if options.pid is not None and options.pid not in here:
+        raise LaunchError(f"no call of the job runs in process {options.pid} on this host")
+    for pid, (name, _, _, _, rank, _, for_us, *_) in here.items():
+        if options.pid in (None, pid):
+            print(f"{name}, for {for_us / 1e6:.1f} s, rank {rank}, pid {pid}\n{stacks.stack(pid)}\n")
+    if not here:
+        print("no call runs on this host")
+    return 0
+
+
+def timeline(words: Sequence[str]) -> int:
+    """Write the timeline, and return the exit code."""
+    parser = _parser(
+        "timeline",
+        "Write when and where the calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the "
+        "last 100 000 that have ended, as ray.timeline() in the program does.",
+    )
+    _job(parser)
+    parser.add_argument(
+        "-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it"
+    )
+    options = parser.parse_args(words)
+    found = _ask(options.job, "timeline", "history", 0)
+    pid, runs = visitor.chosen(options.job, "timeline"), found["runs"]
+    while page := (visitor.ask(pid, "history", found["dropped"] + len(runs)) or {}).get("runs"):
+        runs += page
+    text = json.dumps(events(found))
+    if options.output == "-":
+        print(text)
+        return 0
+    try:
+        with open(options.output, "w") as file:
+            file.write(text)
+    except OSError as error:
+        raise LaunchError(f"{options.output} cannot be written: {error.strerror}") from error
+    print(f"{options.output}: {len(runs)} calls", file=sys.stderr)
+    return 0
+
+
+def _ask(job: int | None, verb: str, what: str, argument: Any) -> Any:
+    pid = visitor.chosen(job, verb)
+    found = visitor.ask(pid, what, argument)
+    if found is None:
+        raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+    return found
+
+
+def _parser(verb: str, about: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"mpi-runtime {verb}", description=about, epilog="Start it on the host of rank 0.", allow_abbrev=False
+    )
+
+
+def _job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one"
+    )

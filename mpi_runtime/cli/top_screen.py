@@ -1,0 +1,270 @@
+"""The screen of `top --watch` in a terminal, drawn by rich: it follows the job, and has keys."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from mpi_runtime.cli.watching import Watching
+from mpi_runtime.show.charts import colours
+from mpi_runtime.show.facts import Facts, failures_first
+from mpi_runtime.show.job import PILLS
+from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
+
+SAMPLE_S = 1.0
+COLOURS = (
+    "deep_sky_blue3",
+    "dark_orange3",
+    "sea_green3",
+    "orchid",
+    "dodger_blue1",
+    "gold3",
+    "medium_purple",
+    "dark_sea_green4",
+)
+SORTS = ("waiting", "running", "done", "failed", "name")
+SPARKS = " ▁▂▃▄▅▆▇█"
+CURVE = 40
+WIDTH = 24
+_KEYS = re.compile(r"\x1b\[[A-Z]|[\s\S]")
+
+
+class Screen:
+    """The screen of one job."""
+
+    def __init__(self, job: Watching) -> None:
+        """Show this job."""
+        self._job = job
+        self._sort = 0
+        self._filter = ""
+        self._is_typing = False
+        self._details = False
+        self._first = 0
+        """The first function that is shown."""
+
+    def run(self) -> int:
+        """Show it until it ends or `q`, and return the exit code."""
+        console = Console()
+        is_running = True
+        try:
+            with _keys(), Live(self.picture(), console=console, screen=True, auto_refresh=False) as live:
+                while True:
+                    if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
+                        text = os.read(sys.stdin.fileno(), 256).decode(errors="replace")
+                        if not all([self._press(key) for key in _KEYS.findall(text)]):
+                            break
+                    elif is_running:
+                        is_running = self._job.sample()
+                    live.update(self.picture(), refresh=True)
+        except KeyboardInterrupt:
+            return 130
+        if not is_running:
+            print("the job has ended" if self._job.facts.state == "ended" else "the job was killed")
+        return 0
+
+    def _press(self, key: str) -> bool:
+        """Take a key. Return whether to continue."""
+        if self._is_typing:
+            if key in ("\r", "\n", "\x1b"):
+                self._is_typing = False
+                self._filter = "" if key == "\x1b" else self._filter
+            else:
+                self._filter = self._filter[:-1] if key in ("\x7f", "\b") else self._filter + key
+        elif key in ("q", "Q"):
+            return False
+        elif key == "s":
+            self._sort = (self._sort + 1) % len(SORTS)
+        elif key == "d":
+            self._details = not self._details
+        elif key == "/":
+            self._is_typing, self._filter = True, ""
+        elif key in ("\x1b[B", "j"):
+            self._first += 1
+        elif key in ("\x1b[A", "k"):
+            self._first = max(0, self._first - 1)
+        return True
+
+    def picture(self) -> RenderableType:
+        """What is on the screen."""
+        facts = self._job.facts
+        parts = [_head(facts), _numbers(facts), Text(""), self._functions(facts)]
+        if facts.actors.get("rows"):
+            parts += [Text(""), _actors(facts)]
+        if facts.glance["errors"]:
+            parts += [Text(""), *_errors(facts, self._details)]
+        if self._details:
+            parts += [Text(""), _running(facts)]
+        return Group(*parts, Text(""), self._foot())
+
+    def _foot(self) -> Text:
+        if self._is_typing:
+            return Text(f"filter: {self._filter}▏  Enter keeps it, Esc clears it", "bold")
+        found = f"; filter {self._filter!r}" if self._filter else ""
+        return Text(f"q ends, s sorts (by {SORTS[self._sort]}), / filters{found}, d details, ↑↓ moves", "dim")
+
+    def _functions(self, facts: Facts) -> RenderableType:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=False)
+        for name in ("function", "progress"):
+            table.add_column(name)
+        for name in ("waiting", "running", "done", "failed", "calls/s", "mean", "ends"):
+            table.add_column(name, justify="right")
+        key = SORTS[self._sort]
+        rows = [one for one in facts.glance["functions"] if self._filter.lower() in one["name"].lower()]
+        rows.sort(key=lambda one: one["name"] if key == "name" else -one[key])
+        self._first = min(self._first, max(0, len(rows) - 1))
+        for one in rows[self._first : self._first + 15]:
+            end = facts.estimates.get(one["name"])
+            table.add_row(
+                Text(one["name"], "bold"),
+                bar(one, _colour(facts, one["name"])),
+                count(one["waiting"]),
+                count(one["running"]),
+                count(one["done"]),
+                Text(count(one["failed"]), "red" if one["failed"] else "dim"),
+                three(facts.rates.get(one["name"], 0.0)),
+                seconds(one["mean_us"] / 1e6) if one["mean_us"] >= 0 else "\u2013",
+                clock(end.end_s, False) if end is not None else "\u2013",
+            )
+        return (
+            table
+            if rows
+            else Text("no function has this name" if self._filter else "no call has been submitted", "dim")
+        )
+
+
+def _colour(facts: Facts, name: str) -> str:
+    found = colours(one["name"] for one in facts.glance["functions"])
+    return COLOURS[found[name]] if name in found else "grey50"
+
+
+def bar(one: dict[str, Any], colour: str, width: int = WIDTH) -> Text:
+    """Return a bar of done, failed and running calls, with the share that has ended."""
+    whole = one["submitted"] or 1
+    text, used = Text(), 0
+    for letter, key, style in (("█", "done", colour), ("█", "failed", "red"), ("▒", "running", colour)):
+        cells = min(width - used, max(int(bool(one[key])), round(width * one[key] / whole)))
+        text.append(letter * cells, style)
+        used += cells
+    text.append("░" * (width - used), "grey35")
+    return text.append(f" {(one['done'] + one['failed']) / whole:4.0%}")
+
+
+def spark(values: list[float], most: float = 0.0) -> str:
+    """Return a curve of letters."""
+    most = most or max(values, default=0.0) or 1.0
+    return "".join(SPARKS[min(8, round(8 * value / most))] for value in values[-CURVE:])
+
+
+def _head(facts: Facts) -> Text:
+    look, word = PILLS[facts.state]
+    text = Text(f"{facts.name} ", "bold").append(f" {word} ", "white on red" if look == "bad" else "black on cyan")
+    text.append(f"  pid {facts.pid} on {facts.host}, {seconds(facts.now_s - facts.begin_s)}", "dim")
+    end = facts.estimates.get("")
+    if end is not None:
+        text.append(f"  done about {clock(end.end_s, False)}", "bold")
+        text.append(f" ({clock(end.low_s, False)} to {clock(end.high_s, False)})", "dim")
+    if facts.cause:
+        text.append(f"\n{facts.cause}", "red")
+    return text
+
+
+def _numbers(facts: Facts) -> RenderableType:
+    counts, total, free = facts.glance["counts"], facts.glance["total"], facts.glance["free"]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    curves = facts.curves
+
+    def row(name: str, text: str, curve: list[float], most: float = 0.0) -> None:
+        table.add_row(Text(name, "dim"), text, Text(spark(curve, most), "cyan"))
+
+    ended = counts["finished"] + counts["failed"]
+    calls = f"{count(counts['running'])} running, {count(counts['waiting'])} waiting, {count(ended)} ended"
+    row("calls", calls + (f", {count(counts['failed'])} failed" if counts["failed"] else ""), curves.get("waiting", []))
+    row("rate", f"{three(facts.rates.get('', 0.0))} end each second", curves.get("rate", []))
+    for what in ("CPU", "GPU"):
+        if whole := total.get(what):
+            row(
+                f"{what}s", f"{three(whole - free.get(what, 0.0))} of {three(whole)} given", curves.get(what, []), whole
+            )
+    whole = total["object_store_memory"]
+    disk = f", {size(facts.store['on_disk'])} on disk" if facts.store.get("on_disk") else ""
+    row(
+        "store",
+        f"{size(whole - free.get('object_store_memory', 0.0))} of {size(whole)}{disk}",
+        curves.get("store", []),
+        whole,
+    )
+    if facts.measured:
+        row("this host", f"{facts.measured['cpu']:.0%} of its CPUs in use", curves.get("cpu_use", []), 1.0)
+    return table
+
+
+def _actors(facts: Facts) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("actor", "class", "state", "pid"):
+        table.add_column(name)
+    for name in ("waiting", "restarts", "memory"):
+        table.add_column(name, justify="right")
+    memory = facts.measured.get("memory_of", {})
+    for one in sorted(facts.actors["rows"], key=lambda one: -one["pending_calls"])[:8]:
+        name = one["name"] or one["repr_name"] or one["actor_id"][-12:]
+        style = "red" if one["state"] == "DEAD" else ""
+        bytes_used = size(memory[one["pid"]]) if one["pid"] in memory else "\u2013"
+        table.add_row(
+            Text(name, "bold"),
+            one["class_name"],
+            Text(one["state"].lower(), style),
+            str(one["pid"] or "\u2013"),
+            count(one["pending_calls"]),
+            count(one["num_restarts"]),
+            bytes_used,
+        )
+    hidden = facts.actors["count"] - 8
+    return Group(table, Text(f"and {plural(hidden, 'more actor')}", "dim")) if hidden > 0 else table
+
+
+def _errors(facts: Facts, details: bool) -> list[Text]:
+    found = []
+    for one in failures_first(facts.glance["errors"])[: 8 if details else 3]:
+        text = Text("✕ ", "red").append(f"{one['function']}: ", "bold").append(one["text"])
+        again = f", {count(one['retried'])} ran again" if one["retried"] else ""
+        text.append(f"  {count(one['failed'])} failed{again}, last at {clock(one['last_us'] / 1e6)}", "dim")
+        trace = next(
+            (kept["trace"] for kept in facts.errors.get(one["function"], []) if kept["text"] == one["text"]), ""
+        )
+        if details and trace:
+            text.append("\n" + "\n".join(f"    {line}" for line in trace.splitlines()[-6:]), "dim")
+        found.append(text)
+    return found
+
+
+def _running(facts: Facts) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("runs longest", "node", "rank", "pid", "for"):
+        table.add_column(name)
+    for name, _, is_blocked, host, rank, pid, for_us, _, actor in facts.glance["running"][:10]:
+        title = f"{actor}: {name}" if actor and actor not in name else name
+        table.add_row(f"{title}{' (waits)' if is_blocked else ''}", host, str(rank), str(pid), seconds(for_us / 1e6))
+    return table
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[None]:
+    """Read keys one by one inside the block, without an echo."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

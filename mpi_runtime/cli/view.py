@@ -1,0 +1,150 @@
+"""The verb `view`: the live page of a job, a batch or a search."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
+from mpi_runtime.batch.show import report
+from mpi_runtime.cli.watching import Watching
+from mpi_runtime.errors import LaunchError, MpiRuntimeError
+from mpi_runtime.head import visitor
+from mpi_runtime.journal.claim import owner_of
+from mpi_runtime.journal.segments import SUFFIX
+from mpi_runtime.show.page import Block, Document
+from mpi_runtime.tune.experiment.watched import Watched
+from mpi_runtime.tune.show import page as search_page
+
+
+def view(words: Sequence[str]) -> int:
+    """Serve the page, and return the exit code."""
+    options = _parser().parse_args(words)
+    source = _source(options.job)
+    if options.metrics:
+        source.sample()
+        print(source.metrics(), end="")
+        return 0
+    try:
+        from mpi_runtime.show.server import serve
+    except ImportError as error:
+        raise LaunchError(
+            f"the live page needs starlette and uvicorn ({error}): pip install starlette uvicorn"
+        ) from None
+
+    def opened(address: str) -> None:
+        print(
+            f"{address}\nCtrl-C ends it. From another host: ssh -L {_port(address)}:127.0.0.1:{_port(address)} "
+            f"{os.uname().nodename}, then the same address.",
+            flush=True,
+        )
+        if not options.no_browser and os.environ.get("DISPLAY"):
+            webbrowser.open(address)
+
+    try:
+        serve(source, options.port, opened)
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        raise LaunchError(f"port {options.port} cannot be used: {error.strerror}; --port 0 takes a free one") from error
+    return 0
+
+
+def _port(address: str) -> str:
+    return address.partition("127.0.0.1:")[2].partition("/")[0]
+
+
+def _source(job: str | None) -> Any:
+    """What to show: the job with a process id, a batch or a search in a directory, or the only job of this host.
+
+    Raises:
+        LaunchError: there is no such thing.
+    """
+    if job is not None and not job.isdecimal():
+        directory = Path(job)
+        for place in (directory, Path(f"batch-{directory.stem}")):
+            if (place / FOLDER).is_dir():
+                return Files(place, _batch)
+        if list(directory.glob(f"*{SUFFIX}")):
+            return Files(directory, _search)
+        raise LaunchError(
+            f"{job!r} is neither the process id of a job, nor the directory of a batch (with {FOLDER!r} in it), "
+            f"nor that of a search (with files such as 000001{SUFFIX} in it)"
+        )
+    return Watching(visitor.chosen(int(job) if job is not None else None, "view"))
+
+
+class Files:
+    """A batch or a search, as the files in its directory show it."""
+
+    def __init__(self, directory: Path, read: Callable[[Path], Document]) -> None:
+        """Show this directory; `read` makes the document."""
+        self._directory = directory
+        self._read = read
+        self._seen: object = None
+        self._document: Document = {}
+
+    def sample(self) -> bool:
+        """Read the files if one has changed. It never ends: a batch may be started again."""
+        names = sorted(self._directory.glob(f"**/*{SUFFIX}"))
+        seen = [(one, one.stat().st_size) for one in names], owner_of(self._directory), int(time.time() / 5)
+        if seen != self._seen:
+            self._document, self._seen = self._read(self._directory), seen
+        return True
+
+    def document(self) -> Document:
+        """The page now."""
+        return self._document
+
+    def detail(self, block: str, id: str) -> list[Block]:
+        """What a row opens: it is in the document already."""
+        return []
+
+    def metrics(self) -> str:
+        """Refuse: only jobs have them."""
+        raise LaunchError("a batch or a search in files has no metrics; a running job has")
+
+    def pids(self) -> set[int]:
+        """None: its processes belong to a job."""
+        return set()
+
+
+def _batch(directory: Path) -> Document:
+    name = os.path.basename(os.path.abspath(directory)).removeprefix("batch-")
+    try:
+        return report.document(
+            name, str(directory), read_history(str(directory)), time.time(), bool(used_by(str(directory)))
+        )
+    except (MpiRuntimeError, OSError) as error:
+        raise LaunchError(str(error)) from error
+
+
+def _search(directory: Path) -> Document:
+    return search_page.document(Watched(directory.resolve()), owner_of(directory))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime view",
+        description="Show a running job in a browser: what it is doing, what waits and why, what failed, when it is "
+        "done.",
+        epilog="The server is a program of yours on this host: it listens on 127.0.0.1 alone, its address has a token, "
+        "and Ctrl-C ends it. The job itself opens no port. Start it on the host of rank 0; for the directory of a "
+        "batch or a search, on any host that sees it. From your own machine, with the port P of the address: "
+        "ssh -L P:127.0.0.1:P HOST, and open the same address there.",
+    )
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help="the process id of its program, or the directory of a batch or a search; default: the one",
+    )
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="of 127.0.0.1; default: a free one")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--metrics", action="store_true", help="print the numbers once, as OpenMetrics text, and end")
+    return parser

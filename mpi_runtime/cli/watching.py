@@ -1,0 +1,55 @@
+"""A running job as the command line sees it: its answers, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shlex
+import socket
+
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.head import visitor
+from mpi_runtime.show.live import LiveJob
+
+
+class Watching(LiveJob):
+    """A running job, with a connection that shows its end."""
+
+    def __init__(self, pid: int) -> None:
+        """Look at a job.
+
+        Raises:
+            LaunchError: there is none with this process id.
+        """
+        words = shlex.split(visitor.command_of(pid))
+        scripts = [word for word in words[1:] if not word.startswith("-")]
+        name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
+        super().__init__(name, pid, lambda what, argument: visitor.ask(pid, what, argument))
+        self._watched: socket.socket | None = None
+        with contextlib.suppress(OSError):
+            if super().sample():
+                self._watched = visitor.watch(pid)
+        if self._watched is None:
+            raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+
+    def sample(self) -> bool:
+        """Look once; return whether the job still runs."""
+        if self._watched is None:
+            return False
+        has_ended = bool(select.select([self._watched], [], [], 0)[0])
+        if not has_ended:
+            try:
+                has_ended = not super().sample()
+            except LaunchError as error:  # the head is busy, or stopped
+                self.facts.state, self.facts.cause = "lost", str(error)
+                return True
+            self.facts.state, self.facts.cause = "running", ""
+        if has_ended:
+            final = None
+            with contextlib.suppress(OSError, LookupError):
+                final = visitor.answer(self._watched)
+            self._watched.close()
+            self._watched = None
+            self.end(final)
+        return not has_ended

@@ -1,0 +1,49 @@
+"""When a job may be done: open calls divided by the rate of the last minutes, with a range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+ENDS_MIN = 20
+"""Fewer ends give no estimate."""
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """The estimated end of some calls, in seconds since 1970."""
+
+    end_s: float
+    low_s: float
+    high_s: float
+    rate: float
+    """Ends a second."""
+    open_calls: int
+
+    def open_at(self, time_s: float, now_s: float) -> int:
+        """How many of the calls will not have ended at a time."""
+        return max(0, round(self.open_calls - self.rate * max(0.0, time_s - now_s)))
+
+
+def estimate(samples: Sequence[tuple[float, float]], open_calls: int) -> Estimate | None:
+    """Estimate the end of open calls from samples of (time, calls ended so far); None: there is no basis.
+
+    The range is that of the rates of the whole time and of its last third, each with two standard deviations of a
+    Poisson process.
+    """
+    if not open_calls or len(samples) < 2:
+        return None
+    (begin_s, first), (now_s, last) = samples[0], samples[-1]
+    if last - first < ENDS_MIN or now_s <= begin_s:
+        return None
+    rates = []
+    third = next(one for one in samples if one[0] >= now_s - (now_s - begin_s) / 3)
+    for since_s, ended in ((begin_s, first), third):
+        ends = last - ended
+        if ends and now_s > since_s:
+            error = 2 / math.sqrt(ends)
+            rates += [ends * (1 - min(0.9, error)) / (now_s - since_s), ends * (1 + error) / (now_s - since_s)]
+    rate = (last - first) / (now_s - begin_s)
+    slow, fast = min(rates), max(rates)
+    return Estimate(now_s + open_calls / rate, now_s + open_calls / fast, now_s + open_calls / slow, rate, open_calls)

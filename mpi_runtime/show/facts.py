@@ -1,0 +1,65 @@
+"""All that is known about a job: what its page, its metrics and `top` show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.show.estimates import Estimate
+
+PASSED_ON = "an argument is "
+"""Errors with these words are not the first of their kind: see `scheduler/values/endings.py`."""
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """All that is known about a job."""
+
+    name: str
+    pid: int
+    host: str
+    state: str = "running"
+    cause: str = ""
+    begin_s: float
+    now_s: float
+    glance: dict[str, Any]
+    runs: Sequence[Sequence[Any]] = ()
+    """The last calls that have ended: see `scheduler/log/history.py`, `short`."""
+    ran: int = 0
+    """The number of calls that have ended."""
+    actors: dict[str, Any] = {}
+    store: dict[str, Any] = {}
+    output: Sequence[Sequence[Any]] = ()
+    errors: dict[str, list[dict[str, Any]]] = {}
+    """With tracebacks, by function. The live page asks for them on a click."""
+    curves: dict[str, list[float]] = {}
+    rates: dict[str, float] = {}
+    """Ends a second in the last minute, by function; "": of all."""
+    estimates: dict[str, Estimate] = {}
+    """By function; "": of the job."""
+    waits: list[tuple[str, int, str]] = []
+    """Why calls wait: reason, count, function."""
+    samples_s: float = 1.0
+    """Seconds between the points of the curves."""
+    measured: dict[str, Any] = {}
+    """What this host shows: CPU use, memory, memory of processes by pid."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, one way or another."""
+        return self.state in ("ended", "killed")
+
+    @property
+    def known_s(self) -> float:
+        """How long the time is in which all calls are known: that of the job, or of its last calls."""
+        if len(self.runs) >= self.ran:
+            return max(1e-9, self.now_s - self.begin_s)
+        last_us: int = max(run[7] + run[8] for run in self.runs)
+        first_us: int = min(run[7] for run in self.runs)
+        return max(1e-9, (last_us - first_us) / 1e6)
+
+
+def failures_first(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kinds of errors, those with most failed calls first, and last those of calls whose arguments have failed."""
+    return sorted(errors, key=lambda one: (PASSED_ON in one["text"], -one["failed"], -one["retried"]))

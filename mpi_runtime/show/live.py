@@ -1,0 +1,278 @@
+"""Collects what a running job answers, second by second: the facts of its live page."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from mpi_runtime.show import job, metrics, sections
+from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
+from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.numbers import seconds
+from mpi_runtime.show.page import Block, Document, table
+
+POINTS_MAX = 300
+"""The points of a curve: five minutes."""
+RUNS_MAX = 5000
+PIECES_MAX = 1000
+RATE_S = 60.0
+ESTIMATE_S = 600.0
+SLOW_PART = 0.005
+"""The most of the head's time that the answers about actors and objects may take."""
+CURVES = ("running", "waiting", "done", "failed", "rate", "CPU", "GPU", "store", "cpu_use")
+WAITS = {
+    "waiting": "for an argument",
+    "ready": "for room",
+    "staging": "for its arguments to arrive",
+    "lost": "to run again",
+    "sent": "behind others",
+    "blocked": "for a value",
+}
+Ask = Callable[[str, Any], Any]
+"""Asks the job's window. None: the job has ended. It raises LookupError if the job cannot answer."""
+
+
+class LiveJob:
+    """A job, as it is seen from outside."""
+
+    def __init__(self, name: str, pid: int, ask: Ask) -> None:
+        """Look at the job of the program with this process id."""
+        self._ask = ask
+        self._host = os.uname().nodename
+        self._runs: deque[Any] = deque(maxlen=RUNS_MAX)
+        self._pieces: deque[Any] = deque(maxlen=PIECES_MAX)
+        self._curves = {name: deque[float](maxlen=POINTS_MAX) for name in CURVES}
+        self._ended: deque[tuple[float, dict[str, int]]] = deque()
+        """Times, and the ends so far by function; "": of all."""
+        self._next_s: dict[str, float] = {}
+        """When the slow questions are asked again."""
+        self._errors_seen: dict[str, int] = {}
+        self._cpu: tuple[int, int] = (0, 0)
+        self._output = 0
+        now_s = time.time()
+        empty: dict[str, Any] = {"counts": {}, "functions": []}
+        self.facts = Facts(
+            name=name, pid=pid, host=self._host, begin_s=_started_s(pid), now_s=now_s, glance=empty, errors={}
+        )
+
+    def sample(self) -> bool:
+        """Ask the job once. Return whether it still runs."""
+        facts = self.facts
+        glance = self._ask("glance", None)
+        if glance is None:
+            return False
+        facts.glance = glance
+        facts.now_s = time.time()
+        since = facts.ran if facts.runs else max(0, glance["counts"]["ran"] - 400)
+        if glance["counts"]["ran"] > since and (found := self._ask("runs", since)):
+            self._runs.extend(found["runs"])
+            facts.ran = found["ran"]
+        facts.runs = list(self._runs)
+        if found := self._ask("output", self._output):
+            self._pieces.extend(found["pieces"])
+            self._output = found["count"]
+        facts.output = list(self._pieces)
+        self._slowly("list", lambda: setattr(facts, "actors", self._ask("list", "actors") or {}))
+        self._slowly("store", lambda: setattr(facts, "store", self._ask("store", None) or {}))
+        self._slowly("oldest", self._look_at_waits)
+        self._slowly("errors", self._look_at_errors)
+        self._count(glance)
+        self._measure()
+        return True
+
+    def _slowly(self, what: str, act: Callable[[], None]) -> None:
+        """Do something that may cost the head some time: every two seconds, or less often if it takes long."""
+        begin_s = time.monotonic()
+        if begin_s >= self._next_s.get(what, 0.0):
+            act()
+            end_s = time.monotonic()
+            self._next_s[what] = end_s + max(2.0, (end_s - begin_s) / SLOW_PART)
+
+    def _look_at_waits(self) -> None:
+        waiting = sorted(
+            (one for one in self.facts.glance["functions"] if one["waiting"]), key=lambda one: -one["waiting"]
+        )
+        self.facts.waits = []
+        for one in waiting[:4]:
+            try:
+                state = (self._ask("oldest", one["name"]) or {}).get("state", "")
+            except LookupError:
+                state = ""
+            why = WAITS.get(state, "")
+            if one["kind"] == "ACTOR_TASK":
+                why = "for the turn of its actor" if state in ("ready", "sent", "") else why
+            self.facts.waits.append((why or "not known", one["waiting"], one["name"]))
+
+    def _look_at_errors(self) -> None:
+        """Keep tracebacks: a job that is killed answers no more."""
+        count = {one["function"]: one["failed"] + one["retried"] for one in self.facts.glance["errors"]}
+        for name in count:
+            if self._errors_seen.get(name) != count[name]:
+                self.facts.errors[name] = self._ask("errors", name) or []
+        self._errors_seen = count
+
+    def _count(self, glance: dict[str, Any]) -> None:
+        """Add a point to the curves, and estimate."""
+        facts, counts, total, free = self.facts, glance["counts"], glance["total"], glance["free"]
+        by_name = {one["name"]: one["done"] + one["failed"] for one in glance["functions"]}
+        by_name[""] = counts["finished"] + counts["failed"]
+        self._ended.append((facts.now_s, by_name))
+        while self._ended[0][0] < facts.now_s - ESTIMATE_S:
+            self._ended.popleft()
+        recent = next(one for one in self._ended if one[0] >= facts.now_s - RATE_S)
+        span_s = max(1e-9, facts.now_s - recent[0])
+        facts.rates = (
+            {name: (ended - recent[1].get(name, 0)) / span_s for name, ended in by_name.items()} if span_s > 0.5 else {}
+        )
+        open_calls = {one["name"]: one["running"] + one["waiting"] for one in glance["functions"]}
+        open_calls[""] = counts["running"] + counts["waiting"]
+        found: dict[str, Estimate] = {}
+        done = {one["name"]: one["done"] for one in glance["functions"]} | {"": counts["finished"]}
+        for name, count in open_calls.items():
+            if done[name] < ENDS_MIN:
+                continue  # only failures: they say nothing about the rest
+            samples = [(time_s, float(ended.get(name, 0))) for time_s, ended in self._ended]
+            if (one := estimate(samples, count)) is not None:
+                found[name] = one
+        facts.estimates = found
+        last = self._ended[-2] if len(self._ended) > 1 else self._ended[-1]
+        step_s = facts.now_s - last[0]
+        values = {
+            "running": counts["running"],
+            "waiting": counts["waiting"],
+            "done": counts["finished"],
+            "failed": counts["failed"],
+            "rate": (by_name[""] - last[1][""]) / step_s if step_s else 0.0,
+            "CPU": total.get("CPU", 0.0) - free.get("CPU", 0.0),
+            "GPU": total.get("GPU", 0.0) - free.get("GPU", 0.0),
+            "store": total["object_store_memory"] - free.get("object_store_memory", 0.0),
+            "cpu_use": facts.measured.get("cpu", 0.0),
+        }
+        for name, value in values.items():
+            self._curves[name].append(max(0.0, value))
+        facts.curves = {name: list(points) for name, points in self._curves.items()}
+
+    def _measure(self) -> None:
+        """Measure this host: the use of its CPUs, and the memory of actors and running calls."""
+        busy, whole = _cpu_ticks()
+        was_busy, was_whole = self._cpu
+        self._cpu = busy, whole
+        pids = {one["pid"] for one in self.facts.actors.get("rows", []) if one["pid"]}
+        pids |= {one[5] for one in self.facts.glance["running"] if one[3] == self._host}
+        memory = {pid: size for pid in pids if (size := _resident(pid)) is not None}
+        use = (busy - was_busy) / (whole - was_whole) if was_whole and whole > was_whole else 0.0
+        self.facts.measured = {"cpu": use, "memory_of": memory}
+
+    def end(self, final: dict[str, Any] | None) -> None:
+        """Note that the job has ended; `final`: its last answer, None if it was killed."""
+        facts = self.facts
+        if final is None:
+            facts.state = "killed"
+            age = seconds(max(0.0, time.time() - facts.now_s))
+            facts.cause = (
+                "The job ended without an orderly end: its program or its head was killed, or its host failed. "
+                f"This is the last state that it has sent, {age} before. What it wrote last is in the output."
+            )
+        else:
+            facts.state = "ended"
+            facts.glance = final
+            facts.now_s = time.time()
+        facts.curves, facts.estimates, facts.waits = {}, {}, []
+        facts.ran = facts.glance["counts"].get("ran", facts.ran)
+
+    def document(self) -> Document:
+        """The page now."""
+        return job.document(self.facts)
+
+    def metrics(self) -> str:
+        """The numbers now, as OpenMetrics text."""
+        return metrics.text(self.facts)
+
+    def pids(self) -> set[int]:
+        """The processes of this host whose stack may be shown: those of running calls and of actors."""
+        running = {one[5] for one in self.facts.glance["running"] if one[3] == self._host}
+        return running | {one["pid"] for one in self.facts.actors.get("rows", []) if one["pid"]}
+
+    def detail(self, block: str, id: str) -> list[Block]:
+        """What a row opens."""
+        if self.facts.is_over:
+            known: Block = next((one for one in self.document()["blocks"] if one["id"] == block), {})
+            return known.get("details", {}).get(id) or [{"kind": "note", "text": "The job has ended."}]
+        if block == "functions":
+            return self._function(id)
+        if block == "actors":
+            return self._actor(id)
+        return []
+
+    def _function(self, name: str) -> list[Block]:
+        blocks = sections.error_blocks(self._ask("errors", name) or [])
+        running = [one for one in self.facts.glance["running"] if one[0] == name]
+        if running:
+            rows = [
+                [one[7], one[7][-12:], one[3], one[4], one[5], "waits" if one[2] else "runs", one[6] / 1e6]
+                for one in running[:20]
+            ]
+            columns = [
+                ("running call", "mono", {"w": 1}),
+                ("node", "mono"),
+                ("rank", "text"),
+                ("pid", "text"),
+                ("state", "pill"),
+                ("for", "time"),
+            ]
+            blocks.append(table("running", "", columns, rows, noun="running calls", sort=5, down=True, limit=5))
+            here = [one[5] for one in running if one[3] == self._host]
+            blocks += [{"kind": "stack", "pid": pid} for pid in here[:1]]
+        try:
+            found = self._ask("oldest", name) or {}
+        except LookupError:
+            found = {}
+        if found:
+            text = f"The oldest waiting call, {found['id'][-12:]}: {found['why']}"
+            blocks.append({"kind": "note", "text": text})
+            if found.get("story"):
+                blocks.append({"kind": "pre", "text": found["story"]})
+        return blocks or [{"kind": "note", "text": "None of its calls runs, waits or has failed."}]
+
+    def _actor(self, id: str) -> list[Block]:
+        one = next((row for row in self.facts.actors.get("rows", []) if row["actor_id"] == id), None)
+        if one is None:
+            return [{"kind": "note", "text": "The actor has ended, and has no handle left."}]
+        running = [call for call in self.facts.glance["running"] if call[5] == one["pid"]]
+        doing = ", ".join(f"{call[0]} for {seconds(call[6] / 1e6)}" for call in running) or "nothing now"
+        facts = [["runs", doing], ["id", id], ["namespace", one["ray_namespace"] or "\u2013"]]
+        if one["death_cause"]:
+            facts.append(["cause of death", one["death_cause"]])
+        blocks: list[Block] = [{"kind": "kv", "rows": facts}]
+        return blocks + ([{"kind": "stack", "pid": one["pid"]}] if one["pid"] in self.pids() else [])
+
+
+def _started_s(pid: int) -> float:
+    """When a process was started, in seconds since 1970."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        with open("/proc/uptime") as file:
+            up_s = float(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return time.time()
+    return time.time() - up_s + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """Ticks that the CPUs of this host were busy, and all ticks."""
+    with open("/proc/stat") as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def _resident(pid: int) -> int | None:
+    """The bytes of a process in memory."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,95 @@
+"""The numbers of a job as OpenMetrics text, which Prometheus reads.
+
+https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md: names in base units, counters end in
+`_total`, and the text ends with `# EOF`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpi_runtime.show.facts import Facts
+
+PREFIX = "mpi_runtime"
+_Sample = tuple[dict[str, str], float]
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+def write(path: str, facts: Facts) -> None:
+    """Write the text to a file, which is replaced as a whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    beside = f"{path}.{os.getpid()}.new"
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text(facts))
+        os.replace(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def text(facts: Facts) -> str:
+    """Return the numbers of a job."""
+    lines = []
+    for name, kind, unit, about, samples in _families(facts):
+        full = f"{PREFIX}_{name}"
+        lines += [f"# TYPE {full} {kind}", *([f"# UNIT {full} {unit}"] if unit else []), f"# HELP {full} {about}"]
+        suffix = "_total" if kind == "counter" else ""
+        lines += [f"{full}{suffix}{_labels(labels)} {value:.17g}" for labels, value in samples]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _labels(labels: dict[str, str]) -> str:
+    if not labels:
+        return ""
+    quoted = (value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for value in labels.values())
+    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(labels, quoted, strict=True)) + "}"
+
+
+def _families(facts: Facts) -> Iterator[tuple[str, str, str, str, list[_Sample]]]:
+    """Name, type, unit, help and samples of each family."""
+    glance = facts.glance
+    counts, functions, nodes = glance["counts"], glance["functions"], glance["nodes"]
+
+    def by_function(key: str) -> list[_Sample]:
+        return [({"function": one["name"]}, one[key]) for one in functions]
+
+    def by_node(key: str) -> list[_Sample]:
+        return [({"node": one["name"]}, one[key]) for one in nodes]
+
+    yield "up", "gauge", "", "1 while the job runs.", [({}, float(not facts.is_over))]
+    yield "time_seconds", "gauge", "seconds", "Time since the start of the job.", [({}, facts.now_s - facts.begin_s)]
+    if glance["end_us"]:
+        left_s = glance["end_us"] / 1e6 - facts.now_s
+        yield "time_left_seconds", "gauge", "seconds", "Time until the batch job must end.", [({}, left_s)]
+    yield "calls_submitted", "counter", "", "Calls that were submitted.", by_function("submitted")
+    yield "calls_done", "counter", "", "Calls that have returned.", by_function("done")
+    yield "calls_failed", "counter", "", "Calls that have failed, after all retries.", by_function("failed")
+    yield "calls_running", "gauge", "", "Calls that hold a process.", by_function("running")
+    yield "calls_waiting", "gauge", "", "Calls that were submitted and do not run.", by_function("waiting")
+    known = [({"function": one["name"]}, one["mean_us"] / 1e6) for one in functions if one["mean_us"] >= 0]
+    yield "call_duration_seconds", "gauge", "seconds", "Moving mean of the duration of calls.", known
+    yield "attempts_retried", "counter", "", "Attempts after which a call ran again.", [({}, counts["retried"])]
+    yield "actors", "gauge", "", "Actors that live or have handles.", [({}, counts["actors"])]
+    yield "actor_restarts", "counter", "", "Restarts of actors.", [({}, counts["restarted"])]
+    yield "processes", "gauge", "", "Processes that run calls and actors.", by_node("executors")
+    yield "objects", "gauge", "", "Objects in the store.", [({}, counts["objects"])]
+    yield "cpus", "gauge", "", "CPUs of the job.", by_node("cpus")
+    yield "cpus_given", "gauge", "", "CPUs reserved by calls and actors.", by_node("cpus_used")
+    yield "gpus", "gauge", "", "GPUs of the job.", by_node("gpus")
+    yield "gpus_given", "gauge", "", "GPUs reserved by calls and actors.", by_node("gpus_used")
+    yield "memory_bytes", "gauge", "bytes", "Memory of the job.", by_node("memory")
+    yield "memory_given_bytes", "gauge", "bytes", "Memory reserved by calls and actors.", by_node("memory_used")
+    yield "object_store_bytes", "gauge", "bytes", "Size of the object store.", by_node("arena")
+    stored = [({"node": one["hostname"]}, float(one["used"])) for one in facts.store.get("nodes", [])]
+    yield "object_store_used_bytes", "gauge", "bytes", "Bytes of the objects in the store.", stored
+    spilled = [({"node": one["hostname"]}, float(one["on_disk"])) for one in facts.store.get("nodes", [])]
+    yield "object_store_spilled_bytes", "gauge", "bytes", "Bytes of the objects that were spilled to disk.", spilled

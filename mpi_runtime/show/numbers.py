@@ -1,0 +1,63 @@
+"""Numbers for people: three digits, a unit, narrow gaps between thousands. `assets/kit.js` has the same rules."""
+
+from __future__ import annotations
+
+import math
+import time
+
+GAP = "\u202f"
+
+
+def count(number: float) -> str:
+    """Return a whole number with narrow gaps: 24 000."""
+    return f"{round(number):,}".replace(",", GAP)
+
+
+def three(number: float) -> str:
+    """Return a number with three significant digits."""
+    if not number or not math.isfinite(number):
+        return "0" if not number else str(number)
+    size = abs(number)
+    if size >= 1e6 or size < 1e-3:
+        return f"{number:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "\u2212")
+    if size >= 1000:
+        return count(float(f"{number:.3g}"))
+    return f"{float(f'{number:.3g}'):g}"
+
+
+def seconds(took: float) -> str:
+    """Return a duration: 12.3 ms, 4.56 s, 3 min 05 s, 2 h 07 min."""
+    for limit, factor, unit in ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (99.95, 1.0, "s")):
+        if took < limit:
+            return f"{three(took * factor)} {unit}" if took else "0 s"
+    whole = round(took)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{count(whole // 3600)} h {whole % 3600 // 60:02d} min"
+
+
+def size(amount: float) -> str:
+    """Return a number of bytes: 1.31 TiB."""
+    unit = 0
+    while abs(amount) >= 1000 and unit < 5:
+        amount, unit = amount / 1024, unit + 1
+    return f"{three(amount)} {('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[unit]}"
+
+
+def clock(time_s: float, with_seconds: bool = True) -> str:
+    """Return the time of the day, for seconds since 1970."""
+    return time.strftime("%H:%M:%S" if with_seconds else "%H:%M", time.localtime(time_s))
+
+
+def plural(number: float, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+
+
+def bar(done: float, failed: float, running: float, whole: float, width: int = 20) -> str:
+    """Return a bar of letters: # done, ! failed, > running, . waiting."""
+    parts, used = "", 0
+    for letter, amount in (("#", done), ("!", failed), (">", running)):
+        cells = min(width - used, max(int(bool(amount)), round(width * amount / whole))) if whole else 0
+        parts, used = parts + letter * cells, used + cells
+    return parts + "." * (width - used)

@@ -1,0 +1,314 @@
+"""The sections of a job's page: functions, nodes, actors, objects, timeline, output, calls."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, lanes, use
+from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.numbers import clock, count, plural, size
+from mpi_runtime.show.page import Block, table
+
+CALLS_MAX = 20_000
+"""The most rows in the table of calls: the last."""
+ENDINGS = ("done", "raised", "died")
+KINDS = ("task", "actor", "method")
+LINES_MAX = 1000
+TIMELINE_S = 600.0
+"""How much of the past the timeline of a running job shows."""
+_PREFIX = re.compile(r"^\((?P<who>.*?)(?: pid=\d+)?(?:, rank (?P<rank>\d+), (?P<host>[^)]*))?\) $")
+
+
+def warnings(facts: Facts) -> list[list[Any]]:
+    """The last warnings in the log of the job."""
+    found = [[one[1], one[4], ""] for one in facts.output if one[2] >= 30]
+    return found[-5:][::-1]
+
+
+def functions(facts: Facts) -> Block:
+    """A row for each function."""
+    took: dict[str, list[int]] = {}
+    for run in facts.runs:
+        took.setdefault(run[0], []).append(run[8])
+    errors = {one["function"] for one in facts.glance["errors"]}
+    rows, details = [], {}
+    for one in facts.glance["functions"]:
+        name, times = one["name"], took.get(one["name"], [])
+        end = facts.estimates.get(name)
+        median = statistics.median(times) / 1e6 if times else one["mean_us"] / 1e6 if one["mean_us"] >= 0 else None
+        mean = clock(end.end_s, False) if end is not None and not facts.is_over else ""
+        bar = [one["done"], one["failed"], one["running"], one["submitted"], name, mean]
+        row = [name, name, one["needs"], bar, one["waiting"], one["running"], one["done"], one["failed"], median]
+        rows.append([*row, max(times) / 1e6 if times else None, facts.rates.get(name, 0.0)])
+        if facts.is_over and name in errors:
+            details[name] = error_blocks(
+                facts.errors.get(name) or [e for e in facts.glance["errors"] if e["function"] == name]
+            )
+    columns = [
+        ("function", "fn", {"w": 1}),
+        ("needs", "text"),
+        ("progress", "meter", {"w": 1}),
+        ("waiting", "count"),
+        ("running", "count"),
+        ("done", "count"),
+        ("failed", "count", {"bad": 1}),
+        ("median", "time", {"help": "of the ended calls that are known"}),
+        ("longest", "time"),
+    ]
+    if not facts.is_over:
+        columns.append(("calls/s", "num", {"help": "ends a second in the last minute"}))
+    else:
+        rows = [row[:-1] for row in rows]
+    return table(
+        "functions",
+        "Functions",
+        columns,
+        rows,
+        open=True,
+        live=not facts.is_over,
+        details=details,
+        search="function" if len(rows) > 8 else "",
+        empty="The program has submitted no call yet.",
+        sort=6 if facts.is_over else 3,
+        down=True,
+    )
+
+
+def error_blocks(errors: Sequence[dict[str, Any]]) -> list[Block]:
+    """Blocks that show errors with their tracebacks."""
+    shown = []
+    for one in errors:
+        parts = [f"{plural(one['failed'], 'call')} failed"] if one["failed"] else []
+        parts += [f"{plural(one['retried'], 'attempt')} failed and ran again"] if one["retried"] else []
+        where = f"last at {clock(one['last_us'] / 1e6)}" + (
+            f" on {one['host']}, rank {one['rank']}" if one["host"] else ""
+        )
+        shown.append({"text": one["text"], "where": f"{', '.join(parts)}; {where}", "trace": one["trace"]})
+    return [{"kind": "errors", "errors": shown, "open": len(shown) < 4}] if shown else []
+
+
+def ran_of(facts: Facts) -> list[Ran]:
+    """The calls that have run, and those that run, for charts."""
+    found = [
+        Ran(
+            run[2], run[7] / 1e6, (run[7] + run[8]) / 1e6, run[0], FAILED if run[9] else DONE, run[11], run[12], run[13]
+        )
+        for run in facts.runs
+    ]
+    if not facts.is_over:
+        found += [
+            Ran(run[3], facts.now_s - run[6] / 1e6, facts.now_s, run[0], RUNNING) for run in facts.glance["running"]
+        ]
+    return found
+
+
+def use_over_time(facts: Facts, ran: list[Ran]) -> list[Block]:
+    """The CPUs and GPUs that were given to calls."""
+    total = facts.glance["total"]
+    begin_s = min((one.start for one in ran), default=facts.begin_s)
+    end_s = max((one.end for one in ran), default=begin_s)
+    series = use(ran, begin_s, end_s, (total.get("CPU", 0.0), total.get("GPU", 0.0)))
+    said = "given to calls"
+    if facts.ran > len(facts.runs):
+        said += f"; only the last {count(len(facts.runs))} of {count(facts.ran)} calls are kept"
+    return (
+        [
+            {
+                "id": "use",
+                "kind": "areas",
+                "title": "Use over time",
+                "said": said,
+                "from": begin_s,
+                "to": end_s,
+                "clock": True,
+                "series": series,
+            }
+        ]
+        if series
+        else []
+    )
+
+
+def timeline(facts: Facts, ran: list[Ran]) -> Block:
+    """What ran where and when."""
+    if facts.is_over:
+        begin_s = min((one.start for one in ran), default=facts.begin_s)
+        end_s = max((one.end for one in ran), default=facts.now_s)
+        said = "what ran where"
+    else:
+        begin_s = max(facts.begin_s, facts.now_s - TIMELINE_S, min((one.end for one in ran), default=0.0) - 1.0)
+        end_s = facts.now_s
+        said = "the last calls"
+        ran = [one for one in ran if one.end > begin_s]
+        if facts.ran > len(facts.runs):
+            said += f", {count(len(facts.runs))} of {count(facts.ran)}"
+    found = lanes(ran, begin_s, end_s)
+    if found["hidden"]:
+        said += f"; {count(found['hidden'])} more lanes are not shown"
+    return {"id": "timeline", "kind": "lanes", "title": "Timeline", "said": said, "clock": True, **found}
+
+
+def actors(facts: Facts) -> list[Block]:
+    """The actors, if there are any."""
+    rows = []
+    memory = facts.measured.get("memory_of", {})
+    hosts = {f"{number:032x}": one["name"] for number, one in enumerate(facts.glance["nodes"])}
+    for one in facts.actors.get("rows", []):
+        title = one["name"] or one["repr_name"] or one["actor_id"][:8]
+        where = hosts.get(one["node_id"], "") if one["node_id"] else ""
+        rows.append(
+            [
+                one["actor_id"],
+                title,
+                one["class_name"],
+                one["state"],
+                where,
+                one["pid"],
+                one["pending_calls"],
+                one["num_restarts"],
+                memory.get(one["pid"]),
+                one["death_cause"] or "",
+            ]
+        )
+    if not rows:
+        return []
+    states = [row[3] for row in rows]
+    said = f"{count(facts.actors['count'])}: " + ", ".join(
+        f"{count(states.count(state))} {state.lower().replace('_', ' ')}" for state in dict.fromkeys(states)
+    )
+    columns = [
+        ("name", "mono", {"w": 1}),
+        ("class", "mono"),
+        ("state", "pill"),
+        ("node", "mono"),
+        ("pid", "text"),
+        ("waiting", "count"),
+        ("restarts", "count"),
+        ("memory", "bytes", {"help": "of actors on this host"}),
+        ("cause of death", "text"),
+    ]
+    return [
+        table(
+            "actors",
+            "Actors",
+            columns,
+            rows,
+            said=said,
+            count=facts.actors["count"],
+            sort=5,
+            down=True,
+            open=not facts.is_over,
+            search="name, class, state" if len(rows) > 8 else "",
+        )
+    ]
+
+
+def store(facts: Facts) -> list[Block]:
+    """The object store, if it holds anything."""
+    store = facts.store
+    if not store or not (store["used"] or store["on_disk"]):
+        return []
+    said = f"{plural(store['count'], 'object')}, {size(store['used'])} of {size(store['capacity'])}"
+    said += f"; {size(store['on_disk'])} spilled to disk" if store["on_disk"] else ""
+    by_function = sorted(
+        ((made_by(name), amount) for name, amount in store["by_function"].items()), key=lambda one: -one[1]
+    )[:6]
+    fullest = [one for one in store["nodes"] if one["used"]][:6]
+    halves = [
+        {
+            "title": "The largest, by the function that made them",
+            "form": "bytes",
+            "rows": [[name, amount, name] for name, amount in by_function],
+        },
+        {"title": "By node", "form": "bytes", "rows": [[one["hostname"], one["used"]] for one in fullest]},
+    ]
+    rows = []
+    for one in store["largest"]:
+        held = one["held_by"]
+        held = ", ".join(map(str, held)) if isinstance(held, (list, tuple)) else str(held)
+        made = made_by(one["made_by"])
+        state = " and ".join(["in memory"] * one["in_memory"] + ["on disk"] * one["on_disk"]) or "moves"
+        rows.append([one["object_id"], one["object_id"][-12:], made, one["hostname"], state, held, one["size"]])
+    columns = [
+        ("largest", "mono", {"w": 1}),
+        ("made by", "fn"),
+        ("node", "mono"),
+        ("state", "text"),
+        ("held by", "text", {"clip": 1}),
+        ("size", "bytes"),
+    ]
+    return [
+        {"id": "objects", "kind": "bars", "title": "Objects", "said": said, "halves": halves},
+        table("largest", "", columns, rows, noun="objects", sort=5, down=True, limit=8),
+    ]
+
+
+def made_by(text: str) -> str:
+    """What made a value, in short: a function, or the line of a `put`."""
+    name = text.partition(" (")[0]
+    return f"put at {os.path.basename(name.partition(' in ')[0])}" if " in " in name else name or "put"
+
+
+def lines_of(pieces: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Lines of output, the newest first: number, time, level, writer, text, function."""
+    lines: list[list[Any]] = []
+    for number, time_s, level, prefix, text in pieces:
+        found = _PREFIX.match(prefix)
+        who, name = prefix.strip(), None
+        if found is not None:
+            name = found["who"]
+            who = name + (f", rank {found['rank']}" if found["rank"] else "")
+        lines += [[number, time_s, level, who, one[:2000], name] for one in text.rstrip("\n").split("\n")]
+    return lines[-LINES_MAX:][::-1]
+
+
+def output(facts: Facts) -> Block:
+    """The last lines of output."""
+    rows = lines_of(facts.output)
+    return {"id": "output", "kind": "log", "title": "Output", "rows": rows, "count": len(rows)}
+
+
+def calls(facts: Facts) -> Block:
+    """A row for each attempt of a call that has ended."""
+    begin_s = min(run[7] for run in facts.runs) / 1e6
+    rows = []
+    for number, run in enumerate(facts.runs[-CALLS_MAX:]):
+        name, kind, host, rank, pid, actor, submitted_us, start_us, duration_us, outcome, attempt, _, _, gpus = run
+        title = f"{actor}: {name}" if actor and actor not in name else name
+        rows.append(
+            [
+                str(number),
+                title,
+                ENDINGS[outcome],
+                host,
+                rank,
+                pid,
+                ",".join(map(str, gpus)),
+                round(max(0, start_us - submitted_us) / 1e6, 6),
+                round(start_us / 1e6 - begin_s, 4),
+                duration_us / 1e6,
+                attempt + 1,
+                KINDS[kind],
+            ]
+        )
+    columns = [
+        ("call", "mono", {"w": 1}),
+        ("ending", "pill"),
+        ("host", "mono"),
+        ("rank", "text"),
+        ("pid", "text"),
+        ("GPUs", "text"),
+        ("waited", "time"),
+        ("start", "time"),
+        ("took", "time"),
+        ("attempt", "count"),
+        ("kind", "text"),
+    ]
+    said = f"the last {count(len(rows))} of {count(facts.ran)}" if facts.ran > len(rows) else count(len(rows))
+    return table(
+        "calls", "Calls", columns, rows, said=f"{said} attempts", sort=7, search="name, host, ending, took>1", limit=50
+    )

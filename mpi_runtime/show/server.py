@@ -1,0 +1,236 @@
+"""The small server of `mpi-runtime view`: one page, kept up to date by server-sent events.
+
+It belongs to the user who has started it, listens on 127.0.0.1 alone, and ends with Ctrl-C. Another user of the host
+can connect, and a page from elsewhere can make a browser connect, so:
+
+- each request must have the token of the address;
+- the header Host must name this address, or a page of another name that leads here could read the answers;
+- data goes into the page as JSON and as text of elements, never as HTML, and the page may run its own script only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from mpi_runtime.show import metrics, stacks
+from mpi_runtime.show.page import SCRIPTS, Block, Document, html_page
+
+SAMPLE_S = 1.0
+BEAT_S = 5.0
+"""Something is sent at least this often, so that the page notices that the server has ended."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+UNKNOWN = {"name": "mpi_runtime", "pill": ["warn", "Problem"], "meta": [], "colours": {}}
+"""The state of a page whose source has never answered."""
+
+
+class Source(Protocol):
+    """What a page is about."""
+
+    def sample(self) -> bool:
+        """Look once. Return whether anything may still change."""
+
+    def document(self) -> Document:
+        """The page now."""
+
+    def detail(self, block: str, id: str) -> list[Block]:
+        """What a row opens."""
+
+    def metrics(self) -> str:
+        """The numbers now, as OpenMetrics text."""
+
+    def pids(self) -> set[int]:
+        """The processes whose stack may be shown."""
+
+
+class Viewer:
+    """Serves the page of one source."""
+
+    def __init__(self, source: Source, token: str, hosts: set[str]) -> None:
+        """Serve requests with this token, for one of these hosts."""
+        self._source = source
+        self._token = token
+        self._hosts = hosts
+        self._state: dict[str, Any] = {}
+        self._blocks: dict[str, str] = {}
+        """By id: the blocks as JSON."""
+        self._changed = asyncio.Condition()
+        self.is_ending = False
+
+    def app(self) -> Starlette:
+        """The application."""
+        routes = [
+            Route("/", self._guarded(self._page)),
+            Route("/events", self._guarded(self._events)),
+            Route("/detail", self._guarded(self._detail)),
+            Route("/stack", self._guarded(self._stack), methods=["POST"]),
+            Route("/metrics", self._guarded(self._metrics)),
+        ]
+        return Starlette(routes=routes)
+
+    def _guarded(self, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        async def guarded(request: Request) -> Response:
+            given = request.query_params.get("token", "")
+            if request.headers.get("host", "") not in self._hosts:
+                return PlainTextResponse("this address is not that of the page", 403, HEADERS)
+            if not secrets.compare_digest(given.encode(), self._token.encode()):
+                return PlainTextResponse(
+                    "the token is missing or wrong: use the address that `mpi-runtime view` printed", 403, HEADERS
+                )
+            response: Response = await answer(request)
+            response.headers.update(HEADERS)
+            return response
+
+        return guarded
+
+    async def _page(self, _: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        text = html_page("mpi_runtime", scripts=(*SCRIPTS, "live.js"), attributes=f' nonce="{nonce}"')
+        policy = (
+            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; connect-src 'self'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+    async def _events(self, _: Request) -> Response:
+        return StreamingResponse(self._stream(), media_type="text/event-stream")
+
+    async def _stream(self) -> AsyncIterator[bytes]:
+        """Send the blocks that have changed, each time that any has."""
+        sent: dict[str, str] = {}
+        was: dict[str, Any] = {}
+        while not self.is_ending:
+            state, blocks = self._state, self._blocks
+            if state and state is not was:
+                changed = [text for id, text in blocks.items() if sent.get(id) != text]
+                head = msgspec.json.encode({**state, "order": list(blocks)}).decode()
+                yield f'data: {{"head":{head},"blocks":[{",".join(changed)}]}}\n\n'.encode()
+                sent, was = blocks, state
+            else:
+                yield b": still here\n\n"
+            async with self._changed:
+                try:
+                    await asyncio.wait_for(self._changed.wait(), BEAT_S)
+                except (asyncio.TimeoutError, TimeoutError):
+                    continue
+
+    async def _detail(self, request: Request) -> Response:
+        block, id = request.query_params.get("block", ""), request.query_params.get("id", "")
+        try:
+            found = await run_in_threadpool(self._source.detail, block, id)
+        except Exception as error:  # whatever the job answers: the page shows it
+            found = [{"kind": "note", "text": f"{type(error).__name__}: {error}"}]
+        return Response(msgspec.json.encode(found, enc_hook=repr), media_type="application/json")
+
+    async def _stack(self, request: Request) -> Response:
+        pid = request.query_params.get("pid", "")
+        if not pid.isdecimal() or int(pid) not in self._source.pids():
+            return JSONResponse(
+                {"text": "the process must be that of a running call or an actor of the job on this host"}
+            )
+        return JSONResponse({"text": await run_in_threadpool(stacks.stack, int(pid))})
+
+    async def _metrics(self, _: Request) -> Response:
+        return Response(self._source.metrics(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    async def look(self) -> None:
+        """Look at the source once a second, until nothing can change any more."""
+        is_running = True
+        while not self.is_ending:
+            begin_s = time.monotonic()
+            if is_running:
+                try:
+                    is_running = await run_in_threadpool(self._source.sample)
+                    await self._publish(await run_in_threadpool(self._source.document))
+                except Exception as error:
+                    state = {**UNKNOWN, **self._state, "banner": ["warn", f"{type(error).__name__}: {error}"]}
+                    async with self._changed:
+                        self._state = state
+                        self._changed.notify_all()
+            await asyncio.sleep(max(0.1, SAMPLE_S - (time.monotonic() - begin_s)))
+
+    async def _publish(self, document: Document) -> None:
+        blocks = {one["id"]: msgspec.json.encode(one, enc_hook=repr).decode() for one in document["blocks"]}
+        async with self._changed:
+            self._blocks = blocks
+            self._state = {key: value for key, value in document.items() if key != "blocks"}
+            self._changed.notify_all()
+
+    async def stop(self) -> None:
+        """Let all streams end."""
+        self.is_ending = True
+        async with self._changed:
+            self._changed.notify_all()
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams first: uvicorn waits for its connections."""
+
+    viewer: Viewer
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.viewer.stop()
+        await super().shutdown(sockets)
+
+
+def serve(source: Source, port: int, opened: Callable[[str], None]) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        source: what it is about.
+        port: of 127.0.0.1; 0: a free one.
+        opened: gets the address, once the server listens.
+
+    Raises:
+        OSError: the port is in use.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(64)
+        port = listener.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        viewer = Viewer(source, token, {f"127.0.0.1:{port}", f"localhost:{port}"})
+        config = uvicorn.Config(
+            viewer.app(),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            server_header=False,
+        )
+        server = _Server(config)
+        server.viewer = viewer
+
+        async def run() -> None:
+            looking = asyncio.create_task(viewer.look())
+            opened(f"http://127.0.0.1:{port}/?token={token}")
+            try:
+                await server.serve(sockets=[listener])
+            finally:
+                looking.cancel()
+
+        asyncio.run(run())
+    finally:
+        listener.close()

@@ -1,0 +1,57 @@
+"""Errors of calls for people who look at the job: equal ones are counted together, and the number of kinds is bounded.
+
+Two errors of a function are equal if their texts differ only in numbers: "no pose after 200 steps" and "after 210".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mpi_runtime.scheduler.records.lifecycle import first_line
+from mpi_runtime.scheduler.records.records import Executor, Task
+from mpi_runtime.scheduler.records.state import ErrorSeen, State
+
+KINDS_MAX = 100
+"""The most kinds of errors. Further kinds are counted as one."""
+TEXT_MAX = 300
+OTHERS = ("", "errors of other kinds")
+_NUMBERS = re.compile(r"\d+")
+
+
+def note(state: State, task: Task, text: str, executor: Executor | None, trace: str = "", again: bool = False) -> None:
+    """Count an error of an attempt. `again`: the call is retried; else it has failed."""
+    name = task.function.spec.name
+    text = first_line(text)[:TEXT_MAX]
+    key = (name, _NUMBERS.sub("#", text))
+    seen = state.errors.get(key)
+    if seen is None and len(state.errors) >= KINDS_MAX:
+        seen = state.errors.setdefault(OTHERS, ErrorSeen(*OTHERS))
+    elif seen is None:
+        seen = state.errors[key] = ErrorSeen(name, text)
+    seen.failed += not again
+    seen.retried += again
+    seen.last_us = state.stories.now
+    if executor is not None:
+        seen.rank, seen.host = executor.rank.number, executor.rank.node.hostname
+    if trace:
+        seen.trace = trace
+        seen.text = text
+
+
+def errors(state: State, name: str | None = None) -> list[dict[str, Any]]:
+    """The kinds of errors, the most frequent first; `name`: only those of this function, with tracebacks."""
+    chosen = [seen for seen in state.errors.values() if name is None or seen.function == name]
+    return [
+        {
+            "function": seen.function,
+            "text": seen.text,
+            "failed": seen.failed,
+            "retried": seen.retried,
+            "last_us": seen.last_us + state.wall_us,
+            "rank": seen.rank,
+            "host": seen.host,
+            "trace": seen.trace if name is not None else "",
+        }
+        for seen in sorted(chosen, key=lambda one: (-one.failed, -one.retried))
+    ]

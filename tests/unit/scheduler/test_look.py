@@ -1,0 +1,64 @@
+"""What a program that looks at a job gets: bounded answers, errors by kind, and why calls wait."""
+
+import msgspec
+import pytest
+
+from mpi_runtime.scheduler.answers.look import ROWS_MAX, RUNS_MAX
+from mpi_runtime.scheduler.log.errors import KINDS_MAX
+from mpi_runtime.scheduler.protocol.events import Returned, Value
+from tests.builders import Cluster
+
+SOCKET_BYTES = 200_000
+"""What a new Unix socket takes at once, on a system that has not been tuned."""
+
+
+def raised(cluster: Cluster, text: str, trace: str = "") -> None:
+    id = cluster.submit()
+    error = Value(b"error", is_error=True)
+    cluster.client_says(cluster.placed(id), Returned(id, [error], 10, raised=True, said=text, trace=trace))
+    cluster.forget()
+    cluster.released(id)
+
+
+def test_errors_that_differ_in_numbers_are_one_kind() -> None:
+    with Cluster().node() as cluster:
+        raised(cluster, "ValueError: no pose after 200 steps", "Traceback 1")
+        raised(cluster, "ValueError: no pose after 31 steps", "Traceback 2")
+        raised(cluster, "KeyError: 'x'")
+        found = cluster.scheduler.look("errors", None, cluster.now)
+        assert [(one["text"], one["failed"], one["trace"]) for one in found] == [
+            ("ValueError: no pose after 31 steps", 2, ""),
+            ("KeyError: 'x'", 1, ""),
+        ]
+        name = found[0]["function"]
+        assert cluster.scheduler.look("errors", name, cluster.now)[0]["trace"] == "Traceback 2"
+        assert cluster.scheduler.look("errors", "other", cluster.now) == []
+
+
+def test_answers_stay_small_however_large_the_job() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        for number in range(KINDS_MAX + 20):
+            raised(cluster, f"Error{'x' * number}: {'long ' * 100}")
+        many = cluster.submit_many(1000, name="work")
+        cluster.forget()
+        errors = cluster.scheduler.look("errors", None, cluster.now)
+        assert len(errors) == KINDS_MAX + 1
+        assert next(one["failed"] for one in errors if not one["function"]) == 20
+        for what, argument in (
+            ("glance", None), ("runs", 0), ("errors", None), ("store", None), ("history", 0),
+            *(("list", kind) for kind in ("tasks", "actors", "objects", "nodes", "groups")),
+        ):  # fmt: skip
+            answer = cluster.scheduler.look(what, argument, cluster.now)
+            assert len(msgspec.msgpack.encode(answer)) < SOCKET_BYTES, what
+        tasks = cluster.scheduler.look("list", "tasks", cluster.now)
+        assert tasks["count"] == 1000
+        assert 2 < len(tasks["rows"]) <= ROWS_MAX
+        assert len(cluster.scheduler.look("runs", 0, cluster.now)["runs"]) <= RUNS_MAX
+        assert cluster.scheduler.look("oldest", "work", cluster.now)["id"] in {id.hex() for id in many}
+
+
+def test_questions_that_cannot_be_answered() -> None:
+    with Cluster().node() as cluster:
+        for what, argument in (("nothing", None), ("oldest", "nobody"), ("list", "stars")):
+            with pytest.raises(LookupError):
+                cluster.scheduler.look(what, argument, cluster.now)

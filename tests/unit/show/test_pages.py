@@ -1,0 +1,213 @@
+"""What pages are made of: numbers, colours, lanes, estimates, and data that cannot break out of its place."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from mpi_runtime.show import metrics
+from mpi_runtime.show.charts import BARS_MAX, DONE, FAILED, Ran, colours, lanes, use
+from mpi_runtime.show.estimates import estimate
+from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.job import document
+from mpi_runtime.show.numbers import GAP, count, seconds, size, three
+from mpi_runtime.show.page import in_script, page
+from mpi_runtime.show.sections import lines_of, made_by
+from tests.helpers import ROOT
+
+
+def test_numbers_have_three_digits_and_units() -> None:
+    assert [three(one) for one in (0, 12.345, 1234.5, 0.04567, 1e7)] == ["0", "12.3", f"1{GAP}230", "0.0457", "1.00e7"]
+    assert three(4.12e-5) == "4.12e\u22125"
+    assert [seconds(one) for one in (0, 5.5e-5, 0.01234, 0.9999, 12.34, 99.97, 185, 7260)] == [
+        "0 s",
+        "55 µs",
+        "12.3 ms",
+        "1 s",
+        "12.3 s",
+        "1 min 40 s",
+        "3 min 05 s",
+        "2 h 01 min",
+    ]
+    assert [size(one) for one in (0, 999, 1000, 2**30)] == ["0 B", "999 B", "0.977 KiB", "1 GiB"]
+    assert count(24000) == f"24{GAP}000"
+
+
+def test_a_colour_belongs_to_a_name_and_none_is_given_twice() -> None:
+    names = [f"f{number}" for number in range(12)]
+    found = colours(names)
+    assert sorted(found.values()) == list(range(8))
+    assert list(found) == names[:8], "the ninth is grey"
+    assert colours(["f3"])["f3"] in range(8)
+    assert colours(names) == found
+
+
+def test_lanes_hold_what_ran_at_a_time() -> None:
+    ran = [Ran("a", 0, 10, "f"), Ran("a", 0, 5, "g", FAILED), Ran("a", 5, 10, "f"), Ran("b", 0, 10, "f", gpu_ids=(1,))]
+    found = lanes(ran, 0, 10)
+    assert [(lane["node"], lane["label"], len(lane["bars"])) for lane in found["lanes"]] == [
+        ("a", "1", 1),
+        ("a", "2", 2),
+        ("b", "1", 1),
+        ("b", "GPU 1", 1),
+    ]
+    assert found["lanes"][1]["bars"][0] == [0, 5, found["names"].index("g"), FAILED, 1]
+
+
+def test_a_timeline_of_very_many_calls_stays_small_and_shows_each_failure() -> None:
+    ran = [Ran("a", at / 1000, (at + 1) / 1000, "f", FAILED if at == 5000 else DONE) for at in range(100_000)]
+    (lane,) = lanes(ran, 0, 100)["lanes"]
+    assert len(lane["bars"]) <= 1.1 * BARS_MAX
+    assert sum(bar[4] for bar in lane["bars"]) == 100_000
+    assert sum(bar[3] == FAILED for bar in lane["bars"]) == 1
+
+
+def test_the_area_below_the_curve_of_use_is_the_time_of_calls() -> None:
+    (cpus,) = use([Ran("a", 0, 10, "f", cpus=2), Ran("a", 3, 4, "f", cpus=1)], 0, 10, (4, 0))
+    assert sum(cpus["values"]) * 10 / len(cpus["values"]) == pytest.approx(21, rel=1e-3)
+
+
+def test_an_estimate_needs_ends_and_has_a_range() -> None:
+    assert estimate([(0, 0), (10, 19)], 100) is None
+    assert estimate([(0, 0), (10, 1000)], 0) is None
+    found = estimate([(float(at), 10.0 * at) for at in range(61)], 600)
+    assert found is not None
+    assert found.end_s == pytest.approx(120)
+    assert found.low_s < 120 < found.high_s
+    assert found.open_at(90, 60) == 300
+    slower = estimate([(float(at), min(300.0, 10.0 * at) + max(0, at - 30)) for at in range(61)], 600)
+    assert slower is not None
+    assert slower.high_s - slower.low_s > 3 * (found.high_s - found.low_s), "the rate has changed"
+
+
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
+
+
+def glance_of() -> dict[str, Any]:
+    function = {
+        "name": HOSTILE,
+        "kind": "NORMAL_TASK",
+        "needs": "1 CPU",
+        "submitted": 4,
+        "done": 1,
+        "failed": 1,
+        "running": 1,
+        "mean_us": 5,
+        "waiting": 1,
+    }
+    error = {
+        "function": HOSTILE,
+        "text": HOSTILE,
+        "failed": 1,
+        "retried": 0,
+        "last_us": 10,
+        "rank": 0,
+        "host": "a",
+        "trace": HOSTILE,
+    }
+    node = {
+        "name": "a",
+        "cpus": 2.0,
+        "cpus_used": 1.0,
+        "gpus": 0.0,
+        "gpus_used": 0.0,
+        "memory": 1 << 30,
+        "memory_used": 0,
+        "arena": 1 << 30,
+        "executors": 2,
+        "is_closed": False,
+        "problems": [],
+    }
+    counts = {
+        "submitted": 4,
+        "finished": 1,
+        "failed": 1,
+        "retried": 0,
+        "running": 1,
+        "waiting": 1,
+        "actors": 0,
+        "executors": 2,
+        "restarted": 0,
+        "objects": 0,
+        "ran": 1,
+    }
+    return {
+        "counts": counts,
+        "functions": [function],
+        "errors": [error],
+        "nodes": [node],
+        "nodes_in_all": 1,
+        "end_us": 0,
+        "total": {"CPU": 2.0, "object_store_memory": 1e9},
+        "free": {"CPU": 1.0, "object_store_memory": 1e9},
+        "running": [(HOSTILE, "NORMAL_TASK", False, "a", 0, 7, 100, "00ff", "")],
+    }
+
+
+def facts(**more: Any) -> Facts:
+    glance = glance_of()
+    run: Any = (HOSTILE, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, [])
+    output = [(1, 1.0, 1, f"({HOSTILE} pid=7) ", HOSTILE)]
+    given = {
+        "name": HOSTILE,
+        "pid": 5,
+        "host": "a",
+        "begin_s": 0.0,
+        "now_s": 10.0,
+        "glance": glance,
+        "runs": [run],
+        "ran": 1,
+        "output": output,
+        "errors": {HOSTILE: glance["errors"]},
+    }
+    return Facts(**{**given, **more})
+
+
+@pytest.mark.parametrize("state", ["running", "ended", "killed", "lost"])
+def test_user_data_cannot_end_the_script_or_the_title(state: str) -> None:
+    text = page(document(facts(state=state)))
+    assert "</script><script>alert" not in text
+    assert "<img" not in text
+    data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
+    assert data["name"] == HOSTILE
+    assert in_script({"a": "\u2028</"}) == '{"a":"\\u2028\\u003c/"}'
+    assert in_script([float("nan"), float("inf")]) == "[null,null]"
+
+
+def test_lines_of_output_have_their_writers() -> None:
+    pieces = [
+        (1, 5.0, 1, "(work pid=7, rank 3, host2) ", b"one\ntwo\n".decode()),
+        (2, 6.0, 30, "mpi_runtime, rank 0, a", "!"),
+    ]
+    assert lines_of(pieces) == [
+        [2, 6.0, 30, "mpi_runtime, rank 0, a", "!", None],
+        [1, 5.0, 1, "work, rank 3", "two", "work"],
+        [1, 5.0, 1, "work, rank 3", "one", "work"],
+    ]
+    assert made_by("simulate (/home/u/app.py:3)") == "simulate"
+    assert made_by("/home/u/app.py:34 in <module>") == "put at app.py:34"
+
+
+def test_metrics_are_read_by_the_parser_of_prometheus() -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    text = metrics.text(facts())
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    (done,) = families["mpi_runtime_calls_done"].samples
+    assert (done.name, done.labels, done.value) == ("mpi_runtime_calls_done_total", {"function": HOSTILE}, 1)
+    assert families["mpi_runtime_up"].samples[0].value == 1
+    assert families["mpi_runtime_memory_bytes"].unit == "bytes"
+    assert metrics.text(facts(state="ended")).count("mpi_runtime_up 0") == 1
+
+
+def test_the_board_of_grafana_asks_for_numbers_that_exist() -> None:
+    board = json.loads((ROOT / "examples" / "grafana.json").read_text())
+    names = {
+        name
+        for panel in board["panels"]
+        for one in panel["targets"]
+        for name in re.findall(r"mpi_runtime_\w+", one["expr"])
+    }
+    there = set(re.findall(r"^# TYPE (\w+)", metrics.text(facts()), re.MULTILINE))
+    assert {name.removesuffix("_total") for name in names} <= there
+    assert len(names) >= 12
