@@ -15,6 +15,7 @@ from mpi_runtime.calls.options import check_resources, size_in_bytes
 T = TypeVar("T")
 SKIP, CONTINUE, STOP = "skip", "continue", "stop"
 ON_FAILURE = (SKIP, CONTINUE, STOP)
+SHELL = "/bin/sh"
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d{1,2}):(\d{2})")
@@ -30,7 +31,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One program to run: a line for the shell, and how it is run."""
 
     text: str
-    """What `/bin/sh -c` runs, with placeholders."""
+    """What its shell runs, with placeholders."""
+    shell: str = SHELL
+    """The path or the name of the shell."""
     name: str = ""
     """Its name in the batch, and that of its files."""
     values: dict[str, str] = {}
@@ -182,6 +185,12 @@ def _flag(value: Any) -> bool:
     return words[str(value).lower()]
 
 
+def _shell(value: Any) -> str:
+    if not _text(value) or len(value.split()) != 1:
+        raise ValueError(f"must be the path or the name of a shell such as 'bash', without options, not {value!r}")
+    return str(value)
+
+
 def _pairs(value: Any) -> Any:
     """`A=1,B=2` as a dictionary of texts; other values as they are."""
     return dict(part.partition("=")[::2] for part in value.split(",") if part) if isinstance(value, str) else value
@@ -236,6 +245,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "group_limit": (_count, "how many commands of its group run at a time; any number"),
     "after": (_names, "commands or arrays that end before it starts"),
     "env": (_environment, "variables of its environment"),
+    "shell": (_shell, "the shell that runs it: a path, or a name such as bash; /bin/sh"),
     "cwd": (_text, "the directory in which it starts; that of the batch"),
     "stdin": (_text, "the file of its standard input; empty"),
     "stdout": (_text, "the file of its standard output; NAME.out in the directory of the batch"),

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory.outputs import ARCHIVE
 from mpi_runtime.batch.memory.results import CommandResult
@@ -342,6 +342,7 @@ def key_of(command: Command, before: Sequence[bytes]) -> bytes:
         sorted((name, fill(text, values, plain)) for name, text in command.env.items()),
         _input_of(command),
         before,
+        *([command.shell] if command.shell != SHELL else []),
     )
     return digest(msgspec.msgpack.encode(own), _ID_BYTES)
 

@@ -50,6 +50,24 @@ print(os.path.getsize(run("while :; do echo flood; done", output_limit=1_000_000
     ]
 
 
+def test_a_command_has_the_shell_that_it_names(tmp_path: Path) -> None:
+    """By name or path, in the file, for one command or on the command line; with a cwd too."""
+    text = """#batch shell=bash
+    if [[ a == a* ]]; then echo $0; fi; test $0 = bash || test $0 = $(command -v bash) #batch name=named
+    echo $0 #batch shell=/bin/sh name=path
+    diff <(echo a) <(echo a) && echo same #batch cwd=/tmp name=elsewhere
+    echo $0 #batch shell=/no/shell name=missing
+    echo $0 #batch shell=no-such-shell name=unknown
+    """
+    words = [written(tmp_path / "jobs.txt", text), "--directory", "out", "--shell", "no-such-shell"]
+    done = run_batch(*words, cwd=tmp_path).expect(1)
+    out = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.out")}
+    assert (out["path"], out["elsewhere"]) == ("/bin/sh\n", "same\n")
+    assert "failed: missing: it could not be started: [Errno 2] No such file or directory: '/no/shell'" in done.stderr
+    assert "its shell 'no-such-shell' is not in the PATH of this host" in done.stderr
+    assert "failed: named" not in done.stderr
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_nothing_in_the_place_of_an_output_is_written_through(kind: str, tmp_path: Path) -> None:
