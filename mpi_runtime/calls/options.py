@@ -298,9 +298,11 @@ OPTIONS = {
 _OF_BATCHES = {
     "_account": Option(_anything, "account", convert=lambda given: AccountSpec(*given)),
     "_path_us": Option(_anything, "path_us"),
+    "_expect_us": Option(_anything, "expect_us"),
     "_gather_us": Option(_anything, "gather_us"),
 }
-"""Options that batches set: (name, weight, limit), length of a chain, delay of reported ends. See `Spec`."""
+"""Options that batches set: (name, weight, limit), length of a chain, expected duration, delay of reported ends: see
+`Spec`."""
 _ALL = OPTIONS | _OF_BATCHES
 TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)
 ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor is not None)

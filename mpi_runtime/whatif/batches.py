@@ -88,6 +88,7 @@ class Batch:
             command.priority,
             path_us,
             (command.group, command.group_weight, command.group_limit),
+            expect_us=round((command.expect or 0.0) * 1e6),
         )
 
     def _chain_s(self) -> float:

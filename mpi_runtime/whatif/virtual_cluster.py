@@ -56,6 +56,8 @@ class Work(NamedTuple):
     """Its account: name, weight and limit, see `AccountSpec`; an empty name: none."""
     tag: int = 0
     """Distinguishes it from equal ones."""
+    expect_us: int = 0
+    """Its expected duration, see `Spec`; 0: none."""
 
 
 class Ran(NamedTuple):
@@ -130,7 +132,7 @@ class VirtualCluster:
         """Submit calls to the scheduler now, in this order."""
         events: list[Spec | Call] = []
         for work in works:
-            key = (work.name, work.shape, work.time_limit_us, work.priority, work.path_us, work.account)
+            key = (work.name, work.shape, work.time_limit_us, work.priority, work.path_us, work.account, work.expect_us)
             spec = self._specs.get(key)
             if spec is None:
                 spec = self._specs[key] = len(self._specs) + 1
@@ -235,6 +237,6 @@ def _spec(id: int, work: Work) -> Spec:
     return Spec(
         id, TASK, work.name, b"", _units(shape.cpus), _units(shape.gpus), shape.memory,
         {name: _units(amount) for name, amount in shape.resources}, priority=work.priority,
-        time_limit_us=work.time_limit_us, path_us=work.path_us,
+        time_limit_us=work.time_limit_us, path_us=work.path_us, expect_us=work.expect_us,
         account=AccountSpec(*work.account) if work.account[0] else None,
     )  # fmt: skip

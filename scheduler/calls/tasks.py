@@ -31,7 +31,7 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
     if spec.kind == METHOD:  # it may turn out to take long after many of its calls were sent ahead
         function.is_timed = state.end_us is not None
     else:
-        function.is_timed = spec.time_limit_us > 0
+        function.is_timed = spec.time_limit_us > 0 or spec.expect_us > 0
         function.infeasible = why_infeasible(state, function)
     state.functions[spec.id] = function
 

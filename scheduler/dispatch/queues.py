@@ -67,7 +67,7 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
 
 def family_for(state: State, function: Function, key: tuple[object, ...]) -> Family:
     """The family of a function's queue with this key, made on demand."""
-    where, has_limits = function.where, function.is_timed and function.spec.time_limit_us > 0
+    where, has_limits = function.where, function.is_timed and function.has_fixed_length
     if has_limits:
         key = (*key[:-1], -1)
     family = state.families.get(key)

@@ -140,6 +140,9 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     path_us: Number = 0
     """The estimated duration of a call and of the longest chain of calls after it; 0: not known. Of calls of one
     priority those with the longest path start first."""
+    expect_us: Number = 0
+    """How long a call takes, as assumed until calls have ended; 0: `time_limit_us`, if that is known. With it, the
+    measured mean counts and not the limit."""
     gather_us: Number = 0
     """How long its executors may hold back ends of calls while they have more calls, to report several at once. Its
     calls are sent further ahead."""

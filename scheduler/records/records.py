@@ -368,8 +368,15 @@ class Function(Struct, eq=False, gc=False):
 
     @property
     def may_take_us(self) -> int:
-        """The time limit of a call, or its measured mean; -1: neither is known."""
+        """The time limit of a call, or its measured mean; -1: neither is known. `expect_us` replaces the limit."""
+        if self.spec.expect_us:
+            return self.duration_us if self.duration_us >= 0 else self.spec.expect_us
         return self.spec.time_limit_us or self.duration_us
+
+    @property
+    def has_fixed_length(self) -> bool:
+        """Whether `may_take_us` is a limit, and never changes."""
+        return self.spec.time_limit_us > 0 and not self.spec.expect_us
 
     @property
     def is_actor(self) -> bool:

@@ -54,6 +54,7 @@ class Function:
     zone: str = ""
     """The label of the nodes on which calls run."""
     time_limit_us: int = 0
+    expect_us: int = 0
     enforces_limit: bool = False
     retries_timeouts: bool = False
     backpressure: int = 0

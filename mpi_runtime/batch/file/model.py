@@ -48,6 +48,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes that its output may have; 0: any number."""
     time_limit: float | None = None
     """Seconds until it gets SIGTERM."""
+    expect: float | None = None
+    """Seconds that it takes, as assumed until this is known. None: its `time_limit`, if it has one."""
     grace: float = 5.0
     """Seconds between SIGTERM and SIGKILL."""
     priority: int = 0
@@ -238,6 +240,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "resources": (_resources, "custom resources reserved for it, such as licence=1; none"),
     "output_limit": (_bytes, "the largest size of its output, such as 1GB; no limit"),
     "time_limit": (_positive_seconds, "how long it may run, such as 10m; no limit"),
+    "expect": (_positive_seconds, "how long it will take, as a guess until that is known; its time_limit"),
     "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
     "priority": (_whole, "commands with a higher number start first; 0"),
     "group": (_name, "the name of a group: groups of equal priority get fair shares"),

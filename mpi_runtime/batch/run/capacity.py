@@ -53,16 +53,23 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
     found = infeasible(groups, [node])
     limit_s = bounds.seconds - lead_s(reserve_s, time.time() + bounds.seconds)
     for group in groups:
-        least_s = min((one.time_limit + one.grace for one in group.commands if one.time_limit is not None), default=0.0)
+        least_s, told_by = _claim_s(group.commands[0]) if group.commands else (0.0, "")
         if least_s > limit_s:
             found.append(
                 Problem(
                     *group.place,
-                    f"{group.name}: can never end: it may take {duration(least_s)} (time_limit and grace), and the job "
+                    f"{group.name}: can never end: it may take {duration(least_s)} ({told_by}), and the job "
                     f"ends commands after {duration(limit_s)}",
                 )
             )
     return found
+
+
+def _claim_s(command: Command) -> tuple[float, str]:
+    """How much time a command must have left to be started, and the option that says so; 0: none does."""
+    if command.expect is not None:
+        return command.expect, "expect"
+    return (command.time_limit + command.grace, "time_limit and grace") if command.time_limit is not None else (0.0, "")
 
 
 def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:

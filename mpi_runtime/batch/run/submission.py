@@ -51,6 +51,7 @@ def submit(
         "journal": None if raises else False,  # a batch has a journal of its own
         "_account": (made.group, made.group_weight, made.group_limit) if made.group else None,
         "_path_us": path_us,
+        "_expect_us": round((made.expect or 0) * 1e6),
         "_gather_us": 0 if raises else GATHER_US,
     }
     call = _call(tuple(made.resources.items()), *options.items())

@@ -123,6 +123,7 @@ def described(groups: Sequence[Group]) -> list[str]:
         asked += [f"{first.memory} bytes"] if first.memory else []
         asked += [f"{amount:g} {name}" for name, amount in first.resources.items() if amount]
         asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
+        asked += [f"{first.expect:g} s expected"] if first.expect is not None else []
         more = len(group.after) - AFTER_SHOWN_MAX
         names = [*group.after[:AFTER_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]
         after = f", after {', '.join(names)}" if names else ""
