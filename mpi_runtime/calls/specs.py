@@ -148,6 +148,8 @@ def task_spec(
     """
     made: dict[str, Any] = {"num_returns": STREAMING if is_generator else 1}
     made |= _placed(TASK, name, options, inherited, environment) | _retrying(options)
+    if made.get("alternatives") and made.get("where") is not None:
+        raise ValueError(f"{name} has alternatives, and these exclude a place such as a placement group")
     if code:
         count = made["num_returns"]
         made["code"] = _with_environment(code, count, environment) if count >= 0 else b""

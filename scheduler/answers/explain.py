@@ -276,7 +276,7 @@ def _why(state: State, task: Task, now: int) -> str:
     if late:
         return late
     full = accounts.why_not(task.function.account)
-    needs = f"It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
+    needs = f"It needs {task.function.requests()}{_place(task.function.where)}. {_free(state, task.function.where)}."
     source = constraints.find_source(state, task.queue) if task.queue is not None else None
     near = locality.why(state, task, source, now)
     return f"{full}{needs}{near and ' '}{near}"

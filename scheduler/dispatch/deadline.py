@@ -96,8 +96,8 @@ def look_at_actors(state: State) -> None:
 
 
 def last_start_us(state: State, function: Function) -> int:
-    """Return the latest start at which a call can finish in time."""
-    return NOTHING if state.end_us is None else state.end_us - function.may_take_us
+    """Return the latest start at which a call can finish in time, with the quickest of its alternatives."""
+    return NOTHING if state.end_us is None else state.end_us - function.quickest_us
 
 
 def why_not(state: State, function: Function, now: int) -> str:
@@ -113,7 +113,7 @@ def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
     assert state.end_us is not None
     known_from = "its time_limit" if function.has_fixed_length else "as earlier calls did"
     known_from = "as expected" if function.spec.expect_us and function.duration_us < 0 else known_from
-    takes_s, left_s = function.may_take_us / 1e6, max(0, state.end_us - now) / 1e6
+    takes_s, left_s = function.quickest_us / 1e6, max(0, state.end_us - now) / 1e6
     return (
         f"may take {round(takes_s, 1):g} s ({known_from})" if takes_s >= 0 else "takes a time that is not known yet",
         f"the job's time ends in {left_s:.0f} s. Have the job requeued, or start one with more time.",

@@ -406,7 +406,7 @@ def spec_of(function: Function) -> Spec:
         backpressure=function.backpressure, out_of_order=function.out_of_order,
         time_limit_us=function.time_limit_us, expect_us=function.expect_us, gpu_memory=function.gpu_memory,
         enforces_limit=function.enforces_limit, retries_timeouts=function.retries_timeouts, path_us=function.path_us,
-        gather_us=function.gather_us,
+        gather_us=function.gather_us, alternatives=function.alternatives,
         account=AccountSpec(function.account, function.weight, function.account_limit) if function.account else None,
     )  # fmt: skip
 

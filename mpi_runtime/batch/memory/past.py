@@ -295,7 +295,8 @@ class BatchJournal:
     def ended(self, command: Command, key: bytes, result: CommandResult, packed: tuple[int, int] | None = None) -> None:
         """Record that a command has ended; `packed` is the place of its output in the archive."""
         self.history.number += 1
-        ended = Ended(self.history.number, key, result, command.num_cpus, command.num_gpus, packed)
+        had = command.demands()[result.alternative]
+        ended = Ended(self.history.number, key, result, had.num_cpus, had.num_gpus, packed)
         self.history.note(ended)
         self.settled(command.name, key, ended.number)
         took_us = max(0, round((result.end - result.start) * 1e6))

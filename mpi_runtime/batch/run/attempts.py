@@ -14,13 +14,15 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import SKIP, Command, text_of
+from mpi_runtime.batch.file.model import SKIP, Command, Demand, text_of
 from mpi_runtime.batch.file.templates import fill, names_in, plain
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import claimed_cpus, run_program
 from mpi_runtime.client import current
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.executor import scratch
+from mpi_runtime.scheduler.protocol.events import Call
+from mpi_runtime.scheduler.protocol.limits import UNIT
 
 _OF_THE_JOB = ("SLURM_JOB", "SLURM_N", "SLURM_TASKS_PER_NODE", "SLURM_STEP", "SLURM_HET_")
 """Prefixes of variables by which an mpirun in a command would start its ranks on all nodes of the job."""
@@ -45,11 +47,14 @@ def run_command(data: bytes, directory: str, raises: bool, names: str, *values: 
     if texts or not made.name:
         name = made.name or f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
         made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})
+    call = current.client().scopes.current().call
+    number = _alternative_of(made, call)
+    if number:
+        made = msgspec.structs.replace(made, **msgspec.structs.asdict(made.alternatives[number]))
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
-        call = current.client().scopes.current().call
         attempt = first = 1 + (call.attempt if call is not None else 0)  # earlier attempts may have been lost
         while True:
-            result = _attempt(made, directory, attempt, cpus, not raises)
+            result = _attempt(made, number, directory, attempt, cpus, not raises)
             if result.is_success or attempt - first >= made.retries or not _is_retried(made, result):
                 break
             time.sleep(made.retry_delay)
@@ -69,7 +74,24 @@ def _is_retried(made: Command, result: CommandResult) -> bool:
     return not made.retry_codes or code in made.retry_codes
 
 
-def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...], is_alone: bool) -> CommandResult:
+def _alternative_of(made: Command, call: Call | None) -> int:
+    """The index of the alternative whose resources this executor has."""
+    spec = current.client().feed.specs.get(call.spec) if made.alternatives and call is not None else None
+    if spec is None:
+        return 0
+    granted = spec.cpu, spec.gpu, spec.memory, tuple(sorted(spec.custom.items()))
+    return [amounts(one) for one in made.alternatives].index(granted)
+
+
+def amounts(demand: Demand) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
+    """CPU, GPU, memory and custom resources as the scheduler counts them."""
+    custom = tuple(sorted((name, round(amount * UNIT)) for name, amount in demand.resources.items()))
+    return round(demand.num_cpus * UNIT), round(demand.num_gpus * UNIT), demand.memory, custom
+
+
+def _attempt(
+    made: Command, alternative: int, directory: str, attempt: int, cpus: tuple[int, ...], is_alone: bool
+) -> CommandResult:
     host = socket.gethostname()
     gpu_ids = tuple(mpi_runtime.get_gpu_ids())
     values = {
@@ -98,6 +120,7 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...],
         command=program.text,
         is_success=is_success,
         attempts=attempt,
+        alternative=alternative,
         host=host,
         cpus=cpus,
         gpu_ids=gpu_ids,

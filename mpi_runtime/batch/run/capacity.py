@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import mpi_runtime
 from mpi_runtime.batch.file.entries import Problem
-from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.past import Capacity
 from mpi_runtime.batch.show.overview import duration
@@ -48,7 +48,8 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
         bounds: of the job.
         reserve_s: how long before the end of the job's time commands must have ended.
     """
-    custom = {name: math.inf for group in groups for command in group.commands for name in command.resources}
+    demands = [demand for group in groups for command in group.commands for demand in command.demands()]
+    custom = {name: math.inf for demand in demands for name in demand.resources}
     node = {**custom, "CPU": bounds.cpus, "GPU": bounds.gpus, "memory": bounds.memory}
     found = infeasible(groups, [node])
     limit_s = bounds.seconds - lead_s(reserve_s, time.time() + bounds.seconds)
@@ -66,7 +67,7 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
 
 
 def _claim_s(command: Command) -> tuple[float, str]:
-    """How much time a command must have left to be started, and the option that says so; 0: none does."""
+    """How much time a command must have left to be started, and the option that claims it; 0: none does."""
     if command.expect is not None:
         return command.expect, "expect"
     return (command.time_limit + command.grace, "time_limit and grace") if command.time_limit is not None else (0.0, "")
@@ -74,8 +75,13 @@ def _claim_s(command: Command) -> tuple[float, str]:
 
 def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
     """Why no node can ever run a command; empty if one can. `nodes` are the total resources of each."""
-    own = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory)}
-    request = {**own, **command.resources}
+    reasons = [_cannot_have(demand, nodes) for demand in command.demands()]
+    return "; nor with another alternative: ".join(reasons) if all(reasons) else ""
+
+
+def _cannot_have(demand: Demand, nodes: Sequence[Mapping[str, float]]) -> str:
+    own = {"CPU": demand.num_cpus, "GPU": demand.num_gpus, "memory": float(demand.memory)}
+    request = {**own, **demand.resources}
     if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
         return ""
     asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)

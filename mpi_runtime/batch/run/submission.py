@@ -10,7 +10,7 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.run.attempts import run_command
+from mpi_runtime.batch.run.attempts import amounts, run_command
 from mpi_runtime.client.refs import ObjectRef
 
 GATHER_US = 20_000
@@ -51,6 +51,7 @@ def submit(
         "journal": None if raises else False,  # a batch has a journal of its own
         "_account": (made.group, made.group_weight, made.group_limit) if made.group else None,
         "_path_us": path_us,
+        "_alternatives": tuple(map(amounts, made.alternatives[1:])),
         "_expect_us": round((made.expect or 0) * 1e6),
         "_gather_us": 0 if raises else GATHER_US,
     }

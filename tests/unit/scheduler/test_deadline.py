@@ -124,7 +124,9 @@ def test_calls_in_hand_are_taken_back_though_none_is_ready() -> None:
 def test_what_is_expected_counts_in_place_of_a_generous_limit() -> None:
     """Until calls have ended: then their mean does, also if it is longer than what was expected."""
     with ending(300) as cluster:
-        short, other, long = (cluster.submit(name="fit", time_limit_us=3600 * S, expect_us=s * S) for s in (20, 20, 301))
+        short, other, long = (
+            cluster.submit(name="fit", time_limit_us=3600 * S, expect_us=s * S) for s in (20, 20, 301)
+        )
         executor = cluster.placed(short)
         cluster.later(100 * S)
         cluster.done(executor, short, us=100 * S)
