@@ -100,7 +100,7 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
         raise LaunchError("--batch and --array exclude each other: all jobs of the array would run the same batch")
     program = [given["batch"], *(["--requeue"] if given["requeue"] else []), *words]
     limits = bounds.of(jobs.make_request(given["profile"], **options))
-    if any(word.split("=")[0] == "--gpus" for word in words):
+    if any(word.split("=")[0] in ("--gpus", "--gpus-per-node") for word in words):
         limits = limits._replace(gpus=math.inf)
     name, wrong = problems_of(program, limits)
     if wrong:

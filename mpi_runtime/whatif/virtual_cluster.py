@@ -198,10 +198,9 @@ class VirtualCluster:
             if client == DRIVER:
                 continue
             executor = self._executors[client]
-            for message in sent:
-                if type(message) is Call:
-                    executor.assigned.append(message.id)
-                    self._takes[message.id] = self._taken(message)
+            for call in [one for one in sent if type(one) is Call]:
+                executor.assigned.append(call.id)
+                self._takes[call.id] = self._taken(call)
             self._begin_next(executor)
         alarm_us = self.scheduler.deadline()
         if alarm_us is not None and (self._works or self._executors) and alarm_us != self._alarm_us:

@@ -21,13 +21,10 @@ from mpi_runtime.batch.run.program import claimed_cpus, run_program
 from mpi_runtime.client import current
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.executor import scratch
+from mpi_runtime.host.launchers import settings_for_mpi
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
-_OF_THE_JOB = ("SLURM_JOB", "SLURM_N", "SLURM_TASKS_PER_NODE", "SLURM_STEP", "SLURM_HET_")
-"""Prefixes of variables by which an mpirun in a command would start its ranks on all nodes of the job."""
-_FOR_MPI = {"PRTE_MCA_hwloc_default_binding_policy": "none"}
-"""Open MPI would bind the first rank of each command to the same processor."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
 
@@ -143,9 +140,8 @@ def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> di
 
 def _environment_with(cpus: str) -> dict[str, str]:
     """The environment of this process. A job of this runtime that the command starts has the CPUs of the command."""
-    base = {name: value for name, value in environment().items() if not name.startswith(_OF_THE_JOB)}
     own = {**dict.fromkeys((*_THREADS, NUM_CPUS), cpus), RESOURCES: "", COMMAND_OF: str(os.getpid())}
-    return {**_FOR_MPI, **base, **own}
+    return {**settings_for_mpi(int(cpus)), **environment(), **own}
 
 
 _unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)

@@ -21,9 +21,10 @@ product = { i = [0, 1, 2, 3] }
 def test_commands_take_cpus_or_a_gpu_and_know_which(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.toml", SWEEP)
     env = {"MPI_RUNTIME_NUM_CPUS": "2.5"}
-    checked = run_batch(file, "--check", "--gpus", "1", cwd=tmp_path, env=env).expect(0)
+    nodes = ["--cpus-per-node", "2", "--gpus-per-node", "1"]
+    checked = run_batch(file, "--check", *nodes, cwd=tmp_path, env=env).expect(0)
     assert "fit (4): 2 CPU or 0.5 CPU, 1 GPU: " in checked.stdout
-    run_batch(file, "--gpus", "1", cwd=tmp_path, env=env).expect(0)
+    run_batch(file, "--gpus-per-node", "1", cwd=tmp_path, env=env).expect(0)
     seen = [(tmp_path / "batch-jobs" / f"fit.{i}.out").read_text().split() for i in range(4)]
     kinds = {tuple(words[1:]) for words in seen}
     assert kinds == {("2", "2", "g"), ("1", "0.5", "g0", "0")}
@@ -47,7 +48,8 @@ def test_mistakes_in_alternatives_are_found(tmp_path: Path) -> None:
     assert "jobs.txt:2:10: alternatives there is no resource 'num_cups'; did you mean 'num_cpus'?" in said
     assert "has a wrong request {'num_gpus': 'many'}: the value must be a number" in said
     assert "jobs.txt:4:21: alternatives must differ" in said
-    said = run_batch(written(tmp_path / "jobs.txt", lines[4]), "--check", cwd=tmp_path).expect(2).stderr
+    nodes = ["--cpus-per-node", "64", "--gpus-per-node", "1"]
+    said = run_batch(written(tmp_path / "jobs.txt", lines[4]), "--check", *nodes, cwd=tmp_path).expect(2).stderr
     assert "can never run: it needs CPU 4000" in said
     assert "; nor with another alternative: can never run: it needs CPU 1, GPU 400" in said
 
