@@ -1,6 +1,7 @@
 """The command `mpi-runtime`: `main.py` has the table of verbs, and each verb has a module.
 
 - `main.py`: the table of verbs, help, `version`
+- `facts.py`: the option `--json` of verbs that show something
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
 - `leftovers.py`: clears what a killed launcher has left
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
@@ -12,6 +13,7 @@
 - `gpus.py`: `gpus`: the GPUs of this host, their links and their problems
 - `doctor.py`: `doctor`: what each rank sees, and what is wrong with the launch
 - `journals.py`: `journal`: shows, verifies and compacts a journal
+- `completion.py`: `completion`: scripts for bash, zsh and fish, from the parsers of all verbs
 - `replay.py`: `replay`: repeats the decisions of a recorded job
 - `whatif.py`: `whatif`: estimates a finished batch or job on other nodes
 - `slurm.py`: `submit`, `status`, `template`: Slurm jobs

@@ -90,13 +90,13 @@ def run_batch(options: argparse.Namespace) -> int:
         problems += wrong_names(groups)
         gc.freeze()
         gc.enable()
+    if options.check:
+        wrong = check(options, groups, problems, _drain_s(groups))
+        return _refuse(options.file, wrong) if wrong else 0
     if is_refused(problems):
         return _refuse(options.file, problems)
     for note in problems:
         print(note.shown(options.file), file=sys.stderr)
-    if options.check:
-        problems = check(options, groups, _drain_s(groups))
-        return _refuse(options.file, problems) if problems else 0
     if stated := stated_nodes(options):
         raise LaunchError(f"{stated[0]} is for --check; a job has the nodes that it is given")
     try:
@@ -245,6 +245,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", metavar="FILE", help="a command a line, TOML (.toml) or JSON lines (.jsonl); -: stdin")
     group = parser.add_argument_group("how the file is read")
     group.add_argument("--check", action="store_true", help="show the graph and all problems; start no command")
+    group.add_argument("--json", action="store_true", help="with --check: print JSON; docs/json.md has the fields")
     group.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
     group = parser.add_argument_group("with --check: the nodes of the job; by default a profile, or this host")
     add_options(group)

@@ -7,6 +7,7 @@ of the job. Otherwise this is perhaps a login host: what does not fit it gets a 
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
 from mpi_runtime.batch.show.overview import described
+from mpi_runtime.cli.facts import print_json
 from mpi_runtime.config import environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.slurm import bounds, jobs
@@ -41,14 +43,25 @@ def stated_nodes(options: argparse.Namespace) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in _STATED if getattr(options, name) is not None]
 
 
-def check(options: argparse.Namespace, groups: Sequence[Group], drain_s: float) -> list[Problem]:
+def check(
+    options: argparse.Namespace, groups: Sequence[Group], found: Sequence[Problem], drain_s: float
+) -> list[Problem]:
     """Show what would run, and return what cannot. Starts no command.
+
+    Args:
+        options: of the command line.
+        groups: of the batch.
+        found: notes and problems so far.
+        drain_s: how long before the end of a job's time commands must have ended.
 
     Raises:
         LaunchError: an option or the profile is wrong.
     """
     request = _request(options)
-    if request is not None:
+    problems: list[Problem] = []
+    if is_refused(found):
+        pass  # the rest may follow from these
+    elif request is not None:
         problems = beyond(groups, bounds.of(request), drain_s)
     else:
         try:
@@ -58,14 +71,31 @@ def check(options: argparse.Namespace, groups: Sequence[Group], drain_s: float) 
             raise LaunchError(str(error)) from error
         if not from_environment(environment()).system:
             problems = [msgspec.structs.replace(one, is_note=True) for one in problems]
-    if is_refused(problems):
-        return problems
-    for note in problems:
+    both = sorted([*found, *problems])
+    if options.json:
+        print_json({"groups": [_facts(group) for group in groups], "problems": both})
+    if is_refused(both) or options.json:
+        return both if is_refused(both) else []
+    for note in both:
         print(note.shown(options.file), file=sys.stderr)
     if problems:
         print(f"mpi-runtime batch: this host was checked; for the nodes of a job add {_NODES}", file=sys.stderr)
     print("\n".join(described(groups)))
     return []
+
+
+def _facts(group: Group) -> dict[str, Any]:
+    first = group.commands[0] if group.commands else None
+    return {
+        "name": group.name,
+        "commands": len(group.commands),
+        "is_array": group.is_array,
+        "after": group.after,
+        "requests": first.demands() if first is not None else [],
+        "time_limit": first.time_limit if first is not None else None,
+        "expect": first.expect if first is not None else None,
+        "first": first.shown() if first is not None else "",
+    }
 
 
 def _request(options: argparse.Namespace) -> Request | None:
