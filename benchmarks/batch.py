@@ -2,6 +2,7 @@
 
     python -m benchmarks.batch                    # 5 000 times `true`, on all processors of this host
     python -m benchmarks.batch --commands 100000  # a long list: also how long it takes until the first one runs
+    python -m benchmarks.batch --turns 4 --commands 1800  # in alternation: CPU beyond the start, for a busy machine
 
 Each line is one program. "start" is the time until the first command has begun, the rest is counted from there.
 `posix_spawn` is as many processes as there are processors, each of which starts /bin/sh and waits for it, again and
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.memory.past import FOLDER, BatchJournal, Planned
@@ -118,6 +120,9 @@ def main() -> None:
     parser.add_argument("--commands", type=int, default=5_000)
     parser.add_argument("--hyperqueue", metavar="PYTHON", help="an interpreter that has the package hyperqueue")
     parser.add_argument("--srun", type=int, default=0, metavar="N", help="also N steps of Slurm, in an allocation; 0")
+    parser.add_argument(
+        "--turns", type=int, default=0, help="alternate so often, and print medians of CPU time alone; 0"
+    )
     options = parser.parse_args()
     count = options.commands
     spent_us, size = journal_us(20_000)
@@ -126,6 +131,9 @@ def main() -> None:
     ways = dict(WAYS)
     if options.hyperqueue:
         ways["HyperQueue"] = partial(with_hyperqueue, os.path.abspath(options.hyperqueue))
+    if options.turns:
+        in_turns(ways, count, processors, options.turns)
+        return
     counts = dict.fromkeys(ways, count)
     if options.srun:
         ways["srun"], counts["srun"] = with_srun, options.srun
@@ -143,6 +151,28 @@ def main() -> None:
         print(
             f"{name:20} start {first_s - begin_s:6.2f} s, {rate:8.0f} commands/s, {1e3 * used_s / count:6.2f} ms of CPU"
         )
+
+
+def in_turns(ways: dict[str, Callable[[int, int], None]], count: int, processors: int, turns: int) -> None:
+    """Print the CPU time of a command, in all and beyond the start: what so many cost more than a sixth of them."""
+    few = count // 6
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(turns):
+        for name, run in ways.items():
+            if name == "GNU parallel":
+                continue
+            used = []
+            for number in (few, count):
+                with folder_of_its_own(name):
+                    before = cpu_s()
+                    run(number, processors)
+                    used.append(cpu_s() - before)
+            found[name].append((used[1] / count, (used[1] - used[0]) / (count - few)))
+    print(f"load average {os.getloadavg()[0]:.1f} on {processors} processors")
+    for name, spent in found.items():
+        if spent:
+            whole, beyond = (1e3 * median(column) for column in zip(*spent, strict=True))
+            print(f"{name:20} {whole:6.2f} ms of CPU for each of {count}, {beyond:6.2f} beyond the start")
 
 
 @contextlib.contextmanager

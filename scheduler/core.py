@@ -11,7 +11,16 @@ from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.actors import names as actor_names
 from mpi_runtime.scheduler.answers import explain, look
 from mpi_runtime.scheduler.calls import copies, refusals, tasks
-from mpi_runtime.scheduler.dispatch import backfill, backoff, deadline, dispatch, queues, reservations, stealing
+from mpi_runtime.scheduler.dispatch import (
+    alternatives,
+    backfill,
+    backoff,
+    deadline,
+    dispatch,
+    queues,
+    reservations,
+    stealing,
+)
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
 from mpi_runtime.scheduler.dispatch.turns import Turns
@@ -245,7 +254,7 @@ class Scheduler:
                     later.dirty = True
                     state.dirty.append(later)
                 return
-            if queue.ready and queue.ready[0].function.infeasible:  # and so are all its calls
+            if queue.ready and alternatives.has_none(queue.ready[0].function):  # nor have all its calls
                 health.fail_all(state, queue)
             if queue.timed is None or not deadline.holds_back(state, queue, now):
                 has_grown = (starting.serve if queue.ranks else serve)(state, queue, now)

@@ -147,8 +147,20 @@ def _unused_gpus(env: Mapping[str, str], by_host: Mapping[str, Usable]) -> Itera
             idle[host] = f"{usable.gpus} of the job's {have} GPUs"
     if idle:
         hosts = list(idle)
-        cure = "mpi-runtime doctor, started by the same line, shows more"
+        cure = f"{_cure_for_gpus(env)}; mpi-runtime doctor, started by the same line, shows more"
         yield Finding(f"on {_first(hosts)} calls can use {idle[hosts[0]]}", cure)
+
+
+def _cure_for_gpus(env: Mapping[str, str]) -> str:
+    """What most likely hides GPUs of the job from its ranks, and the cure."""
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    if env.get("MPI_RUNTIME_FIND_GPUS") == "never":
+        return "unset MPI_RUNTIME_FIND_GPUS, which is 'never'"
+    if "SLURM_GPUS_PER_TASK" in env or "SLURM_GPU_BIND" in env:
+        return "request --gpus-per-node in place of --gpus-per-task, so that each rank sees all GPUs of its node"
+    if visible is not None:
+        return f"unset CUDA_VISIBLE_DEVICES, which is {visible!r}, if the job script sets it"
+    return "see whether nvidia-smi lists them on that node: if not, its driver is missing or broken"
 
 
 def _first(hosts: Sequence[str]) -> str:

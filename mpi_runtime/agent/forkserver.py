@@ -22,10 +22,11 @@ class Forkservers:
     def __init__(self, path: Sequence[str], early: Handle | None = None) -> None:
         """Start nothing yet. `path`: where forkservers find their modules; `early`: one that exists already.
 
-        Executors do not get the variables by which a process is a rank of the launcher.
+        Executors do not get the variables by which a process is a rank of the launcher, nor those by which an mpirun
+        of their own would start ranks on all nodes of the job.
         """
         self.path = path
-        self._environment = launchers.child_environment(configuration.environment())
+        self._environment = launchers.on_one_host(launchers.child_environment(configuration.environment()))
         self._early = early
 
     def start_early(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mpi_runtime.errors.arguments import check_amount, check_bool, check_number, check_text
-from mpi_runtime.scheduler.protocol.events import DYNAMIC, RETURNS_MAX, STREAMING, AccountSpec
+from mpi_runtime.scheduler.protocol.events import DYNAMIC, RETURNS_MAX, STREAMING, AccountSpec, Alternative
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 DEFAULT_MAX_RETRIES = 3
@@ -346,11 +346,13 @@ OPTIONS = {
 _OF_BATCHES = {
     "_account": Option(_anything, "account", convert=lambda given: AccountSpec(*given)),
     "_path_us": Option(_anything, "path_us"),
+    "_expect_us": Option(_anything, "expect_us"),
+    "_alternatives": Option(_anything, "alternatives", convert=lambda given: tuple(Alternative(*one) for one in given)),
     "_gather_us": Option(_anything, "gather_us"),
     "_starts_mpi": Option(check_bool, "starts_mpi"),
 }
-"""Options that batches set: (name, weight, limit), length of a chain, delay of reported ends, whether members of a gang
-start MPI themselves. See `Spec`."""
+"""Options that batches set: (name, weight, limit), length of a chain, expected duration, further requests, delay of
+reported ends, whether members of a gang start MPI themselves. See `Spec`."""
 _ALL = OPTIONS | _OF_BATCHES
 TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)
 ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor is not None)

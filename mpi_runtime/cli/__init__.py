@@ -1,10 +1,12 @@
 """The command `mpi-runtime`: `main.py` has the table of verbs, and each verb has a module.
 
 - `main.py`: the table of verbs, help, `version`
+- `facts.py`: the option `--json` of verbs that show something
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
 - `leftovers.py`: clears what a killed launcher has left
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
 - `batch.py`: `batch`: runs the commands of a file
+- `batch_check.py`: `batch --check`: what can never run, on which nodes
 - `batch_views.py`: `batch status`, `batch report`, `batch log`
 - `experiments.py`: `tune`: lists, shows and resumes experiments
 - `view.py`: `view`: the live page of a job, a batch or a search
@@ -15,6 +17,7 @@
 - `gpus.py`: `gpus`: the GPUs of this host, their links and their problems
 - `doctor.py`: `doctor`: what each rank sees, and what is wrong with the launch
 - `journals.py`: `journal`: shows, verifies and compacts a journal
+- `completion.py`: `completion`: scripts for bash, zsh and fish, from the parsers of all verbs
 - `replay.py`: `replay`: repeats the decisions of a recorded job
 - `whatif.py`: `whatif`: estimates a finished batch or job on other nodes
 - `slurm.py`: `submit`, `status`, `template`: Slurm jobs

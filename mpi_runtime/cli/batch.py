@@ -13,7 +13,7 @@ from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.file.entries import Problem, is_refused
-from mpi_runtime.batch.file.model import OPTIONS, read_command
+from mpi_runtime.batch.file.model import METAVARS, OPTIONS, read_command
 from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
@@ -21,7 +21,7 @@ from mpi_runtime.batch.memory.past import BatchJournal, source_of
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
 from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun
 from mpi_runtime.batch.show.live import live_view
-from mpi_runtime.batch.show.overview import described
+from mpi_runtime.cli.batch_check import add_options, check, stated_nodes
 from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
@@ -91,20 +91,22 @@ def run_batch(options: argparse.Namespace) -> int:
         problems += wrong_names(groups)
         gc.freeze()
         gc.enable()
+    if options.check:
+        wrong = check(options, groups, problems, _drain_s(groups))
+        return _refuse(options.file, wrong) if wrong else 0
     if is_refused(problems):
         return _refuse(options.file, problems)
     for note in problems:
         print(note.shown(options.file), file=sys.stderr)
+    if stated := stated_nodes(options):
+        raise LaunchError(f"{stated[0]} is for --check; a job has the nodes that it is given")
     try:
-        job = mpi_runtime.init(num_gpus=options.gpus, drain_s=_drain_s(groups))
+        job = mpi_runtime.init(num_gpus=_gpus(options), drain_s=_drain_s(groups))
     except ValueError as error:  # of a flag or a variable
         raise LaunchError(str(error)) from error
     with job:
         if problems := infeasible(groups, node_resources()):
             return _refuse(options.file, problems)
-        if options.check:
-            print("\n".join(described(groups)))
-            return 0
         name = Path(options.file).stem if options.file != "-" else "stdin"
         directory = options.directory or f"batch-{name}"
         own_file = "" if options.directory else options.file
@@ -130,6 +132,13 @@ def run_batch(options: argparse.Namespace) -> int:
     if code == TIME_IS_OVER and options.requeue and not run.is_hopeless:
         _requeue()
     return code
+
+
+def _gpus(options: argparse.Namespace) -> int | None:
+    stated = options.gpus_per_node
+    if stated is not None and not stated.isdecimal():
+        raise LaunchError(f"--gpus-per-node must be a number, not {stated!r}; a type is for --check")
+    return None if stated is None else int(stated)
 
 
 def _watch_time(run: BatchRun, groups: Sequence[Group]) -> None:
@@ -231,32 +240,52 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime batch",
-        description="Run the shell commands of a file, as many at a time as the resources allow.",
-        epilog="`mpi-runtime batch status NAME`, `report NAME` and `log NAME COMMAND` show one. Options of commands "
-        "are for all commands; options in the file override them.",
+        usage="mpi-runtime batch VERB NAME ...\n       mpi-runtime batch FILE [options] [options of commands]",
+        description=_verbs_in_words(),
+        epilog="Options of commands are for all commands; those in the file override them. docs/batch.md has examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("file", help="a command a line, TOML (.toml) or JSON lines (.jsonl); - is standard input")
-    parser.add_argument("--check", action="store_true", help="show the graph and all problems; start no command")
-    parser.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
-    parser.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
-    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node, there or not; those that are found")
-    parser.add_argument("--requeue", action="store_true", help="requeue the Slurm job if its time is too short")
-    parser.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
-    parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
-    parser.add_argument("--max-failures", type=int, metavar="N", help="stop if more than N commands fail; never")
-    parser.add_argument("--retry-failed", action="store_true", help="run only failed commands and their followers")
-    parser.add_argument("--only", action="append", metavar="NAME", help="run this command or array alone, done or not")
-    help_from = "run this command or array and its followers again, done or not"
-    parser.add_argument("--from", dest="begin", action="append", metavar="NAME", help=help_from)
-    parser.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="N", help="how many ranks; 1")
-    parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
-    parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
-    parser.add_argument("--command-ranks", metavar="N", help="how many MPI ranks each command has (its option `ranks`)")
+    parser.add_argument("file", metavar="FILE", help="a command a line, TOML (.toml) or JSON lines (.jsonl); -: stdin")
+    group = parser.add_argument_group("how the file is read")
+    group.add_argument("--check", action="store_true", help="show the graph and all problems; start no command")
+    group.add_argument("--json", action="store_true", help="with --check: print JSON; docs/json.md has the fields")
+    group.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
+    group = parser.add_argument_group("with --check: the nodes of the job; by default a profile, or this host")
+    add_options(group)
+    group = parser.add_argument_group("what is run")
+    group.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
+    group.add_argument("--retry-failed", action="store_true", help="run only failed commands and their followers")
+    help_only = "run this command or array alone, done or not; may be repeated"
+    group.add_argument("--only", action="append", metavar="COMMAND", help=help_only)
+    help_from = "run this command or array and its followers again, done or not; may be repeated"
+    group.add_argument("--from", dest="begin", action="append", metavar="COMMAND", help=help_from)
+    group.add_argument("--max-failures", type=int, metavar="COUNT", help="stop if more than this many fail; never")
+    group = parser.add_argument_group("where it runs")
+    group.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="COUNT", help="how many ranks; 1")
+    group.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
+    group.add_argument("--hosts", metavar="HOST[:RANKS],...", help="start the ranks on these hosts (by ssh)")
+    group.add_argument(
+        "--gpus-per-node", "--gpus", metavar="COUNT", help="GPUs of each node, there or not; those that are found"
+    )
+    group.add_argument("--requeue", action="store_true", help="requeue the Slurm job if its time is too short")
+    group = parser.add_argument_group("output")
+    group.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
+    group.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
+    group = parser.add_argument_group("options of commands, with their defaults")
+    help_ranks = "how many MPI ranks each command has: its option `ranks`"
+    group.add_argument("--command-ranks", metavar="COUNT", help=help_ranks)
     for name, (_, what) in OPTIONS.items():
         if name not in _NO_FLAGS:
-            parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE", help=what)
+            group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=METAVARS[name], help=what)
     return parser
+
+
+def _verbs_in_words() -> str:
+    from mpi_runtime.cli.batch_views import VERBS  # not at the top: a run does not need it
+
+    verbs = "\n".join(f"  {name + ' NAME':12} {what}" for name, (_, what) in VERBS.items())
+    return f"verbs:\n{verbs}\n  FILE         run the commands of a file, as many at a time as the resources allow"
 
 
 if __name__ == "__main__":

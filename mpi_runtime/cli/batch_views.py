@@ -7,13 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
 from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
-from mpi_runtime.batch.show.overview import in_lines, overview
+from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import report
+from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import JournalError, LaunchError
 
 
@@ -27,13 +29,16 @@ def view(words: Sequence[str]) -> int:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (_, what) in VERBS.items():
         verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
-        verb.add_argument("name", help="the file of the batch, its name, or the directory of its output")
+        verb.add_argument(
+            "name", metavar="NAME", help="the file of the batch, its name, or the directory of its output"
+        )
         if name == "status":
+            add_json(verb)
             verb.add_argument("--watch", action="store_true", help="again every two seconds, until it has ended")
         elif name == "report":
             verb.add_argument("-o", "--output", metavar="FILE", help="the file to write; NAME.html")
         else:
-            verb.add_argument("command", help="the name of the command")
+            verb.add_argument("command", metavar="COMMAND", help="the name of the command")
     chosen = parser.parse_args(words)
     directory = directory_of(chosen.name)
     try:
@@ -68,10 +73,37 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
     while True:
         history, job, now = read_history(directory), used_by(directory), time.time()
         found = overview(history, now, bool(job))
+        if chosen.json:
+            print_json({"name": name_of(directory), "used_by": job, **facts(found)})
+            return int(bool(found.failed))
         print("\n".join(in_lines(name_of(directory), found, job, now)), flush=True)
         if not chosen.watch or not job:
             return int(bool(found.failed))
         time.sleep(2)
+
+
+def facts(found: Overview) -> dict[str, Any]:
+    """The overview for programs."""
+    return {
+        "total": found.total,
+        "done": found.done,
+        "waiting": found.waiting,
+        "failed": [
+            {
+                "name": one.result.name,
+                "ending": one.result.ending(),
+                "host": one.result.host,
+                "output": one.result.stdout,
+            }
+            for one in found.failed
+        ],
+        "running": [{"name": one.name, "host": one.host, "begin": one.time_s} for one in found.running],
+        "begin": found.begin_s,
+        "end": found.end_s,
+        "cpu_use": found.cpu_use,
+        "gpu_use": found.gpu_use,
+        "left": found.left_s,
+    }
 
 
 def write_report(directory: str, chosen: argparse.Namespace) -> int:

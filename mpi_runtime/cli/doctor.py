@@ -21,6 +21,7 @@ from mpi_runtime import config
 from mpi_runtime.agent.gpus import Finder, Gpus
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.cli import gpus
+from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, detect
@@ -66,11 +67,15 @@ def doctor(words: Sequence[str]) -> int:
     parser.add_argument(
         "--report", action="store_true", help="print versions, MPI, limits and settings, to paste into a problem report"
     )
+    add_json(parser)
     asked = parser.parse_args(words)
     launch = detect(config.environment())
     if asked.report:
         if not launch.rank:
-            print(problem_report(launch))
+            rows = problem_report(launch)
+            print_json(rows) if asked.json else print(
+                "\n".join(f"{f'{name}:':12} {text}" for name, text in rows.items())
+            )
         return 0
     launchers.take_own_gpus(launch.kind)
     env = config.environment()
@@ -79,7 +84,7 @@ def doctor(words: Sequence[str]) -> int:
         return _refuse(launch, launch.problem)
     found = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report
     if launch.size == 1:
-        return _report(launch, [_look(0, own, found)], own, "no MPI is used", {})
+        return _report(launch, [_look(0, own, found)], own, "no MPI is used", {}, asked.json)
     mine = _look(launch.rank or 0, own, found)
     ranks_here, number_here = _neighbours(env)
     if finding := cannot_start(mine, ranks_here):
@@ -102,7 +107,7 @@ def doctor(words: Sequence[str]) -> int:
     else:
         ranks = _collect(transport, mine)
         times = _measure(transport)
-        code = _report(launch, ranks, own, library, times)
+        code = _report(launch, ranks, own, library, times, asked.json)
         for rank in range(1, transport.size):
             transport.send(rank, b"done")  # last: ranks that end may keep all CPUs busy
     transport.close(clean=True)
@@ -148,7 +153,7 @@ def _look(rank: int, own: Allocation, found: Report) -> Seen:
 # For a problem report.
 
 
-def problem_report(launch: Launch) -> str:
+def problem_report(launch: Launch) -> dict[str, str]:
     """Return the facts about this host and the launch, for a problem report."""
     from importlib import metadata  # here and below: it loads 44 modules
 
@@ -161,7 +166,7 @@ def problem_report(launch: Launch) -> str:
     found = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report
     room = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
     system = os.uname()
-    rows = {
+    return {
         "mpi-runtime": _version_of("mpi-runtime") or "not installed",
         "Python": f"{sys.version.split()[0]} ({sys.executable})",
         "system": f"{system.sysname} {system.release} {system.machine}",
@@ -176,7 +181,6 @@ def problem_report(launch: Launch) -> str:
         "GPUs": found.error or ", ".join(device.name for device in found.devices) or "none",
         "settings": " ".join(f"{name}={env[name]}" for name in settings) or "none",
     }
-    return "\n".join(f"{name + ':':12} {text}" for name, text in rows.items())
 
 
 def _version_of(package: str) -> str:
@@ -289,8 +293,25 @@ def _measure(transport: Transport) -> dict[str, tuple[float, float]]:
 
 
 def _report(
-    launch: Launch, ranks: Sequence[Seen], own: Allocation, library: str, times: dict[str, tuple[float, float]]
+    launch: Launch,
+    ranks: Sequence[Seen],
+    own: Allocation,
+    library: str,
+    times: dict[str, tuple[float, float]],
+    as_json: bool,
 ) -> int:
+    found = diagnose(launch.kind, ranks, own, *_granted(own))
+    found += _settings(config.environment(), len(ranks[0].cpus))
+    found += filter(None, (slow_network(ranks[0].host, host, latency_s) for host, (latency_s, _) in times.items()))
+    is_wrong = not all(finding.is_note for finding in found)
+    if as_json:
+        messages = [
+            {"host": host, "seconds": seconds, "bytes_per_s": speed} for host, (seconds, speed) in times.items()
+        ]
+        about = {"job": own.job, "system": own.system, "nodes": own.nodes, "launcher": launch.kind, "library": library}
+        print_json({**about, "ranks": ranks, "messages": messages, "findings": found})
+        sys.stdout.flush()
+        return int(is_wrong)
     print(f"{_job(own)}; launcher: {launch.kind}; {library}")
     print("rank  host             CPUs              memory     GPUs shown (found)")
     for one in ranks:
@@ -301,12 +322,8 @@ def _report(
         print(f"{ranks[0].host} to {host}: {latency_s * 1e6:.0f} us for a small message, {speed / 1e9:.2f} GB/s")
     if times:
         print("(the median of one way, and the best of three times 32 MiB; the launcher's flags change both)")
-    found = diagnose(launch.kind, ranks, own, *_granted(own))
-    found += _settings(config.environment(), len(ranks[0].cpus))
-    found += filter(None, (slow_network(ranks[0].host, host, latency_s) for host, (latency_s, _) in times.items()))
     for finding in found:
         print(f"{'note' if finding.is_note else 'wrong'}: {finding.what}\n  fix: {finding.cure}")
-    is_wrong = not all(finding.is_note for finding in found)
     print("" if is_wrong else "nothing wrong was found\n", end="", flush=True)
     return int(is_wrong)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mpi_runtime.cli.facts import print_json
 from mpi_runtime.cli.main import on_directory
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal.claim import owner_of
@@ -27,15 +28,20 @@ class Seen:
 def run(words: Sequence[str]) -> int:
     """Run a verb."""
     about = "Show experiments, the directories of mpi_runtime.tune, also while they run, and resume them."
-    return on_directory("tune", words, about, VERBS, "of an experiment; with ls also one that holds several")
+    return on_directory(
+        "tune", words, about, VERBS, "of an experiment; with ls also one that holds several", ["resume"]
+    )
 
 
-def list_all(directory: Path) -> int:
+def list_all(directory: Path, as_json: bool) -> int:
     """Print a line for each experiment."""
     own = [directory] if list(directory.glob("*.journal")) else []
     found = own or sorted(path.parent for path in directory.glob("*/tuner.pickle"))
     if not found:
         raise JournalError(f"{directory} has no experiments")
+    if as_json:
+        print_json([_summary(path) for path in found])
+        return 0
     for path in found:
         about, trials = _read(path)
         counts = Counter(trial.status for trial in trials.values())
@@ -47,21 +53,52 @@ def list_all(directory: Path) -> int:
     return 0
 
 
-def show_best(directory: Path) -> int:
+def _summary(path: Path) -> dict[str, Any]:
+    about, trials = _read(path)
+    best = _best(about, trials)
+    return {
+        "name": path.name,
+        "trials": Counter(trial.status for trial in trials.values()),
+        "metric": about.get("metric"),
+        "mode": about.get("mode"),
+        "best": best or None,
+        "value": trials[best].last[about["metric"]] if best else None,
+        "used_by": owner_of(path),
+    }
+
+
+def _facts(trial_id: str, trial: Seen) -> dict[str, Any]:
+    return {
+        "trial": trial_id,
+        "status": trial.status,
+        "reports": trial.reports,
+        "seconds": trial.seconds,
+        "config": trial.config,
+        "last": trial.last,
+    }
+
+
+def show_best(directory: Path, as_json: bool) -> int:
     """Print the best trial."""
     about, trials = _read(directory)
     best = _best(about, trials)
     if not best:
         raise JournalError(f"{directory}: no trial has reported {about.get('metric') or 'a metric that is compared'}")
+    if as_json:
+        print_json(_facts(best, trials[best]))
+        return 0
     print(f"trial {best}, {trials[best].status}, {trials[best].reports} reports")
     print(f"{about['metric']}: {trials[best].last[about['metric']]}")
     print(json.dumps(trials[best].config, indent=2, default=repr))
     return 0
 
 
-def show_trials(directory: Path) -> int:
+def show_trials(directory: Path, as_json: bool) -> int:
     """Print a line for each trial."""
     about, trials = _read(directory)
+    if as_json:
+        print_json([_facts(trial_id, trial) for trial_id, trial in trials.items()])
+        return 0
     aim = f", {about['mode']} {about['metric']}" if about.get("metric") else ""
     print(f"{directory.name}: trials of {about.get('name', '')}{aim}")
     for trial_id, trial in trials.items():
@@ -71,7 +108,7 @@ def show_trials(directory: Path) -> int:
     return 0
 
 
-def resume(directory: Path) -> int:
+def resume(directory: Path, as_json: bool) -> int:
     """Continue an experiment."""
     from mpi_runtime.tune import Tuner  # not at the top: other verbs need no runtime
 
@@ -107,7 +144,7 @@ def _best(about: dict[str, Any], trials: dict[str, Seen]) -> str:
     return max(values, key=lambda trial_id: values[trial_id], default="")
 
 
-VERBS: dict[str, tuple[Callable[[Path], int], str]] = {
+VERBS: dict[str, tuple[Callable[[Path, bool], int], str]] = {
     "ls": (list_all, "print a line for each experiment: its trials, and the best so far"),
     "best": (show_best, "print the configuration of the best trial, by its last report"),
     "show": (show_trials, "print a line for each trial"),

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mpi_runtime.agent.gpus import Finder, Gpus
+from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.config import environment, find_gpus
 from mpi_runtime.gpu.device import MIB, Device, Report, Use
 from mpi_runtime.host.launch import detect
@@ -28,12 +29,12 @@ def gpus(words: Sequence[str]) -> int:
         prog="mpi-runtime gpus",
         description="Show the GPUs that a rank started here, in this environment, would use.",
     )
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    add_json(parser)
     options = parser.parse_args(words)
     found = Gpus(Finder(sys.path), LIMIT_S, None, detect(environment()).kind)
     report = found.report
     if options.json:
-        print(msgspec.json.format(msgspec.json.encode(as_facts(found))).decode())
+        print_json(as_facts(found))
     else:
         print(as_text(found))
     for problem in (*report.problems, *filter(None, [report.error])):

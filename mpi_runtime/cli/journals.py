@@ -2,9 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from mpi_runtime.cli.facts import print_json
 from mpi_runtime.cli.main import on_directory
 from mpi_runtime.journal import claim, upkeep
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
@@ -14,12 +16,15 @@ from mpi_runtime.scheduler.protocol.events import Kept
 def run(words: Sequence[str]) -> int:
     """Run a verb. Return 1 if `verify` has found damage."""
     about = "Show a journal, the directory of init(journal=...). Jobs write it, and it can be deleted."
-    return on_directory("journal", words, about, VERBS, "of the journal")
+    return on_directory("journal", words, about, VERBS, "of the journal", silent=["compact"])
 
 
-def show_runs(directory: Path) -> int:
+def show_runs(directory: Path, as_json: bool) -> int:
     """Print a line for each run, and the number of calls of each function."""
     counts: Counter[str] = Counter()
+    if as_json:
+        print_json(_runs(directory))
+        return 0
     for segment in upkeep.read(directory):
         counts.update(record.name for record in segment.records)
         damage = f", {segment.damage.bytes} bytes cannot be read" if segment.damage.bytes else ""
@@ -38,8 +43,37 @@ def show_runs(directory: Path) -> int:
     return 0
 
 
-def show_calls(directory: Path) -> int:
+def _runs(directory: Path) -> dict[str, Any]:
+    files, counts = [], Counter[str]()
+    for segment in upkeep.read(directory):
+        counts.update(record.name for record in segment.records)
+        files.append({
+            "file": segment.path.name,
+            "bytes": segment.path.stat().st_size,
+            "damaged_bytes": segment.damage.bytes,
+            "calls": len(segment.records),
+            "states": len(segment.states),
+            "runs": [{"job": began.job, "begin": began.time_s} for began in segment.began],
+        })  # fmt: skip
+    return {"files": files, "functions": dict(sorted(counts.items())), "used_by": claim.owner_of(directory)}
+
+
+def _calls(directory: Path) -> Iterator[dict[str, Any]]:
+    for segment in upkeep.read(directory):
+        for body in segment.bodies:
+            if isinstance(body, Record):
+                sizes = [value.size or len(value.data) for value in body.values]
+                yield {"id": body.id.hex(), "name": body.name, "seconds": body.duration_us / 1e6, "bytes": sizes}
+            elif isinstance(body, Checkpoint):
+                size = body.state.size or len(body.state.data)
+                yield {"id": body.id.hex(), "name": body.name, "calls": body.calls, "bytes": [size]}
+
+
+def show_calls(directory: Path, as_json: bool) -> int:
     """Print a line for each call."""
+    if as_json:
+        print_json(list(_calls(directory)))
+        return 0
     for segment in upkeep.read(directory):
         for body in segment.bodies:
             if isinstance(body, Record):
@@ -56,9 +90,17 @@ def _values(values: list[Kept]) -> str:
     )
 
 
-def verify(directory: Path) -> int:
+def verify(directory: Path, as_json: bool) -> int:
     """Read all of it, and print the damage."""
     health = upkeep.verify(directory)
+    if as_json:
+        print_json({
+            "calls": health.calls,
+            "damaged_bytes": health.bytes_damaged,
+            "values": health.values,
+            "damaged_values": list(health.values_damaged),
+        })  # fmt: skip
+        return int(bool(health.bytes_damaged or health.values_damaged))
     for name in health.values_damaged:
         print(f"{name} is missing, or its bytes have changed")
     print(
@@ -71,14 +113,14 @@ def verify(directory: Path) -> int:
     return 0
 
 
-def compact(directory: Path) -> int:
+def compact(directory: Path, as_json: bool) -> int:
     """Make it small."""
     before, after = upkeep.compact(directory)
     print(f"{before} bytes before, {after} after")
     return 0
 
 
-VERBS: dict[str, tuple[Callable[[Path], int], str]] = {
+VERBS: dict[str, tuple[Callable[[Path, bool], int], str]] = {
     "list": (show_runs, "print the runs that have written it, and the number of calls of each function"),
     "show": (show_calls, "print each call, with its duration and the sizes of its values"),
     "verify": (verify, "read every record and every value, and report damage"),

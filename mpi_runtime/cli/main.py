@@ -31,6 +31,7 @@ VERBS = {
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "show the status of a Slurm job"),
     "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to start from"),
+    "completion": ("mpi_runtime.cli.completion:completion", "print a script with which a shell completes mpi-runtime"),
     "version": ("mpi_runtime.cli.main:version", "show versions and the MPI launcher"),
 }
 
@@ -64,19 +65,31 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def on_directory(
-    verb: str, words: Sequence[str], about: str, verbs: Mapping[str, tuple[Callable[[Path], int], str]], help: str
+    verb: str,
+    words: Sequence[str],
+    about: str,
+    verbs: Mapping[str, tuple[Callable[[Path, bool], int], str]],
+    help: str,
+    silent: Sequence[str] = (),
 ) -> int:
-    """Run one of the verbs below a verb, each of which takes a directory, and return its exit code."""
+    """Run one of the verbs below a verb and return its exit code.
+
+    Each takes a directory, and whether it prints JSON; those that are `silent` never do.
+    """
     import argparse  # not at the top: each worker imports this file
+
+    from mpi_runtime.cli.facts import add_json
 
     parser = argparse.ArgumentParser(prog=f"mpi-runtime {verb}", description=about)
     choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (_, what) in verbs.items():
         one = choices.add_parser(name, help=what, description=f"{what.capitalize()}.")
-        one.add_argument("directory", type=Path, help=help)
+        one.add_argument("directory", type=Path, metavar="DIR", help=help)
+        if name not in silent:
+            add_json(one)
     chosen = parser.parse_args(words)
     try:
-        return verbs[chosen.verb][0](chosen.directory)
+        return verbs[chosen.verb][0](chosen.directory, getattr(chosen, "json", False))
     except (JournalError, OSError, ValueError) as error:
         raise LaunchError(str(error)) from error
 
@@ -98,15 +111,25 @@ def help_text() -> str:
 
 def version(words: Sequence[str]) -> int:
     """Print the versions for a problem report."""
-    from importlib import metadata  # not at the top: it loads 44 modules, and each worker imports this file
+    import argparse  # none of these at the top: they load 44 modules, and each worker imports this file
+    from importlib import metadata
 
+    from mpi_runtime.cli.facts import add_json, print_json
     from mpi_runtime.host.mpiexec import find_launcher
 
+    parser = argparse.ArgumentParser(prog="mpi-runtime version", description="Show versions and the MPI launcher.")
+    add_json(parser)
+    as_json = parser.parse_args(words).json
     try:
         own = metadata.version("mpi-runtime")
     except metadata.PackageNotFoundError:
         own = "(not installed, running from a checkout)"
     launcher = find_launcher()
+    if as_json:
+        found = {"mpi_runtime": own, "python": sys.version.split()[0], "executable": sys.executable}
+        start = {"version": launcher.version, "path": str(launcher.path)} if launcher else None
+        print_json({**found, "launcher": start})
+        return 0
     print(f"mpi-runtime {own}")
     print(f"Python {sys.version.split()[0]} ({sys.executable})")
     print(f"{launcher.version} ({launcher.path})" if launcher else "no MPI launcher found")

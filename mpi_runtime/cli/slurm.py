@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
+from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.cli.run import split
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.slurm import bounds, following, jobs, script
@@ -17,21 +18,24 @@ _INTERRUPTED, _NOBODY_READS = 130, 141
 """Exit codes of shells for SIGINT and SIGPIPE."""
 _OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
-_NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
+_NUMBER: dict[str, Any] = {"type": int, "metavar": "COUNT"}
 _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     ("-N", "--nodes"): {"help": "number of nodes (default: 1)", **_NUMBER},
     ("--ranks-per-node",): {"help": "ranks on each node (default: 1)", **_NUMBER},
     ("--cpus-per-node",): {"help": "CPUs on each node; other jobs may then use the rest", **_NUMBER},
-    ("--gpus-per-node",): {"metavar": "[TYPE:]N", "help": "GPUs on each node"},
-    ("--memory", "--mem"): {"metavar": "64G", "help": "memory of each node"},
-    ("-t", "--time"): {"metavar": "1:00:00", "help": "time limit of the job"},
-    ("-J", "--name", "--job-name"): {"help": "name of the job (default: the name of the program)"},
-    ("-p", "--partition"): {},
-    ("-A", "--account"): {},
-    ("-q", "--qos"): {},
-    ("-a", "--array"): {"metavar": "0-9", "help": "a job for each number; {task} in arguments is replaced by it"},
+    ("--gpus-per-node",): {"metavar": "[TYPE:]COUNT", "help": "GPUs on each node"},
+    ("--memory", "--mem"): {"metavar": "SIZE", "help": "memory of each node, such as 64G"},
+    ("-t", "--time"): {"metavar": "TIME", "help": "time limit of the job, such as 1:00:00"},
+    ("-J", "--name", "--job-name"): {"metavar": "NAME", "help": "name of the job (default: the name of the program)"},
+    ("-p", "--partition"): {"metavar": "NAME", "help": "partition of the job"},
+    ("-A", "--account"): {"metavar": "NAME", "help": "account that is charged"},
+    ("-q", "--qos"): {"metavar": "NAME", "help": "quality of service"},
+    ("-a", "--array"): {
+        "metavar": "FIRST-LAST",
+        "help": "a job for each number; {task} in arguments is replaced by it",
+    },
     ("--warn-s",): {"help": "send SIGUSR1 N seconds before the end (slurm.before_walltime)", **_NUMBER},
-    ("--launcher",): {"help": "'mpirun' (the default) or 'srun --mpi=...'"},
+    ("--launcher",): {"metavar": "COMMAND", "help": "'mpirun' (the default) or 'srun --mpi=...'"},
     ("--module",): {"dest": "modules", "action": "append", "metavar": "NAME", "help": "to load; may be repeated"},
     ("--setup",): {
         "action": "append",
@@ -40,10 +44,10 @@ _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     },
     ("--env",): {"action": "append", "metavar": "NAME=VALUE", "help": "variable to set; may be repeated"},
     ("--sbatch",): {"action": "append", "metavar": "OPTION", "help": "passed to sbatch unchanged: --sbatch=-Ca100"},
-    ("--python",): {"help": "the interpreter on the nodes (default: this one)"},
+    ("--python",): {"metavar": "PATH", "help": "the interpreter on the nodes (default: this one)"},
     ("--batch",): {"metavar": "FILE", "help": "run the commands of this file: see `mpi-runtime batch`"},
     ("--max-jobs",): {"help": "refused above 1: a batch has one journal, which one job writes", **_NUMBER},
-    ("--profile",): {"help": "name in the file of profiles (default: 'default')"},
+    ("--profile",): {"metavar": "NAME", "help": "name in the file of profiles (default: 'default')"},
 }
 
 
@@ -100,7 +104,7 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
         raise LaunchError("--batch and --array exclude each other: all jobs of the array would run the same batch")
     program = [given["batch"], *(["--requeue"] if given["requeue"] else []), *words]
     limits = bounds.of(jobs.make_request(given["profile"], **options))
-    if any(word.split("=")[0] == "--gpus" for word in words):
+    if any(word.split("=")[0] in ("--gpus", "--gpus-per-node") for word in words):
         limits = limits._replace(gpus=math.inf)
     name, wrong = problems_of(program, limits)
     if wrong:
@@ -112,16 +116,24 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
 def status(words: Sequence[str]) -> int:
     """Print the status of jobs. Return 0, or 2 if one of them is not known."""
     parser = argparse.ArgumentParser(prog="mpi-runtime status", description="Show the status of Slurm jobs.")
-    parser.add_argument("jobs", nargs="+", metavar="JOB")
+    parser.add_argument("jobs", nargs="+", metavar="JOB", help="the id of a job")
+    add_json(parser)
+    options = parser.parse_args(words)
     code = 0
-    for job in parser.parse_args(words).jobs:
+    all_found: list[jobs.Status] = []
+    for job in options.jobs:
         try:
             found = jobs.statuses(job)
         except SlurmError as error:
             print(f"mpi-runtime status: {job}: {error}", file=sys.stderr)
             code = 2
             continue
+        all_found += found
+        if options.json:
+            continue
         print(found[0] if len(found) == 1 else f"array {job} {found[0].name}\n{jobs.table(found)}".rstrip(), flush=True)
+    if options.json:
+        print_json(all_found)
     return code
 
 

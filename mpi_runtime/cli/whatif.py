@@ -4,15 +4,18 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from mpi_runtime.batch.memory.past import History, read_history
+from mpi_runtime.calls.options import size_in_bytes
 from mpi_runtime.cli.batch_views import NoBatchError, directory_of
+from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
 from mpi_runtime.whatif.batches import Batch
-from mpi_runtime.whatif.prospects import in_lines
+from mpi_runtime.whatif.prospects import Prospect, in_lines
 from mpi_runtime.whatif.recorded_calls import read_job
 from mpi_runtime.whatif.recorded_jobs import Job
 from mpi_runtime.whatif.virtual_cluster import Shape, custom
@@ -26,9 +29,27 @@ def whatif(words: Sequence[str]) -> int:
     gpus = options.gpus_per_node or [own.gpus]
     shapes = [own._replace(cpus=cpus, gpus=one, memory=memory) for one in gpus]
     prospects = [subject.on(nodes, shape) for shape in shapes for nodes in options.nodes]
+    if options.json:
+        print_json({"about": title, "prospects": [_facts(one) for one in prospects]})
+        return 0
     print(title)
     print("\n".join(in_lines(prospects)))
     return 0
+
+
+def _facts(one: Prospect) -> dict[str, Any]:
+    return {
+        "nodes": one.nodes,
+        "cpus_per_node": one.shape.cpus,
+        "gpus_per_node": one.shape.gpus,
+        "memory_per_node": one.shape.memory,
+        "seconds": one.seconds,
+        "node_hours": one.node_hours,
+        "cpu_use": one.cpu_use,
+        "gpu_use": one.gpu_use,
+        "bound": one.bound,
+        "never": one.never,
+    }
 
 
 def _subject(name: str) -> tuple[Batch | Job, Shape, str]:
@@ -96,6 +117,13 @@ def _numbers(text: str) -> list[float]:
     return found
 
 
+def _bytes(text: str) -> int:
+    try:
+        return size_in_bytes("--memory-per-node", int(text) if text.isdecimal() else text)
+    except (TypeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _counts(text: str) -> list[int]:
     found = _numbers(text)
     if any(one < 1 or one != int(one) for one in found):
@@ -111,11 +139,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "name",
+        metavar="NAME",
         help="a batch that has run (its file, its name, or the directory of its output), or the file of a job that was "
         "run with MPI_RUNTIME_RECORD=FILE",
     )
-    parser.add_argument("--nodes", type=_counts, default=[1, 2, 4, 8], metavar="N,...", help="1,2,4,8")
-    parser.add_argument("--cpus-per-node", type=float, metavar="N", help="as the largest node of the last run had")
-    parser.add_argument("--gpus-per-node", type=_numbers, metavar="N,...", help="as that node had")
-    parser.add_argument("--memory-per-node", type=int, metavar="BYTES", help="as that node had")
+    help_nodes = "numbers of nodes to try; 1,2,4,8"
+    parser.add_argument("--nodes", type=_counts, default=[1, 2, 4, 8], metavar="COUNT,...", help=help_nodes)
+    help_cpus = "CPUs of each; those of the largest node of the last run"
+    parser.add_argument("--cpus-per-node", type=float, metavar="COUNT", help=help_cpus)
+    parser.add_argument("--gpus-per-node", type=_numbers, metavar="COUNT,...", help="GPUs of each; those of that node")
+    help_memory = "memory of each, such as 64GB; that of that node"
+    parser.add_argument("--memory-per-node", type=_bytes, metavar="SIZE", help=help_memory)
+    add_json(parser)
     return parser

@@ -20,6 +20,7 @@ from mpi_runtime.executor import output, scratch
 from mpi_runtime.executor.executor import Executor, limit_threads
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.gangs import member as gang_member
+from mpi_runtime.host.launchers import settings_for_mpi
 from mpi_runtime.host.spawn import THREAD_VARIABLES, shadowed
 from mpi_runtime.objects import this_process
 from mpi_runtime.transport.draft import Draft, map_memory
@@ -110,6 +111,8 @@ def prepare(setup: Setup, request: Fork) -> None:
     """Set the environment in which user code runs."""
     for name in OF_THIS_JOB:
         os.environ.pop(name, None)
+    for name, text in settings_for_mpi(request.threads).items():
+        os.environ.setdefault(name, text)
     os.environ.update(request.variables)
     # What the user states for a task overrides our values.
     os.environ.update({name: text for name, text in request.environment.items() if "=" not in name})

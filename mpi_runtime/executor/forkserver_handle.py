@@ -79,7 +79,7 @@ def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # launchers may give all ranks their own
             os.closerange(3, theirs.fileno())
             sys.modules["__main__"] = types.ModuleType("__main__")  # not ours: it will be the program's
-            launchers.leave_launcher()
+            launchers.leave_launcher(and_job=True)
             main(theirs.detach(), at_start, preload)
         finally:
             os._exit(1)

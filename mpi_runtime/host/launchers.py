@@ -28,6 +28,18 @@ _LAUNCHER_MCA = (
 )  # fmt: skip
 
 
+_NODES_OF_THE_JOB = (
+    "SLURM_JOB", "SLURM_N", "SLURM_TASKS_PER_NODE", "SLURM_STEP", "SLURM_HET_", "PBS_NODEFILE", "PBS_ENVIRONMENT",
+    "LSB_HOSTS", "LSB_MCPU_HOSTS", "LSB_DJOB_", "PE_HOSTFILE",
+)  # fmt: skip
+"""Prefixes of variables by which an mpirun starts its ranks on all nodes of a job."""
+_OF_THE_JOB_ITSELF = (
+    "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_USER", "SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION", "SLURM_JOB_QOS",
+    "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME",
+)  # fmt: skip
+"""Those of them that no launcher looks at: PRRTE 3 takes `SLURM_JOBID` for a sign of a job, hydra the list of nodes."""
+
+
 def is_launcher_variable(name: str) -> bool:
     """Whether a launcher sets this variable for one process, with its place in the job."""
     if name in _LAUNCHER_NAMES:
@@ -49,6 +61,24 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
             env["LD_LIBRARY_PATH"] = os.pathsep.join(left)
         del env["OPAL_PREFIX"]
     return env
+
+
+def on_one_host(base: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which an mpirun starts its ranks on this host, and not on all nodes of the job."""
+    kept = [name for name in base if name in _OF_THE_JOB_ITSELF or not name.startswith(_NODES_OF_THE_JOB)]
+    return {name: base[name] for name in kept}
+
+
+def settings_for_mpi(cpus: int) -> dict[str, str]:
+    """Return variables by which Open MPI's mpirun has as many slots as CPUs, and binds no rank.
+
+    It may start more ranks than that. Bound ranks of several mpiruns at a time would have the same processors.
+    """
+    return {
+        "PRTE_MCA_prte_set_default_slots": str(max(1, cpus)),
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+    }
 
 
 def is_fault_tolerant() -> bool:
@@ -116,14 +146,17 @@ def wait_for_ranks(limit_s: float) -> None:
             os.close(head)
 
 
-def leave_launcher() -> None:
+def leave_launcher(and_job: bool = False) -> None:
     """Remove the launcher's variables from the environment of this process and of all that it starts.
 
     The driver calls this once the head has started in its place. Otherwise a program that it starts would act as the
     same rank, and MPI in the driver itself would use the head's connection to the launcher.
+
+    Args:
+        and_job: remove those with the nodes of the batch job too: see `on_one_host`.
     """
     before = environment()
-    env = child_environment(before)
+    env = on_one_host(child_environment(before)) if and_job else child_environment(before)
     for name in before.keys() - env.keys():
         del os.environ[name]
     os.environ.update(env)

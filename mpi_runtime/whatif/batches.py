@@ -35,6 +35,7 @@ class Batch:
         for name, seconds in measured.items():
             paths.measured(name, seconds)
         mean_s = sum(measured.values()) / len(measured) if measured else 0.0
+        self._means = _means(history)
         self.durations: dict[str, float] = {}
         """The duration of each command in seconds."""
         self.guessed = 0
@@ -63,7 +64,7 @@ class Batch:
             works = []
             for command in graph.take_ready():
                 work = self._work(command, paths.path_us(command.name))
-                if fits(work.shape, shape):
+                if any(fits(one, shape) for one in (work.shape, *(other for other, _ in work.others))):
                     commands.setdefault(work, []).extend([command.name] * command.ranks)
                     works += [work] * command.ranks
                     left[command.name] = command.ranks
@@ -94,14 +95,23 @@ class Batch:
 
     def _work(self, command: Command, path_us: int) -> Work:
         limit_s = command.time_limit or 0.0
+        group = command.name.rpartition(".")[0] or command.name
+        shapes = [Shape(one.num_cpus, one.num_gpus, one.memory, custom(one.resources)) for one in command.demands()]
+        known_s = self.durations[command.name]
+        if command.alternatives:  # its own duration is that of the one it had
+            took_s = [self._means.get((group, number), known_s) for number in range(len(shapes))]
+        else:
+            took_s = [known_s]
+        first, *others = [(one, max(1, round(seconds * 1e6))) for one, seconds in zip(shapes, took_s, strict=True)]
         return Work(
-            command.name.rpartition(".")[0] or command.name,
-            Shape(command.num_cpus, command.num_gpus, command.memory, custom(command.resources)),
-            max(1, round(self.durations[command.name] * 1e6)),
+            group,
+            *first,
             round(limit_s * 1e6),
             command.priority,
             path_us,
             (command.group, command.group_weight, command.group_limit),
+            expect_us=round((command.expect or 0.0) * 1e6),
+            others=tuple(others),
         )
 
     def _chain_s(self) -> float:
@@ -120,3 +130,14 @@ class Batch:
             for command in ready:
                 graph.end(command.name, True)
         return max(ends.values(), default=0.0)
+
+
+def _means(history: History) -> dict[tuple[str, int], float]:
+    """The mean duration in seconds of the commands of each array with each alternative, by its index."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for name, ended in history.ends.items():
+        result = ended.result
+        if result.is_success:
+            key = name.rpartition(".")[0] or name, result.alternative
+            found.setdefault(key, []).append(result.end - result.start)
+    return {key: sum(seconds) / len(seconds) for key, seconds in found.items()}

@@ -43,7 +43,7 @@ def prospect(
         never: the number of calls that could not run.
         noun: the plural of a call, for people.
     """
-    used = [(one.work.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
+    used = [(one.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
     cpu_s, gpu_s = (sum(one.cpus * took for one, took in used), sum(one.gpus * took for one, took in used))
     bounds = {"the work on CPUs": cpu_s / (nodes * shape.cpus) if shape.cpus else 0.0}
     if shape.gpus:

@@ -51,7 +51,7 @@ class Job:
                 priority = call.spec.priority + RESUMES * bool(number)
                 limit_us = call.spec.time_limit_us
                 took_us = UNTIL_ENDED if keeps(call.spec) else max(1, part.took_us)
-                work = Work(call.spec.name, shape, took_us, limit_us, priority, 0, account, tag)
+                work = Work(call.spec.name, shape, took_us, limit_us, priority, 0, account, tag, call.spec.expect_us)
                 self.works.append((call.id, number, work))
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
@@ -188,7 +188,7 @@ class _Unlimited:
             self._replay.began(work)
             if work.duration_us == UNTIL_ENDED:
                 continue
-            ran = Ran(work, 0, (), self._now, self._now + work.duration_us)
+            ran = Ran(work, 0, (), self._now, self._now + work.duration_us, work.shape)
             self.later(work.duration_us, partial(self._replay.ended, ran))
 
     def later(self, us: int, action: Callable[[], None]) -> None:

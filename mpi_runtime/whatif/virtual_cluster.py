@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.protocol.events import DRIVER, TASK, AccountSpec, Call, Done, Released, Spec
+from mpi_runtime.scheduler.protocol.events import DRIVER, TASK, AccountSpec, Alternative, Call, Done, Released, Spec
+from mpi_runtime.scheduler.protocol.ids import alternative_id
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
 from mpi_runtime.scheduler.protocol.resources import TYPE
@@ -56,6 +57,10 @@ class Work(NamedTuple):
     """Its account: name, weight and limit, see `AccountSpec`; an empty name: none."""
     tag: int = 0
     """Distinguishes it from equal ones."""
+    expect_us: int = 0
+    """Its expected duration, see `Spec`; 0: none."""
+    others: tuple[tuple[Shape, int], ...] = ()
+    """Its further alternatives: the request, and the duration in microseconds."""
 
 
 class Ran(NamedTuple):
@@ -66,6 +71,8 @@ class Ran(NamedTuple):
     gpus: tuple[int, ...]
     start_us: int
     end_us: int
+    shape: Shape
+    """The request that it had."""
 
 
 class _Executor:
@@ -108,7 +115,11 @@ class VirtualCluster:
         self._began = began or (lambda work: None)
         self._fork_us = fork_us
         self._works: dict[bytes, Work] = {}
+        self._takes: dict[bytes, tuple[Shape, int]] = {}
+        """The request and the duration of each call that was assigned."""
         self._specs: dict[tuple[object, ...], int] = {}
+        self._alternatives: dict[int, int] = {}
+        """The index of each spec of a further alternative."""
         self._executors: dict[int, _Executor] = {}
         self._count = itertools.count()
         self._calls = itertools.count(1)
@@ -130,11 +141,21 @@ class VirtualCluster:
         """Submit calls to the scheduler now, in this order."""
         events: list[Spec | Call] = []
         for work in works:
-            key = (work.name, work.shape, work.time_limit_us, work.priority, work.path_us, work.account)
+            key = (
+                work.name,
+                work.shape,
+                work.time_limit_us,
+                work.priority,
+                work.path_us,
+                work.account,
+                work.expect_us,
+                tuple(shape for shape, _ in work.others),
+            )
             spec = self._specs.get(key)
             if spec is None:
                 spec = self._specs[key] = len(self._specs) + 1
                 events.append(_spec(spec, work))
+                self._alternatives |= {alternative_id(spec, index): index for index in range(1, len(work.others) + 1)}
             id = next(self._calls).to_bytes(16, "big")
             self._works[id] = work
             events.append(Call(id, spec, b""))
@@ -177,7 +198,9 @@ class VirtualCluster:
             if client == DRIVER:
                 continue
             executor = self._executors[client]
-            executor.assigned += [message.id for message in sent if type(message) is Call]
+            for call in [one for one in sent if type(one) is Call]:
+                executor.assigned.append(call.id)
+                self._takes[call.id] = self._taken(call)
             self._begin_next(executor)
         alarm_us = self.scheduler.deadline()
         if alarm_us is not None and (self._works or self._executors) and alarm_us != self._alarm_us:
@@ -185,6 +208,12 @@ class VirtualCluster:
             if len(self._works) > len(self._open) and self._idle_alarms < IDLE_ALARMS_MAX:
                 self._idle_alarms += 1
                 self._at(max(alarm_us, self.now + 1), lambda: None)
+
+    def _taken(self, call: Call) -> tuple[Shape, int]:
+        """The request and the duration of a call: those of the alternative that its spec is."""
+        work = self._works[call.id]
+        index = self._alternatives.get(call.spec, 0)
+        return work.others[index - 1] if index else (work.shape, work.duration_us)
 
     def _started(self, executor: _Executor) -> None:
         executor.is_started = True
@@ -205,22 +234,22 @@ class VirtualCluster:
     def _begin_next(self, executor: _Executor) -> None:
         if executor.is_started and executor.assigned and executor.began_us < 0:
             executor.began_us = self.now
-            work = self._works[executor.assigned[0]]
+            work, (_, duration_us) = self._works[executor.assigned[0]], self._takes[executor.assigned[0]]
             self._idle_alarms = 0
-            if work.duration_us == UNTIL_ENDED:
+            if duration_us == UNTIL_ENDED:
                 self._open[work.tag] = executor
             else:
-                self._at(self.now + work.duration_us, lambda: self._end(executor))
+                self._at(self.now + duration_us, lambda: self._end(executor))
             self._began(work)
 
     def _end(self, executor: _Executor) -> None:
         id = executor.assigned.pop(0)
-        work = self._works.pop(id)
+        work, (shape, _) = self._works.pop(id), self._takes.pop(id)
         began_us, executor.began_us = executor.began_us, -1
         number = executor.effect.executor
         self.scheduler.handle(number, [Done(id, b"", self.now - began_us, began_us)], self.now, 1)
         self.scheduler.handle(DRIVER, [Released([id])], self.now)
-        ran = Ran(work, executor.node, tuple(executor.effect.gpu_ids), began_us, self.now)
+        ran = Ran(work, executor.node, tuple(executor.effect.gpu_ids), began_us, self.now, shape)
         self.ran.append(ran)
         self._ended(ran)
         self._begin_next(executor)
@@ -230,11 +259,17 @@ def _units(amount: float) -> int:
     return round(amount * UNIT)
 
 
+def _alternative(shape: Shape) -> Alternative:
+    custom = tuple((name, _units(amount)) for name, amount in shape.resources)
+    return Alternative(_units(shape.cpus), _units(shape.gpus), shape.memory, custom)
+
+
 def _spec(id: int, work: Work) -> Spec:
     shape = work.shape
     return Spec(
         id, TASK, work.name, b"", _units(shape.cpus), _units(shape.gpus), shape.memory,
         {name: _units(amount) for name, amount in shape.resources}, priority=work.priority,
-        time_limit_us=work.time_limit_us, path_us=work.path_us,
+        time_limit_us=work.time_limit_us, path_us=work.path_us, expect_us=work.expect_us,
         account=AccountSpec(*work.account) if work.account[0] else None,
+        alternatives=tuple(_alternative(shape) for shape, _ in work.others),
     )  # fmt: skip

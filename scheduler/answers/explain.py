@@ -281,7 +281,9 @@ def _why(state: State, task: Task, now: int) -> str:
     full = accounts.why_not(task.function.account)
     ranks = task.function.spec.ranks
     each = f" for each, at once, of all {ranks} members of a gang" if ranks else ""
-    needs = f"It needs {task.function.request}{each}{_place(task.function.where)}. {_free(state, task.function.where)}."
+    needs = (
+        f"It needs {task.function.requests()}{each}{_place(task.function.where)}. {_free(state, task.function.where)}."
+    )
     if ranks:
         return f"{full}{needs}"
     source = constraints.find_source(state, task.queue) if task.queue is not None else None

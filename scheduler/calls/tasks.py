@@ -6,7 +6,7 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.calls.refusals import check_ids, check_unknown_end, check_values
-from mpi_runtime.scheduler.dispatch import backoff
+from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.accounts import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import errors, history
@@ -31,8 +31,11 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
     if spec.kind == METHOD:  # it may turn out to take long after many of its calls were sent ahead
         function.is_timed = state.end_us is not None
     else:
-        function.is_timed = spec.time_limit_us > 0
-        function.infeasible = why_infeasible(state, function)
+        function.is_timed = spec.time_limit_us > 0 or spec.expect_us > 0
+        if spec.alternatives:
+            alternatives.register(state, function)
+        for one in function.choice or [function]:
+            one.infeasible = why_infeasible(state, one)
     state.functions[spec.id] = function
 
 
@@ -46,7 +49,7 @@ def why_infeasible(state: State, function: Function) -> str:
         return ""
     nodes = [node for node in state.nodes.values() if node.hosts_executors]
     return (
-        f"{function.spec.name} asks for {function.request} on one node, and no node owns that much. "
+        f"{function.spec.name} asks for {function.requests()} on one node, and no node owns that much. "
         f"Largest of {len(nodes)} node(s): {gpu_pool.largest(nodes)}.{gpu_pool.why_not(nodes, function.request)} "
         "Ask for less, start the job with more, "
         "or state what nodes have with init(num_cpus=..., num_gpus=..., resources=...)."
@@ -59,6 +62,9 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         function = state.functions[call.spec]
     except KeyError:
         raise RefusedError(f"a call of function {call.spec}, which nobody has sent") from None
+    if function.choice:
+        function = alternatives.first(function)
+        call.spec = function.spec.id
     count = function.spec.num_returns
     objects_by_id = state.objects
     if count > 1 or call.id in objects_by_id:

@@ -5,6 +5,7 @@ calls some milliseconds ahead, and steals calls back.
 
 - `queues.py`: queues of ready calls, one for each request
 - `dispatch.py`: serves a queue: hires executors, sends calls, takes grants back
+- `alternatives.py`: calls that run with one of several requests, the fastest that has room
 - `turns.py`: the order in which one decision serves queues
 - `locality.py`: prefers the node with most of a call's arguments, and limits that wait
 - `dependencies.py`: brings the arguments of a call to the host of its executor, then sends the call

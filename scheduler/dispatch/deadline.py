@@ -1,6 +1,7 @@
 """The end of the job's time: calls that cannot finish before it are not started.
 
-A call may take its `time_limit`, or the measured mean of its function, if that is long. If either is known, the tasks
+A call may take its `time_limit`, or the measured mean of its function, if that is long; with `expect_us` the mean, and
+before it is known what was expected. If any of these is known, the tasks
 of the function have queues of their own, so one check of a queue covers all its calls, and other calls do not wait
 behind them. `actor_calls.pump` checks calls of such a method one by one: later calls of the same caller wait with a
 late one. If the job's end is not known, no function is timed.
@@ -80,7 +81,7 @@ def is_late(state: State, function: Function, now: int) -> bool:
 
 def note_duration(state: State, function: Function) -> None:
     """Note the end of a call of a timed method: the expected duration of the others has changed."""
-    if function.spec.time_limit_us:
+    if function.has_fixed_length:
         return
     function.is_timed = function.duration_us > LONG_US
     if not function.is_timed or function.spec.name in state.logged:
@@ -95,8 +96,8 @@ def look_at_actors(state: State) -> None:
 
 
 def last_start_us(state: State, function: Function) -> int:
-    """Return the latest start at which a call can finish in time."""
-    return NOTHING if state.end_us is None else state.end_us - function.may_take_us
+    """Return the latest start at which a call can finish in time, with the quickest of its alternatives."""
+    return NOTHING if state.end_us is None else state.end_us - function.quickest_us
 
 
 def why_not(state: State, function: Function, now: int) -> str:
@@ -110,8 +111,9 @@ def why_not(state: State, function: Function, now: int) -> str:
 def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
     """The duration of a call, and the rest of the job's time with advice, in words."""
     assert state.end_us is not None
-    known_from = "its time_limit" if function.spec.time_limit_us else "as earlier calls did"
-    takes_s, left_s = function.may_take_us / 1e6, max(0, state.end_us - now) / 1e6
+    known_from = "its time_limit" if function.has_fixed_length else "as earlier calls did"
+    known_from = "as expected" if function.spec.expect_us and function.duration_us < 0 else known_from
+    takes_s, left_s = function.quickest_us / 1e6, max(0, state.end_us - now) / 1e6
     return (
         f"may take {round(takes_s, 1):g} s ({known_from})" if takes_s >= 0 else "takes a time that is not known yet",
         f"the job's time ends in {left_s:.0f} s. Have the job requeued, or start one with more time.",

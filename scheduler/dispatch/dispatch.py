@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from mpi_runtime.scheduler.dispatch import backoff
+from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import elsewhere, stage
 from mpi_runtime.scheduler.dispatch.locality import waits_for_near
-from mpi_runtime.scheduler.dispatch.queues import await_room, mark_dirty, stop_waiting
+from mpi_runtime.scheduler.dispatch.queues import await_room, mark_dirty, queue_at, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest, give_elsewhere, rebalance
 from mpi_runtime.scheduler.places import gpu_pool
@@ -38,19 +38,23 @@ def serve(state: State, queue: Queue, now: int) -> bool:
     """
     queue.dirty = False
     note_length(queue)
+    has_choice = queue.timed is not None and bool(queue.timed.choice)
+    if has_choice:
+        alternatives.prepare(state, queue, now)
     may_grow = reuse(state, queue, now)
     has_grown = False
     while may_grow and queue.ready and not (has_grown and state.accounts):
-        new = acquire(state, queue, now)
+        new = acquire(state, queue, now) if not has_choice else acquire_any(state, queue, now)
         if new is None:
             break
         has_grown = True
         give(state, new, 1, now)
         if queue.for_actors:
             dedicate(new)
-        else:
-            queue.note_room(new)
-    if not queue.for_actors:
+        elif new.queue is not None:
+            new.queue.note_room(new)
+    queue.is_deferring = has_choice and not alternatives.may_take(state, queue, now)
+    if not queue.for_actors and not queue.is_deferring:
         fill(state, queue, now)
     if queue.ready:
         await_room(state, queue)
@@ -76,7 +80,7 @@ def reuse(state: State, queue: Queue, now: int) -> bool:
         executor = next(iter(hungry.values()))
         if executor.assigned:
             break
-        if not queue.ready:
+        if not queue.ready or not alternatives.may_take(state, queue, now):
             give_up(state, executor, now)
         elif must_yield(state, executor, queue, better, now):
             give_up(state, executor, now)
@@ -134,6 +138,24 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             backoff.note_fork(queue, now)
         hire(state, queue, executor, source, grant, now)
         return executor
+    return None
+
+
+def acquire_any(state: State, queue: Queue, now: int) -> Executor | None:
+    """Hire an executor for the first call of the queue, with the best alternative that has room.
+
+    The call moves to the queue of that alternative.
+    """
+    for function in alternatives.in_order(state, queue, now):
+        other = queue_at(state, function, queue.depth)
+        if other is not queue:
+            alternatives.move_first(queue, other)
+            note_length(other)
+        new = acquire(state, other, now)
+        if new is not None:
+            return new
+        if other is not queue:
+            alternatives.move_first(other, queue)
     return None
 
 
@@ -358,7 +380,9 @@ def could_serve(executor: Executor, queue: Queue) -> bool:
     if source.reserved_for is queue.family or queue.ranks:  # a gang needs more than this grant, and reserves it all
         return source.reserved_for is queue.family
     free = with_grant(source.free, executor)
-    return source.is_open_to(queue.request, queue, free) and allows(queue.where, source) and fits(queue.request, free)
+    return allows(queue.where, source) and any(
+        source.is_open_to(request, queue, free) and fits(request, free) for request in alternatives.requests(queue)
+    )
 
 
 def with_grant(free: Pool, executor: Executor) -> Pool:

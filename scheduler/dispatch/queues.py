@@ -24,16 +24,22 @@ def queue_for(state: State, task: Task) -> Queue:
     """The queue of a call."""
     function = task.function
     depth = min(task.depth, DEPTH_MAX)
-    near = nearest(state, task) if task.call.arguments and len(state.nodes) > 1 else -1
-    if near < 0 and depth < len(function.queues):
-        known = function.queues[depth]
-        if known is not None:
-            return known
-    queue = find_queue(state, function, depth, near)
-    if near < 0:
+    near = nearest(state, task) if task.call.arguments and len(state.nodes) > 1 and not function.choice else -1
+    return find_queue(state, function, depth, near) if near >= 0 else queue_at(state, function, depth)
+
+
+def queue_at(state: State, function: Function, depth: int) -> Queue:
+    """The queue of a function's calls at a depth that may run anywhere."""
+    known = function.queues[depth] if depth < len(function.queues) else None
+    if known is None:
         function.queues.extend([None] * (depth + 1 - len(function.queues)))
-        function.queues[depth] = queue
-    return queue
+        known = function.queues[depth] = find_queue(state, function, depth, -1)
+        for one in function.choice:
+            other = one.queues[depth] if depth < len(one.queues) else None
+            if other is not None and other is not known:
+                other.kin.append(known.family)
+                known.kin.append(other.family)
+    return known
 
 
 def find_queue(state: State, function: Function, depth: int, near: int) -> Queue:
@@ -69,7 +75,7 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
 
 def family_for(state: State, function: Function, key: tuple[object, ...]) -> Family:
     """The family of a function's queue with this key, made on demand."""
-    where, has_limits = function.where, function.is_timed and function.spec.time_limit_us > 0
+    where, has_limits = function.where, function.is_timed and function.has_fixed_length
     if has_limits:
         key = (*key[:-1], -1)
     family = state.families.get(key)
@@ -83,6 +89,12 @@ def family_for(state: State, function: Function, key: tuple[object, ...]) -> Fam
             ranks=function.spec.ranks,
         )
     return family
+
+
+def change_function(task: Task, function: Function) -> None:
+    """Make a queued call one of another alternative."""
+    task.function = function
+    task.call.spec = function.spec.id
 
 
 def await_room(state: State, queue: Queue) -> None:

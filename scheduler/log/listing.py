@@ -173,5 +173,5 @@ def late(state: State, _: bytes) -> dict[str, Any]:
     end of the job's time, in microseconds since 1970; 0: not known.
     """
     held = [(queue.timed, queue.ready) for queue in state.queues.values() if queue.is_late and queue.timed is not None]
-    calls = [(function.spec.name, len(ready), function.may_take_us) for function, ready in held if ready]
+    calls = [(function.spec.name, len(ready), function.quickest_us) for function, ready in held if ready]
     return {"calls": calls, "end_us": 0 if state.end_us is None else state.end_us + state.wall_us}

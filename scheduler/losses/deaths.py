@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.calls import refusals, tasks
-from mpi_runtime.scheduler.dispatch import backoff
+from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.dependencies import not_sent
 from mpi_runtime.scheduler.dispatch.queues import clear, mark_dirty
 from mpi_runtime.scheduler.dispatch.stealing import give_elsewhere
@@ -135,7 +135,7 @@ def redo(
 
 
 def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDied, now: int) -> None:
-    """Step 8: fail all calls of a queue when its executors die time after time."""
+    """Step 8: fail all calls of a queue when its executors die time after time, unless they have an alternative."""
     if not backoff.note_stillborn(state, queue, executor, now):
         return
     name = queue.ready[0].function.spec.name if queue.ready else "calls that were cancelled"
@@ -144,12 +144,16 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
     if not backoff.is_hopeless(queue):
         return
     cause, line, traceback = event.cause.partition("\n")
-    for task in clear(queue):
-        tasks.fail(
-            state, task, "WorkerCrashedError",
-            f"{task.function.spec.name} was not started: {queue.stillborn} executors were forked for it one after "
-            f"another, and died before they began a call. The last, {executor}, {cause}{line}{traceback}",
-        )  # fmt: skip
+    why = (
+        f"{name} was not started: {queue.stillborn} executors were forked for it one after "
+        f"another, and died before they began a call. The last, {executor}, {cause}{line}{traceback}"
+    )
+    function = queue.timed
+    if function is not None and function.choice:
+        function.infeasible = function.infeasible or why
+    if function is None or not function.choice or alternatives.has_none(function):
+        for task in clear(queue):
+            tasks.fail(state, task, "WorkerCrashedError", why)
     queue.stillborn = queue.forks_from_us = 0
     mark_dirty(state, queue)
 

@@ -74,6 +74,16 @@ class AccountSpec(Struct, array_like=True, frozen=True, gc=False):
     """The largest number of its calls that run at a time; 0: no limit."""
 
 
+class Alternative(Struct, array_like=True, frozen=True, gc=False):
+    """A request with which a call can run in place of that of its spec."""
+
+    cpu: Number = 0
+    gpu: Number = 0
+    memory: Number = 0
+    custom: tuple[tuple[str, Number], ...] = ()
+    gpu_memory: Number = 0
+
+
 class Spec(Struct, array_like=True, tag=1, gc=False):
     """The common part of all calls of one function or class with the same options. Each client sends it once."""
 
@@ -140,6 +150,11 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     path_us: Number = 0
     """The estimated duration of a call and of the longest chain of calls after it; 0: not known. Of calls of one
     priority those with the longest path start first."""
+    expect_us: Number = 0
+    """How long a call takes, as assumed until calls have ended; 0: `time_limit_us`, if that is known. With it, the
+    measured mean counts and not the limit."""
+    alternatives: tuple[Alternative, ...] = ()
+    """For TASK without `where`: further requests, one of which a call may have instead. See `alternatives.py`."""
     gather_us: Number = 0
     """How long its executors may hold back ends of calls while they have more calls, to report several at once. Its
     calls are sent further ahead."""

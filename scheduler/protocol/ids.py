@@ -17,6 +17,11 @@ def digest(data: bytes, size: int) -> bytes:
     return blake2b(data, digest_size=size).digest()
 
 
+def alternative_id(spec: int, index: int) -> int:
+    """The id of the spec for an alternative of a spec, from its index; 0 is the spec itself."""
+    return int.from_bytes(digest(b"%d|%d" % (spec, index), 8), "big") >> 1 if index else spec
+
+
 def attempt_of(id: bytes, attempt: int) -> bytes:
     """The name of one attempt of a call, of ATTEMPT_BYTES."""
     return id + attempt.to_bytes(ATTEMPT_BYTES - ID_BYTES, "big")

@@ -386,11 +386,30 @@ class Function(Struct, eq=False, gc=False):
     """Whether the duration of its calls matters: for the end of the job's time, and for backfilling. Such tasks have
     queues of their own. Such methods are not sent ahead, even while their duration is not known."""
     account: Account | None = None
+    choice: list[Function] = []
+    """All alternatives of its calls, itself among them, in the stated order; empty: there is one request."""
 
     @property
     def may_take_us(self) -> int:
-        """The time limit of a call, or its measured mean; -1: neither is known."""
+        """The time limit of a call, or its measured mean; -1: neither is known. `expect_us` replaces the limit."""
+        if self.spec.expect_us:
+            return self.duration_us if self.duration_us >= 0 else self.spec.expect_us
         return self.spec.time_limit_us or self.duration_us
+
+    @property
+    def has_fixed_length(self) -> bool:
+        """Whether `may_take_us` is a limit, and never changes."""
+        return self.spec.time_limit_us > 0 and not self.spec.expect_us and not self.choice
+
+    @property
+    def quickest_us(self) -> int:
+        """The shortest estimate among its alternatives; -1: that of one is not known."""
+        usable = [one for one in self.choice if not one.infeasible]
+        return min((one.may_take_us for one in usable), default=self.may_take_us)
+
+    def requests(self) -> str:
+        """Its request, or those of all alternatives, in words."""
+        return " or ".join(str(one.request) for one in self.choice or [self])
 
     @property
     def is_actor(self) -> bool:
@@ -586,6 +605,8 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     """The only function of its calls, if their duration matters; else None."""
     is_late: bool = False
     """Whether its calls cannot finish before the job's time ends. Then they are not started."""
+    is_deferring: bool = False
+    """With alternatives: whether its calls wait for a faster one, although this one may have room."""
     stillborn: int = 0
     """The number of executors in a row that died before they began a call of it: see `backoff.py`."""
     next_try: int = 0
@@ -603,7 +624,7 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
 
     def may_begin(self) -> bool:
         """Whether it has calls that may start when there is room."""
-        return bool(self.ready) and (self.account is None or not self.account.is_full())
+        return bool(self.ready) and not self.is_deferring and (self.account is None or not self.account.is_full())
 
     def precedence(self, with_one_more: bool = True) -> tuple[int, int, float, int, int]:
         """The order of service: lower is served first.

@@ -38,6 +38,8 @@ class Contender(Struct, eq=False, gc=False):
 
     family: Claimant
     """The claimant for which its sources are reserved."""
+    kin: list[Claimant] = []
+    """The claimants for its other alternatives, whose sources it may use too."""
     takes_us: int = NOTHING
     """The estimated duration of its next call; NOTHING: not known."""
 
@@ -67,6 +69,9 @@ class Source(Struct, eq=False, gc=False):
         kept_for = self.reserved_for
         return (
             kept_for is None
-            or (asks is not None and (kept_for is asks.family or asks.takes_us <= self.begins_in_us))
+            or (
+                asks is not None
+                and (kept_for is asks.family or asks.takes_us <= self.begins_in_us or kept_for in asks.kin)
+            )
             or kept_for.spares(request, free)
         )

@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Where,
     Yielded,
 )
-from mpi_runtime.scheduler.protocol.ids import prefix_of
+from mpi_runtime.scheduler.protocol.ids import alternative_id, prefix_of
 from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, STILLBORN_MAX
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.simulation import oracle
@@ -43,7 +43,7 @@ from tests.simulation.processes import CANCELLED, TAINT, spec_of
 from tests.simulation.quality import Quality
 from tests.simulation.require import require
 from tests.simulation.scope import Scope
-from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, MakeGroup, Workload
+from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, MakeGroup, Workload, alternative
 from tests.simulation.tight import Tight
 from tests.simulation.times import Times
 from tests.simulation.unread import Unread
@@ -147,6 +147,8 @@ class Checker:
         """Of each host with devices."""
         self.names: dict[bytes, tuple[int, int]] = {}
         """The job and the index of each return value that was asked for."""
+        self.taken: dict[bytes, Function] = {}
+        """The function of each call with alternatives, with the request of its last attempt."""
         self.puts: dict[bytes, int] = {}
         self.found: dict[bytes, tuple[str, bytes]] = {}
         """What each object was seen to be."""
@@ -198,8 +200,17 @@ class Checker:
         return (int.from_bytes(id, "big") - self.names[id][1]).to_bytes(16, "big")
 
     def function_of(self, call: bytes) -> Function:
-        """The function of a call."""
-        return self.work.functions[self.work.jobs[self.names[call][0]].function]
+        """The function of a call, with the alternative that it was started with last."""
+        return self.taken.get(call) or self.work.functions[self.work.jobs[self.names[call][0]].function]
+
+    def take_alternative(self, call: Call) -> None:
+        """A call begins, with the request of its spec: one of those that its function has."""
+        function = self.work.functions[self.work.jobs[self.names[call.id][0]].function]
+        if function.alternatives and self.places.told[call.id] == NOWHERE:
+            base = self.specs[function.number].id
+            index = [alternative_id(base, one) for one in range(len(function.alternatives) + 1)].index(call.spec)
+            self.world.counters["alternatives that were taken"] += index > 0
+            self.taken[call.id] = alternative(function, index)
 
     def spec(self, number: int, place: Place) -> Spec:
         """The spec of a function, for calls in a placement group or outside."""
@@ -208,7 +219,7 @@ class Checker:
         key = (number, place)
         if key not in self.grouped_specs:
             id, where = 1_000_000 + len(self.grouped_specs), Where(group=place[0], bundle=place[1])
-            self.grouped_specs[key] = msgspec.structs.replace(self.specs[number], id=id, where=where)
+            self.grouped_specs[key] = msgspec.structs.replace(self.specs[number], id=id, where=where, alternatives=())
         return self.grouped_specs[key]
 
     def made_group(self, id: bytes, step: MakeGroup) -> None:
@@ -302,7 +313,7 @@ class Checker:
             b"OutOfMemoryError": happened["deaths"] + happened["calls ended for their memory"],
             b"TaskTimeoutError": self.times.any_is_over(),
             b"GpuExecutorDiedError": happened["faults of GPUs"],
-            b"InfeasibleResourceError": happened["quarantines"] + happened["rank losses"],
+            b"InfeasibleResourceError": happened["quarantines"] + happened["rank losses"] + happened["stillborn"],
             b"ActorDiedError": sum(happened[name] for name in ENDS_ACTORS),
             b"ActorUnavailableError": sum(happened[name] for name in ENDS_ACTORS),
             oracle.REMOVED: happened["removals"] + happened["rank losses"],
@@ -325,7 +336,7 @@ class Checker:
             may_be = happened["lost transfers"] or self.losses.explain(id)
             require(may_be, f"object {id.hex()} is lost, and could have been made again")
         if not name.startswith(TAINT) and code == b"InfeasibleResourceError":
-            has_lost = self._was(id, lambda call: not self._can_run(call))
+            has_lost = self._was(id, lambda call: not self._can_run(call) or self._has_dead_alternative(call))
             require(has_lost, f"object {id.hex()} failed with {name!r}, but there are GPUs for it")
         self.world.counters["spoilt"] += 1
         return False
@@ -383,7 +394,8 @@ class Checker:
 
     def _can_run(self, call: bytes) -> bool:
         """Whether what is left of the GPUs could serve a call. Of those in placement groups nobody knows here."""
-        function = self.function_of(call)
+        base = self.work.functions[self.work.jobs[self.names[call][0]].function]
+        requests = [alternative(base, index) for index in range(len(base.alternatives) + 1)]
         return self.places.told[call] == NOWHERE and any(
             host.cards.could(function)
             and function.cpu <= len(host.cpus) * UNIT
@@ -393,7 +405,12 @@ class Checker:
             and function.node in ("", self.places.node_ids[number])
             for number, host in self.hosts.items()
             if number not in self.gone_hosts
+            for function in requests
         )
+
+    def _has_dead_alternative(self, call: bytes) -> bool:
+        """Whether the executors of an alternative may have died one after the other, so that it is not used."""
+        return bool(self.function_of(call).alternatives) and self.world.counters["stillborn"] >= STILLBORN_MAX
 
     def has_no_place(self, call: bytes) -> bool:
         """Whether nothing that is left could run a call. Of the bundles of a placement group nobody knows here."""
@@ -417,6 +434,7 @@ class Checker:
 
     def started(self, executor: Executor, call: Call, caller: int, order: int) -> None:
         """An executor runs a call."""
+        self.take_alternative(call)
         function = self.function_of(call.id)
         name = f"call {call.id.hex()} on executor {executor.number}"
         recalled = self.world.journal.recalled if self.world.journal is not None else ()

@@ -97,6 +97,8 @@ class Options:
     accounts: int = 0
     """On how many accounts tasks run; the first may have two calls at a time. They say then how long their chains are,
     and some how long they take, so that gaps before reservations are filled; ends of some may be told late."""
+    alternatives: bool = False
+    """Whether some tasks can run with one of several requests."""
     end_us: int = 0
     """When the job's time ends, and it is put off; 0: never. Some calls say then that they take long."""
     long_us: int = 10_000_000
@@ -160,7 +162,7 @@ class Options:
 
 def random_options(seed: int) -> Options:
     """A small world drawn from the seed."""
-    return _random_options(seed)[1]
+    return replace(_random_options(seed)[1], alternatives=random.Random(seed * 1987 + 13).random() < 0.4)
 
 
 def losing_options(seed: int) -> Options:

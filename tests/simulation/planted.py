@@ -15,7 +15,7 @@ from mpi_runtime.gpu.ledger import Inventory
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import lives as actor_lives
-from mpi_runtime.scheduler.dispatch import backoff, deadline
+from mpi_runtime.scheduler.dispatch import alternatives, backoff, deadline
 from mpi_runtime.scheduler.losses import cancel, overdue
 from mpi_runtime.scheduler.nodes import health
 from mpi_runtime.scheduler.places import gpu_pool
@@ -302,7 +302,27 @@ def an_error_that_was_read_is_told(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(core.CLIENT_EVENTS, ErrorRead, lambda state, client, event, now: None)
 
 
+def a_call_of_another_alternative_keeps_its_spec(patch: pytest.MonkeyPatch) -> None:
+    def planted(task: Task, function: records.Function) -> None:
+        task.function = function
+
+    patch.setattr(alternatives, "change_function", planted)
+
+
+def a_call_that_takes_another_alternative_stays_in_its_queue(patch: pytest.MonkeyPatch) -> None:
+    move_first = alternatives.move_first
+
+    def planted(queue: records.Queue, other: records.Queue) -> None:
+        task = queue.ready[0]
+        move_first(queue, other)
+        queue.ready.append(task)
+
+    patch.setattr(alternatives, "move_first", planted)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    a_call_of_another_alternative_keeps_its_spec,
+    a_call_that_takes_another_alternative_stays_in_its_queue,
     what_a_cancelled_call_submits_later_runs_on,
     a_call_may_run_longer_than_its_limit,
     a_call_may_ignore_that_its_time_is_over,

@@ -404,9 +404,9 @@ def spec_of(function: Function) -> Spec:
         where=None if where == Where() else where, priority=function.priority,
         concurrency=dict(function.concurrency), is_async=function.is_async, group=function.group,
         backpressure=function.backpressure, out_of_order=function.out_of_order,
-        time_limit_us=function.time_limit_us, gpu_memory=function.gpu_memory,
+        time_limit_us=function.time_limit_us, expect_us=function.expect_us, gpu_memory=function.gpu_memory,
         enforces_limit=function.enforces_limit, retries_timeouts=function.retries_timeouts, path_us=function.path_us,
-        gather_us=function.gather_us,
+        gather_us=function.gather_us, alternatives=function.alternatives,
         account=AccountSpec(function.account, function.weight, function.account_limit) if function.account else None,
     )  # fmt: skip
 

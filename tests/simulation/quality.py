@@ -423,7 +423,8 @@ class Quality:
             self._look_at_way_made(worker, [self.checker.function_of(call.id) for _, call in sent])
             return
         left = [one for one in self.workers.values() if one.is_idle]
-        there = [one for one in (*left, *ended) if one.host == host]
+        hired = [one for one, _ in sent]  # some of them after the end of this one was decided
+        there = {one.effect.executor for one in (*left, *ended, *hired) if one.host == host}
         cpus = len(self.checker.hosts[host].cpus)
         idled_us = now - worker.idle_since_us
         copied_us = self.fetched_us.get(host, 0), self.unreached_us.get(host, 0)

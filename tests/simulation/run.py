@@ -23,6 +23,7 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.answers import explain
 from mpi_runtime.scheduler.dispatch import deadline
 from mpi_runtime.scheduler.losses import cancel, overdue
+from mpi_runtime.scheduler.protocol.events import Alternative
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan
 from mpi_runtime.scheduler.values import spreading
 from mpi_runtime.transport import codec
@@ -34,6 +35,7 @@ from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
 from tests.simulation.journals import ANNOUNCED_US, CutError, journal_options
 from tests.simulation.options import (
+    UNIT,
     Options,
     calm_options,
     dropping_options,
@@ -148,6 +150,8 @@ def _play(world: World, head: Head) -> None:
     work = write(options)
     if options.accounts:
         work.functions = [with_account(function, options.accounts) for function in work.functions]
+    if options.alternatives:
+        work.functions = [with_alternatives(function, options) for function in work.functions]
     if options.end_us:
         work.functions = [timed(function, options.end_us) for function in work.functions]
         world.at(options.end_us, head.put_off_end)
@@ -194,11 +198,27 @@ def with_account(function: Function, accounts: int) -> Function:
         function,
         path_us=1000 << function.number % 4,
         time_limit_us=(20_000 + 100 * function.number) * (function.number % 2),
+        expect_us=5_000 * (function.number % 4 == 1),
         gather_us=GATHER_US * (function.number % 3 == 0),
     )
     if number == accounts:
         return function
     return replace(function, account=f"account{number}", weight=1.0 + number, account_limit=2 * (not number))
+
+
+def with_alternatives(function: Function, options: Options) -> Function:
+    """A task; if it may run anywhere and is one of three, with one alternative, or one more that no host has."""
+    is_free = function.kind == TASK and function.feasible and not (function.spread or function.node or function.zone)
+    if not is_free or function.number % 3:
+        return function
+    found = [Alternative(cpu=UNIT // 2 if function.number % 2 else 0)]
+    if function.memory or function.custom or function.gpu:  # it waits for nothing: what it has nobody needs meanwhile
+        shape = options.hosts[function.number % len(options.hosts)]
+        custom = tuple(sorted(shape.custom.items()))[: function.number % 2]
+        found = [Alternative(cpu=found[0].cpu, memory=shape.memory // 2, custom=custom)]
+    if function.number % 6 == 0:
+        found.insert(0, Alternative(cpu=1000 * UNIT))
+    return replace(function, alternatives=tuple(found))
 
 
 def limited(function: Function, limit_us: int) -> Function:
@@ -211,7 +231,12 @@ def limited(function: Function, limit_us: int) -> Function:
 
 
 def timed(function: Function, end_us: int) -> Function:
-    """The function; if it is every other task or method, one that says that it takes a good part of the job's time."""
+    """The function; if it is every other task or method, one that says that it takes a good part of the job's time.
+
+    Every fourth task has a limit beyond the job's time, and is expected to be short: it runs all the same.
+    """
+    if function.kind == TASK and function.number % 4 == 3:
+        return replace(function, time_limit_us=2 * end_us, expect_us=end_us // 8)
     return replace(function, time_limit_us=end_us // 2) if function.kind != ACTOR and function.number % 2 else function
 
 

@@ -6,9 +6,10 @@ virtual processes that talk to the scheduler (`processes.py`), and by an oracle 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from mpi_runtime.scheduler.protocol.events import Alternative
 from tests.simulation.options import UNIT
 
 TASK, ACTOR, METHOD = 0, 1, 2
@@ -43,6 +44,8 @@ class Function:
     priority: int = 0
     path_us: int = 0
     gather_us: int = 0
+    alternatives: tuple[Alternative, ...] = ()
+    """For tasks: what they may have in place of the above."""
     account: str = ""
     """On whose account tasks run; empty: nobody's."""
     weight: float = 1.0
@@ -54,6 +57,7 @@ class Function:
     zone: str = ""
     """The label of the nodes on which calls run."""
     time_limit_us: int = 0
+    expect_us: int = 0
     enforces_limit: bool = False
     retries_timeouts: bool = False
     backpressure: int = 0
@@ -66,6 +70,14 @@ class Function:
     """For creations: a call whose arguments are there need not wait for earlier ones."""
     group: str = ""
     """For methods: the concurrency group."""
+
+
+def alternative(function: Function, index: int) -> Function:
+    """The function with the request of one of its alternatives; 0: its own."""
+    if not index:
+        return function
+    one = function.alternatives[index - 1]
+    return replace(function, cpu=one.cpu, gpu=one.gpu, memory=one.memory, custom=one.custom, gpu_memory=one.gpu_memory)
 
 
 @dataclass(frozen=True)

@@ -31,17 +31,26 @@ class Times:
         self.ran: dict[tuple[bytes, int], tuple[int, int]] = {}
         """Since when each attempt of a call with a limit has run, and until when; -1: it runs."""
         self.notes: list[str] = []
+        self.measured: set[int] = set()
+        """Functions of which a call has ended, by number: what was expected of them counts no more."""
 
     def limit_us(self, id: bytes) -> int:
         """How long a call may take, if it says so."""
         return self.checker.function_of(id).time_limit_us
+
+    def claim_us(self, id: bytes) -> int:
+        """How much time a call must have left to be started, as far as its function says."""
+        function = self.checker.function_of(id)
+        if function.expect_us:
+            return 0 if function.number in self.measured else function.expect_us
+        return function.time_limit_us
 
     def sent(self, calls: Sequence[Call]) -> None:
         """The head gives calls to an executor: they can end before the job does, as far as they have said."""
         now, end_us = self.world.now, self.world.options.end_us
         for call in calls if end_us else ():
             self.sent_us[call.id] = now
-            late = now < end_us < now + self.limit_us(call.id)
+            late = now < end_us < now + self.claim_us(call.id)
             require(not late, f"call {call.id.hex()} is sent at {now}, and cannot end in time")
 
     def is_over(self, id: bytes, attempt: int = -1) -> bool:
@@ -61,6 +70,9 @@ class Times:
     def ended(self, call: Call) -> None:
         """It has ended, or its process is gone: with a limit, not much later than that."""
         key = call.id, call.attempt
+        function = self.checker.function_of(call.id)
+        self.measured.add(function.number)
+        self.world.counters["calls that were expected to be short"] += bool(function.expect_us)
         if key in self.ran:
             since_us, now = self.ran[key][0], self.world.now
             self.ran[key] = since_us, now

@@ -8,6 +8,7 @@
 - `lines.py`: the form with one shell command a line
 - `toml.py`: the form in TOML
 - `json.py`: the form with one JSON object a line
+- `shells.py`: notes on commands that are written for bash, and run by another shell
 - `templates.py`: placeholders in commands, such as `{seed}`
 - `parameters.py`: rows of parameters for arrays: products, zips, CSV and JSON files
 - `selection.py`: chooses the commands of a run: all that are not done, or those named by the user

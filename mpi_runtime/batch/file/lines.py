@@ -4,7 +4,8 @@
     python train.py --seed 2   #batch num_cpus=2 time_limit=10m name=second
     cat *.csv > all            #batch after=second
 
-Empty lines and lines that begin with `#` are left out. What follows `#batch` are options of this command.
+Empty lines and lines that begin with `#` are left out. What follows `#batch` are options of this command. Options on a
+line without a command, before the first command, are for all commands.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ _LIKE_MARK = re.compile(r"(?<!\S)#(?!(?-i:batch)\s)\s*batch\s+\w+=", re.IGNORECA
 _OPTION = re.compile(r"""(?P<name>\w+)=(?P<value>(?:[^\s"']|"[^"]*"|'[^']*')*)(?=\s|$)""")
 
 
-def read_lines(text: str) -> tuple[list[Entry], list[Problem]]:
-    """Read the text of a file: its commands and its problems."""
+def read_lines(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
+    """Read the text of a file: its commands, their defaults, and its problems."""
     entries: list[Entry] = []
+    defaults = Entry({}, (1, 1), "")
     problems: list[Problem] = []
     for number, line in enumerate(text.split("\n"), 1):
         line = line.rstrip("\r")
@@ -31,9 +33,16 @@ def read_lines(text: str) -> tuple[list[Entry], list[Problem]]:
         if not line.strip() or (line.lstrip().startswith("#") and not _is_mark(line, len(line) - len(line.lstrip()))):
             continue
         entry, wrong = _read_line(line, number)
-        entries.append(entry)
         problems += wrong
-    return entries, problems
+        if entry.content["command"]:
+            entries.append(entry)
+        elif entries or defaults.content:
+            message = "options without a command are for all commands: write them once, before the first one"
+            problems.append(entry.problem("", message))
+        else:
+            del entry.content["command"]
+            defaults = entry
+    return entries, defaults, problems
 
 
 def _read_line(line: str, number: int) -> tuple[Entry, list[Problem]]:

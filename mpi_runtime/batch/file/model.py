@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import combinations
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from mpi_runtime.calls.options import check_resources, size_in_bytes
 T = TypeVar("T")
 SKIP, CONTINUE, STOP = "skip", "continue", "stop"
 ON_FAILURE = (SKIP, CONTINUE, STOP)
+SHELL = "/bin/sh"
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d{1,2}):(\d{2})")
@@ -26,11 +28,29 @@ _TEXT_BYTES_MAX = 128 * 1024 - 1
 """How long one argument of a program may be in Linux (MAX_ARG_STRLEN), without the byte 0 at its end."""
 
 
+class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The resources of one alternative of a command. The fields are those of `Command`."""
+
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    memory: int = 0
+    resources: dict[str, float] = {}
+
+    def shown(self) -> str:
+        """Its amounts, for people."""
+        asked = [f"{amount:g} {what}" for what, amount in (("CPU", self.num_cpus), ("GPU", self.num_gpus)) if amount]
+        asked += [f"{self.memory} bytes"] if self.memory else []
+        asked += [f"{amount:g} {name}" for name, amount in self.resources.items() if amount]
+        return ", ".join(asked) or "nothing"
+
+
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One program to run: a line for the shell, and how it is run."""
 
     text: str
-    """What `/bin/sh -c` runs, with placeholders."""
+    """What its shell runs, with placeholders."""
+    shell: str = SHELL
+    """The path or the name of the shell."""
     name: str = ""
     """Its name in the batch, and that of its files."""
     values: dict[str, str] = {}
@@ -41,10 +61,15 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes that are set aside for it, and that it may have."""
     resources: dict[str, float] = {}
     """Amounts of custom resources that are its own, by name."""
+    alternatives: tuple[Demand, ...] = ()
+    """All resources with which it may run: one of these is reserved, and the four fields above are the first. Empty:
+    there is one request."""
     output_limit: int = 0
     """Bytes that its output may have; 0: any number."""
     time_limit: float | None = None
     """Seconds until it gets SIGTERM."""
+    expect: float | None = None
+    """Seconds that it takes, as assumed until this is known. None: its `time_limit`, if it has one."""
     grace: float = 5.0
     """Seconds between SIGTERM and SIGKILL."""
     priority: int = 0
@@ -79,6 +104,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether it is bound to processors that no other command uses."""
     keep_workdir: bool = False
     """Whether its scratch directory stays if it fails."""
+
+    def demands(self) -> tuple[Demand, ...]:
+        """The alternatives, or its one request."""
+        return self.alternatives or (Demand(self.num_cpus, self.num_gpus, self.memory, self.resources),)
 
     def shown(self) -> str:
         """Its text with its values, for people."""
@@ -191,6 +220,12 @@ def _flag(value: Any) -> bool:
     return words[str(value).lower()]
 
 
+def _shell(value: Any) -> str:
+    if not _text(value) or len(value.split()) != 1:
+        raise ValueError(f"must be the path or the name of a shell such as 'bash', without options, not {value!r}")
+    return str(value)
+
+
 def _pairs(value: Any) -> Any:
     """`A=1,B=2` as a dictionary of texts; other values as they are."""
     return dict(part.partition("=")[::2] for part in value.split(",") if part) if isinstance(value, str) else value
@@ -216,6 +251,26 @@ def _resources(value: Any) -> dict[str, float]:
     return found
 
 
+def _alternatives(value: Any) -> list[dict[str, Any]]:
+    """`num_cpus=4 | num_gpus=1 memory=2GB`, or a list of such tables, with the fields of each."""
+    if isinstance(value, str):
+        value = [dict(word.partition("=")[::2] for word in part.split()) for part in value.split("|")]
+    if not isinstance(value, (list, tuple)) or len(value) < 2 or not all(isinstance(one, Mapping) for one in value):
+        raise ValueError(
+            "must be two or more requests, as in 'num_cpus=4 | num_gpus=1' or "
+            f"[{{num_cpus = 4}}, {{num_gpus = 1}}], not {value!r}"
+        )
+    found = []
+    for one in value:
+        if wrong := [name for name in one if name not in _DEMANDED]:
+            raise ValueError(unknown("resource", str(wrong[0]), _DEMANDED))
+        try:
+            found.append({name: OPTIONS[name][0](amount) for name, amount in one.items()})
+        except ValueError as error:
+            raise ValueError(f"has a wrong request {dict(one)}: the value {error}") from None
+    return found
+
+
 def _choice(value: Any) -> str:
     if value not in ON_FAILURE:
         raise ValueError(f"must be {', '.join(map(repr, ON_FAILURE))}, not {value!r}")
@@ -229,8 +284,10 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "num_gpus": (_gpus, "GPUs reserved for it: a whole number, or a share below 1; 0"),
     "memory": (_bytes, "memory reserved for it, which is also its limit, such as 4GB; no limit"),
     "resources": (_resources, "custom resources reserved for it, such as licence=1; none"),
+    "alternatives": (_alternatives, "requests of which it gets the first that fits, such as 'num_cpus=4 | num_gpus=1'"),
     "output_limit": (_bytes, "the largest size of its output, such as 1GB; no limit"),
     "time_limit": (_positive_seconds, "how long it may run, such as 10m; no limit"),
+    "expect": (_positive_seconds, "how long it will take, as a guess until that is known; its time_limit"),
     "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
     "priority": (_whole, "commands with a higher number start first; 0"),
     "group": (_name, "the name of a group: groups of equal priority get fair shares"),
@@ -238,6 +295,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "group_limit": (_count, "how many commands of its group run at a time; any number"),
     "after": (_names, "commands or arrays that end before it starts"),
     "env": (_environment, "variables of its environment"),
+    "shell": (_shell, "the shell that runs it: a path, or a name such as bash; /bin/sh"),
     "cwd": (_text, "the directory in which it starts; that of the batch"),
     "stdin": (_text, "the file of its standard input; empty"),
     "stdout": (_text, "the file of its standard output; NAME.out in the directory of the batch"),
@@ -253,6 +311,17 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "ranks_per_node": (_ranks, "how many of its ranks run on each node; any number"),
     "mpi": (_flag, "whether all its ranks must start MPI; true"),
 }
+METAVARS = {
+    "num_cpus": "CPUS", "num_gpus": "GPUS", "memory": "SIZE", "resources": "NAME=AMOUNT,...",
+    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE", "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
+    "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
+    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE", "retries": "COUNT",
+    "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
+    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT",
+}  # fmt: skip
+"""What the value of each option is, for help on the command line."""
+_DEMANDED = ("num_cpus", "num_gpus", "memory", "resources")
+"""Options that alternatives may have."""
 _TEXTS = ("text", "cwd", "stdin", "stdout", "stderr")
 """Fields that may have placeholders, besides `env`."""
 Wrong = tuple[str, str]
@@ -276,9 +345,23 @@ def read_command(
         except ValueError as error:
             wrong.append((label, f"{label} {error}"))
     wrong += wrong_placeholders(fields, values)
+    if "alternatives" in fields and not wrong:
+        wrong += _set_alternatives(fields)
     if wrong:
         return None, wrong
     return Command(values={name: text_of(value) for name, value in values.items()}, **fields), []
+
+
+def _set_alternatives(fields: dict[str, Any]) -> list[Wrong]:
+    """Complete alternatives by the options of the command, and make the first one its request."""
+    common = {name: fields[name] for name in _DEMANDED if name in fields}
+    demands = tuple(Demand(**{**common, **one}) for one in fields["alternatives"])
+    if any(one == other for one, other in combinations(demands, 2)):
+        return [("alternatives", "alternatives must differ")]
+    if fields.get("ranks", 1) > 1:
+        return [("alternatives", "a command with several ranks has one request, for each rank")]
+    fields |= {"alternatives": demands, **{name: getattr(demands[0], name) for name in _DEMANDED}}
+    return []
 
 
 def names_after(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from mpi_runtime.batch.file.json import read_json_lines
 from mpi_runtime.batch.file.lines import read_lines
 from mpi_runtime.batch.file.model import OPTIONS, Command, names_after, read_command, unknown
 from mpi_runtime.batch.file.parameters import Row, combined, product, rows, zipped
+from mpi_runtime.batch.file.shells import notes_on_shells
 from mpi_runtime.batch.file.templates import BUILT_IN
 from mpi_runtime.batch.file.toml import read_toml
 
@@ -58,16 +59,17 @@ def read_batch(
     Returns:
         The groups in the order of the file, and all problems in the order of places.
     """
-    if form == TOML:
-        entries, own, problems = read_toml(text)
-        right: dict[str, Any] = {}
-        for key, value in own.content.items():
-            messages = _wrong_default(key, value)
-            problems += [own.problem(key, message) for message in messages]
-            right |= {} if messages else {key: value}  # else each task would have the same problem
-        defaults = {**defaults, **right}
+    own = Entry({}, (1, 1), "")
+    if form == JSON:
+        entries, problems = read_json_lines(text)
     else:
-        entries, problems = (read_lines if form == LINES else read_json_lines)(text)
+        entries, own, problems = (read_toml if form == TOML else read_lines)(text)
+    right: dict[str, Any] = {}
+    for key, value in own.content.items():
+        messages = _wrong_default(key, value)
+        problems += [own.problem(key, message) for message in messages]
+        right |= {} if messages else {key: value}  # else each task would have the same problem
+    defaults = {**defaults, **right}
     groups: list[Group] = []
     for entry in entries:
         group, wrong = read_entry(entry, defaults, folder)
@@ -75,7 +77,9 @@ def read_batch(
         groups.append(group)
     if not entries and not problems:
         problems.append(Problem(1, 1, "there is no command here"))
-    return groups, sorted(problems)
+    return groups, sorted(
+        [*problems, *notes_on_shells((group.place, group.commands[0]) for group in groups if group.commands)]
+    )
 
 
 def read_entry(entry: Entry, defaults: Mapping[str, Any], folder: str = ".") -> tuple[Group, list[Problem]]:

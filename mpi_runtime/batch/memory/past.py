@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory.outputs import ARCHIVE
 from mpi_runtime.batch.memory.results import CommandResult
@@ -295,9 +295,8 @@ class BatchJournal:
     def ended(self, command: Command, key: bytes, result: CommandResult, packed: tuple[int, int] | None = None) -> None:
         """Record that a command has ended; `packed` is the place of its output in the archive."""
         self.history.number += 1
-        ended = Ended(
-            self.history.number, key, result, command.ranks * command.num_cpus, command.ranks * command.num_gpus, packed
-        )
+        had, ranks = command.demands()[result.alternative], command.ranks
+        ended = Ended(self.history.number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed)
         self.history.note(ended)
         self.settled(command.name, key, ended.number)
         took_us = max(0, round((result.end - result.start) * 1e6))
@@ -345,6 +344,7 @@ def key_of(command: Command, before: Sequence[bytes]) -> bytes:
         sorted((name, fill(text, values, plain)) for name, text in command.env.items()),
         _input_of(command),
         before,
+        *([command.shell] if command.shell != SHELL else []),
     )
     return digest(msgspec.msgpack.encode(own), _ID_BYTES)
 

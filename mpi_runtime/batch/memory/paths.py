@@ -1,7 +1,8 @@
 """Durations of commands and of the longest chain behind each, so that long chains start first.
 
-The duration of a command is its `time_limit`, else the mean of its array, else the mean of all known durations. If none
-is known, each command counts as a second, so that the number of steps decides. Arrays are treated as a whole.
+The duration of a command is its `time_limit`, else the mean of its array, else the mean of all known durations. With
+`expect` it is the mean of its array, and before that is known what was expected. If nothing is known, each command
+counts as a second, so that the number of steps decides. Arrays are treated as a whole.
 """
 
 from __future__ import annotations
@@ -55,10 +56,11 @@ class Paths:
     def duration_s(self, name: str) -> float | None:
         """How long the commands of a group take; None if this is not known."""
         group = self._groups[name]
-        if group.commands and group.commands[0].time_limit is not None:
-            return group.commands[0].time_limit
+        first = group.commands[0] if group.commands else None
+        if first is not None and first.time_limit is not None and first.expect is None:
+            return first.time_limit
         count, seconds = self._measured.get(name, (0, 0.0))
-        return seconds / count if count else None
+        return seconds / count if count else first.expect if first is not None else None
 
     def _find(self) -> None:
         durations = {name: self.duration_s(name) for name in self._groups}

@@ -37,6 +37,8 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """The processors to which it was bound; empty if it was not."""
     gpu_ids: tuple[int, ...] = ()
     """The GPUs that were assigned to it."""
+    alternative: int = 0
+    """The index of the alternative that it had, if it has `alternatives`."""
     peak_memory: int = 0
     """The most bytes that one of its processes had in memory."""
     cpu_time: float = 0.0

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import SKIP, Command, text_of
+from mpi_runtime.batch.file.model import SKIP, Command, Demand, text_of
 from mpi_runtime.batch.file.templates import fill, names_in, plain
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import claimed_cpus, run_program
@@ -22,11 +22,10 @@ from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.client import current
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.executor import scratch
+from mpi_runtime.host.launchers import settings_for_mpi
+from mpi_runtime.scheduler.protocol.events import Call
+from mpi_runtime.scheduler.protocol.limits import UNIT
 
-_OF_THE_JOB = ("SLURM_JOB", "SLURM_N", "SLURM_TASKS_PER_NODE", "SLURM_STEP", "SLURM_HET_")
-"""Prefixes of variables by which an mpirun in a command would start its ranks on all nodes of the job."""
-_FOR_MPI = {"PRTE_MCA_hwloc_default_binding_policy": "none"}
-"""Open MPI would bind the first rank of each command to the same processor."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _ALONE = {"ranks": "1", "rank": "0", "hosts": f"{socket.gethostname()}:1"}
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
@@ -43,10 +42,13 @@ def run_command(data: bytes, directory: str, raises: bool, names: str, *values: 
         values: their values, and whatever else it has waited for.
     """
     made = _made(data, names, values)
+    number = _alternative_of(made, current.client().scopes.current().call)
+    if number:
+        made = msgspec.structs.replace(made, **msgspec.structs.asdict(made.alternatives[number]))
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         attempt = first = _attempt_number()  # earlier attempts may have been lost
         while True:
-            result = _attempt(made, directory, attempt, cpus, not raises)
+            result = _attempt(made, number, directory, attempt, cpus, not raises)
             if result.is_success or attempt - first >= made.retries or not _is_retried(made, result):
                 break
             time.sleep(made.retry_delay)
@@ -73,7 +75,7 @@ def run_ranks(comm: None, data: bytes, directory: str, raises: bool, names: str,
         time.sleep(made.retry_delay)
     rank = Rank()
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
-        result = _attempt(made, directory, attempt, cpus, False, rank)
+        result = _attempt(made, 0, directory, attempt, cpus, False, rank)
     if not result.is_success:
         is_retried = attempt <= made.retries and _is_retried(made, result)
         raise (RetriedError if is_retried else CommandError)(msgspec.structs.replace(result, rank=rank.number))
@@ -107,8 +109,24 @@ def _is_retried(made: Command, result: CommandResult) -> bool:
     return not made.retry_codes or code in made.retry_codes
 
 
+def _alternative_of(made: Command, call: Call | None) -> int:
+    """The index of the alternative whose resources this executor has."""
+    spec = current.client().feed.specs.get(call.spec) if made.alternatives and call is not None else None
+    if spec is None:
+        return 0
+    granted = spec.cpu, spec.gpu, spec.memory, tuple(sorted(spec.custom.items()))
+    return [amounts(one) for one in made.alternatives].index(granted)
+
+
+def amounts(demand: Demand) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
+    """CPU, GPU, memory and custom resources as the scheduler counts them."""
+    custom = tuple(sorted((name, round(amount * UNIT)) for name, amount in demand.resources.items()))
+    return round(demand.num_cpus * UNIT), round(demand.num_gpus * UNIT), demand.memory, custom
+
+
 def _attempt(
     made: Command,
+    alternative: int,
     directory: str,
     attempt: int,
     cpus: tuple[int, ...],
@@ -145,6 +163,7 @@ def _attempt(
         command=program.text,
         is_success=is_success,
         attempts=attempt,
+        alternative=alternative,
         host=host,
         cpus=cpus,
         gpu_ids=gpu_ids,
@@ -167,9 +186,8 @@ def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> di
 
 def _environment_with(cpus: str) -> dict[str, str]:
     """The environment of this process. A job of this runtime that the command starts has the CPUs of the command."""
-    base = {name: value for name, value in environment().items() if not name.startswith(_OF_THE_JOB)}
     own = {**dict.fromkeys((*_THREADS, NUM_CPUS), cpus), RESOURCES: "", COMMAND_OF: str(os.getpid())}
-    return {**_FOR_MPI, **base, **own}
+    return {**settings_for_mpi(int(cpus)), **environment(), **own}
 
 
 _unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import mpi_runtime
 from mpi_runtime.batch.file.entries import Problem
-from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.past import Capacity
 from mpi_runtime.batch.show.overview import duration
@@ -48,17 +48,18 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
         bounds: of the job.
         reserve_s: how long before the end of the job's time commands must have ended.
     """
-    custom = {name: math.inf for group in groups for command in group.commands for name in command.resources}
+    demands = [demand for group in groups for command in group.commands for demand in command.demands()]
+    custom = {name: math.inf for demand in demands for name in demand.resources}
     node = {**custom, "CPU": bounds.cpus, "GPU": bounds.gpus, "memory": bounds.memory}
     found = infeasible(groups, [node] * bounds.nodes)
     limit_s = bounds.seconds - lead_s(reserve_s, time.time() + bounds.seconds)
     for group in groups:
-        least_s = min((one.time_limit + one.grace for one in group.commands if one.time_limit is not None), default=0.0)
+        least_s, told_by = _claim_s(group.commands[0]) if group.commands else (0.0, "")
         if least_s > limit_s:
             found.append(
                 Problem(
                     *group.place,
-                    f"{group.name}: can never end: it may take {duration(least_s)} (time_limit and grace), and the job "
+                    f"{group.name}: can never end: it may take {duration(least_s)} ({told_by}), and the job "
                     f"ends commands after {duration(limit_s)}",
                 )
             )
@@ -74,13 +75,37 @@ def _ranks_that_fit(command: Command, request: Mapping[str, float], nodes: Seque
     return found
 
 
+def _claim_s(command: Command) -> tuple[float, str]:
+    """How much time a command must have left to be started, and the option that claims it; 0: none does."""
+    if command.expect is not None:
+        return command.expect, "expect"
+    return (command.time_limit + command.grace, "time_limit and grace") if command.time_limit is not None else (0.0, "")
+
+
 def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
     """Why no node can ever run a command; empty if one can. `nodes` are the total resources of each."""
-    own = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory)}
-    request = {**own, **command.resources}
-    if command.ranks > 1 and (room := _ranks_that_fit(command, request, nodes)) < command.ranks:
-        asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
-        return f"can never run: the nodes have room for {room} of its {command.ranks} ranks, each with {asked}"
+    if command.ranks > 1:
+        return _cannot_have_ranks(command, nodes)
+    reasons = [_cannot_have(demand, nodes) for demand in command.demands()]
+    return "; nor with another alternative: ".join(reasons) if all(reasons) else ""
+
+
+def _cannot_have_ranks(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
+    request = _request(command.demands()[0])
+    room = _ranks_that_fit(command, request, nodes)
+    if room >= command.ranks:
+        return ""
+    asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
+    return f"can never run: the nodes have room for {room} of its {command.ranks} ranks, each with {asked}"
+
+
+def _request(demand: Demand) -> dict[str, float]:
+    own = {"CPU": demand.num_cpus, "GPU": demand.num_gpus, "memory": float(demand.memory)}
+    return {**own, **demand.resources}
+
+
+def _cannot_have(demand: Demand, nodes: Sequence[Mapping[str, float]]) -> str:
+    request = _request(demand)
     if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
         return ""
     asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)

@@ -22,7 +22,7 @@ def command(
     """Run a shell command as a task.
 
     Args:
-        text: for `/bin/sh -c`, with placeholders: `{seed}` is the value of a parameter, quoted for the shell.
+        text: for its shell (`/bin/sh`), with placeholders: `{seed}` is the value of a parameter, quoted for the shell.
         after: results of commands or of any other calls, which are ready before it starts.
         directory: the directory of its output, `NAME.out`.
         **options: options of commands, as the guide on batches lists them, and parameters: every other keyword is

@@ -11,6 +11,7 @@ import fcntl
 import functools
 import os
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -107,7 +108,8 @@ def _run_to_its_end(
         if made.stdin:
             opened.append(os.open(made.stdin, os.O_RDONLY | os.O_CLOEXEC))
         with _bound_to(cpus) if cpus else _NOTHING:
-            pid = _spawn(made.text, env, made.cwd, (opened[-1] if made.stdin else -1, output, error))
+            words = [_path_of(made.shell, env), "-c", made.text]
+            pid = _spawn(words, env, made.cwd, (opened[-1] if made.stdin else -1, output, error))
         limits = _Limits(made.memory, made.output_limit, (output, error), frozenset(before))
         return pid, _wait(pid, made.time_limit, made.grace, limits)
     finally:
@@ -124,12 +126,25 @@ def open_outputs(made: Command, is_own: bool, opened: list[int]) -> tuple[int, i
 
 
 def _spawn(text: str, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
+def _path_of(shell: str, env: Mapping[str, str]) -> str:
+    """The path of a shell that is named as in a terminal.
+
+    Raises:
+        OSError: there is no such program on this host.
+    """
+    if "/" in shell:
+        return shell
+    if (found := shutil.which(shell, path=env.get("PATH"))) is None:
+        raise FileNotFoundError(f"its shell {shell!r} is not in the PATH of this host")
+    return found
+
+
+def _spawn(words: list[str], env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
     """Start the shell of a command in a session of its own, and return its process id.
 
     By posix_spawn, which is faster than `subprocess`, unless the directory or the streams rule it out. A standard input
     of -1 is empty.
     """
-    words = ["/bin/sh", "-c", text]
     stdin, stdout, stderr = streams
     if cwd or min(stdout, stderr) < 3 or 0 <= stdin < 3:
         process = subprocess.Popen(

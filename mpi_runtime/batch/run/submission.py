@@ -11,7 +11,7 @@ import msgspec
 import mpi_runtime
 from mpi_runtime.batch.file.model import CONTINUE, Command
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
-from mpi_runtime.batch.run.attempts import RetriedError, run_command, run_ranks
+from mpi_runtime.batch.run.attempts import RetriedError, amounts, run_command, run_ranks
 from mpi_runtime.batch.run.ranks import GRACE_S
 from mpi_runtime.client.refs import ObjectRef
 
@@ -54,6 +54,8 @@ def submit(
         "journal": None if raises else False,  # a batch has a journal of its own
         "_account": (made.group, made.group_weight, made.group_limit) if made.group else None,
         "_path_us": path_us,
+        "_alternatives": tuple(map(amounts, made.alternatives[1:])),
+        "_expect_us": round((made.expect or 0) * 1e6),
         "_gather_us": 0 if raises else GATHER_US,
     }
     if made.ranks > 1:

@@ -52,7 +52,7 @@ def test_build(folder: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.mpi)])
 def test_gpus(folder: Path, ranks: int) -> None:
-    words = [sys.executable, "-m", "mpi_runtime", "batch", "gpus.toml", "--gpus", "2", "-n", str(ranks)]
+    words = [sys.executable, "-m", "mpi_runtime", "batch", "gpus.toml", "--gpus-per-node", "2", "-n", str(ranks)]
     with helpers.start_command(words, cwd=folder) as program:
         assert "9 of 9 done; " in program.finish().expect(0).stderr
     outputs = folder / "batch-gpus"

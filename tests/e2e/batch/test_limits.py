@@ -4,6 +4,7 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,40 @@ print(os.path.getsize(run("while :; do echo flood; done", output_limit=1_000_000
         "False 1 its output_limit is 1000000",
         "True",
     ]
+
+
+@pytest.mark.timeout(120)
+def test_a_generous_limit_keeps_no_short_job_idle_where_less_is_expected(tmp_path: Path) -> None:
+    """The limit kills all the same."""
+    env = {"SLURM_JOB_ID": "5", "SLURM_JOB_END_TIME": str(int(time.time() + 300)), "PATH": os.environ["PATH"]}
+    text = """#batch expect=1s grace=1s
+    sleep 0.1 #batch name=short time_limit=1h
+    sleep 1000 #batch name=long time_limit=2s
+    echo never #batch name=other expect=1h time_limit=2s
+    """
+    words = [written(tmp_path / "jobs.txt", text), "--directory", "out"]
+    done = run_batch(*words, cwd=tmp_path, env=env).expect(75)
+    assert "failed: long: it ran longer than its time limit of 2 s" in done.stderr
+    assert "nothing that is left can end before the job does: command may take 60:00 min" in done.stderr
+    assert "1 of 3 done" in done.stderr
+
+
+def test_a_command_has_the_shell_that_it_names(tmp_path: Path) -> None:
+    """By name or path, in the file, for one command or on the command line; with a cwd too."""
+    text = """#batch shell=bash
+    if [[ a == a* ]]; then echo $0; fi; test $0 = bash || test $0 = $(command -v bash) #batch name=named
+    echo $0 #batch shell=/bin/sh name=path
+    diff <(echo a) <(echo a) && echo same #batch cwd=/tmp name=elsewhere
+    echo $0 #batch shell=/no/shell name=missing
+    echo $0 #batch shell=no-such-shell name=unknown
+    """
+    words = [written(tmp_path / "jobs.txt", text), "--directory", "out", "--shell", "no-such-shell"]
+    done = run_batch(*words, cwd=tmp_path).expect(1)
+    out = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.out")}
+    assert (out["path"], out["elsewhere"]) == ("/bin/sh\n", "same\n")
+    assert "failed: missing: it could not be started: [Errno 2] No such file or directory: '/no/shell'" in done.stderr
+    assert "its shell 'no-such-shell' is not in the PATH of this host" in done.stderr
+    assert "failed: named" not in done.stderr
 
 
 @pytest.mark.timeout(60)

@@ -308,7 +308,36 @@ def test_a_command_can_start_mpi_on_its_host(tmp_path: Path) -> None:
         "SLURM_JOB_END_TIME": "9999999999",
     }
     run_batch(written(tmp_path / "jobs.txt", text), cwd=tmp_path, env=variables).expect(0)
-    assert (tmp_path / "batch-jobs" / "line-1.out").read_text() == "SLURM_CLUSTER_NAME=c\n"
+    assert (tmp_path / "batch-jobs" / "line-1.out").read_text() == (
+        "SLURM_CLUSTER_NAME=c\nSLURM_JOB_END_TIME=9999999999\nSLURM_JOB_ID=7\n"
+    )
+
+
+def test_a_check_is_for_the_nodes_that_are_stated(tmp_path: Path) -> None:
+    """By options, else by the profile, else inside a job by this host. Elsewhere what does not fit gets a note."""
+    text = "train #batch num_gpus=2 num_cpus=2 memory=3GB time_limit=1h\n"
+    words = [written(tmp_path / "jobs.txt", text), "--check"]
+    env: dict[str, str] = {"MPI_RUNTIME_PROFILES": str(tmp_path / "slurm.toml"), "MPI_RUNTIME_NUM_CPUS": "2"}
+    here = run_batch(*words, cwd=tmp_path, env=env).expect(0)
+    assert "jobs.txt:1:1: note: line-1: can never run: it needs CPU 2, GPU 2" in here.stderr
+    assert "this host was checked; for the nodes of a job add --nodes N --cpus-per-node N" in here.stderr
+    assert here.stdout.startswith("line-1: 2 CPU, 2 GPU, 3000000000 bytes, 3600 s: train\n")
+    job = {**env, "PBS_JOBID": "5.head"}
+    assert "can never run" in run_batch(*words, cwd=tmp_path, env=job).expect(2).stderr
+    large = ["--nodes", "4", "--cpus-per-node", "64", "--gpus-per-node", "a100:4", "--memory-per-node", "64G"]
+    assert run_batch(*words, *large, cwd=tmp_path, env=env).expect(0).stderr == ""
+    small = run_batch(*words, "--cpus-per-node", "64", "--gpus-per-node", "1", cwd=tmp_path, env=env).expect(2)
+    assert "and no node has more than GPU 1" in small.stderr
+    written(
+        tmp_path / "slurm.toml", "[default]\ngpus_per_node = 2\ncpus_per_node = 8\ntime = '30'\n[big]\ntime='2:00:00'"
+    )
+    assert "can never end: it may take 60:05 min" in run_batch(*words, cwd=tmp_path, env=env).expect(2).stderr
+    assert run_batch(*words, "--profile", "big", cwd=tmp_path, env=env).expect(0).stderr == ""
+    assert "no profile 'bg'" in run_batch(*words, "--profile", "bg", cwd=tmp_path, env=env).expect(2).stderr
+    refused = run_batch(words[0], "--nodes", "2", cwd=tmp_path, env=env).expect(2)
+    assert "--nodes is for --check" in refused.stderr
+    refused = run_batch(words[0], "--gpus-per-node", "a100:2", cwd=tmp_path, env=env).expect(2)
+    assert "--gpus-per-node must be a number, not 'a100:2'; a type is for --check" in refused.stderr
 
 
 def test_words_that_are_nearly_right_get_a_hint(tmp_path: Path) -> None:

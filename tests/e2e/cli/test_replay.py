@@ -62,7 +62,7 @@ def test_on_three_ranks(name: str, tmp_path: Path) -> None:
 def test_every_batch(name: str, tmp_path: Path) -> None:
     folder = shutil.copytree(EXAMPLES / "batches" / name, tmp_path / name)
     path = tmp_path / "job"
-    run_batch(f"{name}.toml", "--gpus", "2", cwd=folder, env={"MPI_RUNTIME_RECORD": str(path)})
+    run_batch(f"{name}.toml", "--gpus-per-node", "2", cwd=folder, env={"MPI_RUNTIME_RECORD": str(path)})
     assert re.fullmatch(r"\d+ events, \d+ decisions: identical", replayed(path))
 
 

@@ -58,7 +58,7 @@ def three_hosts() -> Iterator[Lab]:
 
 def start(hosts: Lab, mpi: str, file: Path, out: Path) -> Program:
     """Run a batch on a rank of each host, with 4 CPUs and 2 GPUs that are taken for granted."""
-    words = (str(file), "--directory", str(out), "--gpus", "2")
+    words = (str(file), "--directory", str(out), "--gpus-per-node", "2")
     return hosts.mpirun(ON_RANKS, *words, ranks=dict.fromkeys(HOSTS, 1), mpi=mpi, env={"MPI_RUNTIME_NUM_CPUS": "4"})
 
 

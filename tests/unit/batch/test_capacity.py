@@ -1,7 +1,21 @@
 """Which commands no node of a job can ever run."""
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.run.capacity import cannot_run
+from mpi_runtime.batch.file.parse import LINES, read_batch
+from mpi_runtime.batch.run.capacity import beyond, cannot_run
+from mpi_runtime.slurm.bounds import Bounds
+
+
+def test_a_job_is_long_enough_for_what_is_expected() -> None:
+    """Where nothing is, for the limit and what comes after it."""
+    lines = "a #batch time_limit=1h\nb #batch time_limit=1h expect=10s\nc #batch expect=2h"
+    groups, problems = read_batch(lines, LINES, {})
+    found = beyond(groups, Bounds(1, 0, 1 << 30, 600), 20.0)
+    assert problems == []
+    assert [problem.message.partition(", and")[0] for problem in found] == [
+        "line-1: can never end: it may take 60:05 min (time_limit and grace)",
+        "line-3: can never end: it may take 2:00 h (expect)",
+    ]
 
 
 def test_what_can_never_run() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_runtime.batch.file import shells
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch
 from mpi_runtime.batch.memory.graph import wrong_names
@@ -38,6 +39,61 @@ def test_options_in_a_comment_and_quoted_placeholders_get_a_note() -> None:
         "jobs.txt:1:5: note: # batch num_cpus is a comment: write #batch, with a blank before and after it",
         "jobs.txt:2:1: note: #Batch num_cpus is a comment: write #batch, with a blank before and after it",
         "jobs.txt:4:1: note: the value of {cpus} is quoted for the shell already: leave out the quotes",
+    ]
+
+
+OF_BASH = {
+    "source a.sh; x": "source",
+    "a && source b": "source",
+    "if [[ -f x ]]; then y; fi": "[[",
+    "diff <(a) <(b)": "<(",
+    "module load cuda && x": "module load",
+    "a=(1 2)": "a=(",
+    "x &> f": "&>",
+    "set -o pipefail; x": "pipefail",
+    "echo {1..5}": "{1..5}",
+}
+OF_ANY_SHELL = """
+echo 'source x' "<(" \\"[[ "
+resource x
+bash -c 'source x; [[ 1 ]]'
+echo $((1<<3)) > f 2>&1 &
+cat <<EOF
+f() { ls; }; f (x)
+ls {a,b} $(a) `b`
+a=$(ls) b
+echo source [[ module load
+"""
+
+
+@pytest.mark.parametrize("text", OF_BASH)
+def test_a_command_for_bash_gets_a_note_under_another_shell(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shells, "_is_bash", lambda path: False)
+    _, problems = read_batch(f"ls\n{text}\n{text}\n", LINES, {})
+    assert [problem.shown("jobs") for problem in problems] == [
+        f'jobs:2:1: note: {OF_BASH[text]!r} is of bash, and /bin/sh runs this (and 1 more such): set shell to "bash"'
+    ]
+    assert groups_of(text, LINES, shell="bash")[0].commands[0].shell == "bash"
+    monkeypatch.setattr(shells, "_is_bash", lambda path: True)
+    groups_of(text, LINES)
+
+
+def test_what_every_shell_knows_gets_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shells, "_is_bash", lambda path: False)
+    groups_of(OF_ANY_SHELL, LINES)
+
+
+def test_options_on_a_line_of_their_own_are_for_all_commands() -> None:
+    text = "# a list\n#batch shell=bash num_cpus=2\nls\nls #batch shell=/bin/dash\n"
+    found = [group.commands[0] for group in groups_of(text, LINES, num_cpus="4")]
+    assert [(one.name, one.shell, one.num_cpus) for one in found] == [("line-3", "bash", 2), ("line-4", "/bin/dash", 2)]
+    assert places("#batch num_cpu=1 name=a\nls\n#batch num_cpus=1", LINES) == [
+        (1, 8, "there is no option 'num_cpu'; did you mean 'num_cpus'?"),
+        (1, 18, "name is for one task, not for all of them"),
+        (3, 1, "options without a command are for all commands: write them once, before the first one"),
+    ]
+    assert places("ls #batch shell='bash -l'", LINES) == [
+        (1, 11, "shell must be the path or the name of a shell such as 'bash', without options, not 'bash -l'")
     ]
 
 
@@ -91,8 +147,8 @@ def test_every_problem_of_lines_has_its_place() -> None:
     text = "true #batch num_cpu=1\n#batch name=x\ntrue #batch after=y nonsense\n\ntrue {z} #batch retries=x retries=1"
     assert places(text, LINES) == [
         (1, 13, "there is no key 'num_cpu'; did you mean 'num_cpus'?"),
-        (2, 1, "command must not be empty"),
-        (3, 13, "there is no command or array 'y'; there are: line-1, x, line-3, line-5"),
+        (2, 1, "options without a command are for all commands: write them once, before the first one"),
+        (3, 13, "there is no command or array 'y'; there are: line-1, line-3, line-5"),
         (3, 21, "options are name=value with blanks between, not 'nonsense'"),
         (
             5,

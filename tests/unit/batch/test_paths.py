@@ -37,6 +37,15 @@ def test_measured_durations_count_where_no_limit_is_stated() -> None:
     assert paths_s(paths, "train.0", "train.2") == [33.554432] * 2
 
 
+def test_what_is_expected_counts_until_it_is_known() -> None:
+    paths = Paths()
+    command = Command(text="true", name="a", time_limit=3600.0, expect=20.0)
+    paths.add([Group("a", (command,), (), (1, 1), (1, 1))])
+    assert paths.duration_s("a") == 20.0
+    paths.measured("a", 30.0)
+    assert paths.duration_s("a") == 30.0
+
+
 def test_where_nothing_is_known_the_number_of_steps_counts() -> None:
     paths = Paths()
     paths.add([group("alone"), group("first"), group("second", ("first",)), group("third", ("second",))])

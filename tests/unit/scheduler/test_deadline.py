@@ -121,6 +121,43 @@ def test_calls_in_hand_are_taken_back_though_none_is_ready() -> None:
         assert cluster.explain(ids[3])["why"].startswith("It is not started")
 
 
+def test_what_is_expected_counts_in_place_of_a_generous_limit() -> None:
+    """Until calls have ended: then their mean does, also if it is longer than what was expected."""
+    with ending(300) as cluster:
+        short, other, long = (
+            cluster.submit(name="fit", time_limit_us=3600 * S, expect_us=s * S) for s in (20, 20, 301)
+        )
+        executor = cluster.placed(short)
+        cluster.later(100 * S)
+        cluster.done(executor, short, us=100 * S)
+        assert cluster.placed(other) == executor
+        cluster.later(101 * S)
+        cluster.done(executor, other, us=101 * S)
+        cluster.forget()
+        late = cluster.submit(name="fit", time_limit_us=3600 * S, expect_us=20 * S)
+        cluster.nothing()
+        assert cluster.explain(late)["why"].startswith("It is not started: it may take 100.1 s (as earlier calls did)")
+        assert cluster.explain(long)["why"].startswith("It is not started: it may take 301 s (as expected)")
+        assert cluster.notes == [
+            "calls of fit, each of which may take 301 s (as expected), are not started any more: the job's time ends "
+            "in 300 s. Have the job requeued, or start one with more time."
+        ]
+
+
+def test_what_is_expected_counts_for_backfilling() -> None:
+    """A large call waits for a node; what is expected to end before it begins runs there in spite of its limit."""
+    with Cluster().node(cpus=2) as cluster:
+        running = cluster.submit(name="running", time_limit_us=60 * S)
+        cluster.placed(running)
+        large = cluster.submit(name="large", cpu=2)
+        cluster.submit(name="long", time_limit_us=3600 * S)
+        cluster.nothing()
+        short = cluster.submit(name="short", time_limit_us=3600 * S, expect_us=20 * S)
+        cluster.placed(short)
+        assert cluster.explain(large)["state"] == "ready"
+        cluster.forget()
+
+
 def test_what_was_measured_counts_where_no_limit_is_said() -> None:
     with ending(100) as cluster:
         slow, quick, slow2 = (cluster.submit(name=name) for name in ("slow", "quick", "slow"))

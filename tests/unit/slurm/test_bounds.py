@@ -58,6 +58,7 @@ def test_whole_nodes_have_the_cpus_of_the_largest(tmp_path: Path, monkeypatch: p
         ("true #batch ranks=4", "-N 2", ""),
         ("true #batch num_gpus=1", "--gpus-per-node 1", ""),
         ("true #batch num_gpus=1", "-- --gpus 1", ""),
+        ("true #batch num_gpus=1", "-- --gpus-per-node=1", ""),
         ("true #batch num_cpus=2 memory=1G resources=licence=3", "--memory 1G", ""),
         ("true #batch time_limit=85s", "--time 2", ""),
         ("true #batch time_limit=100h num_cpus=2", "", ""),

@@ -166,6 +166,13 @@ def test_what_init_says_of_cpus_and_gpus_that_are_not_used() -> None:
     assert said("openmpi", 2, {"n1": (4, 2), "n2": (4, 2)}, each) == ""
     assert "on n2 calls can use 1 of the job's 2 GPUs (fix" in said("openmpi", 2, {"n1": (4, 2), "n2": (4, 1)}, each)
     assert "on n1 (and 1 more) calls can use 0 of" in said("openmpi", 2, {"n1": (4, 0), "n2": (4, 0)}, each)
+    for more, cure in (
+        ({"MPI_RUNTIME_FIND_GPUS": "never"}, "unset MPI_RUNTIME_FIND_GPUS"),
+        ({"SLURM_GPUS_PER_TASK": "1", "CUDA_VISIBLE_DEVICES": "0"}, "request --gpus-per-node in place of"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "unset CUDA_VISIBLE_DEVICES, which is ''"),
+        ({}, "see whether nvidia-smi lists them"),
+    ):
+        assert f"GPUs (fix: {cure}" in said("openmpi", 2, {"n1": (4, 0), "n2": (4, 0)}, {**each, **more})
     assert said("openmpi", 2, {"n1": (4, None), "n2": (4, None)}, each) == "", "nobody has looked"
     any_node = {"SLURM_GPUS_ON_NODE": "2"}
     assert said("openmpi", 2, {"n1": (4, 2), "n2": (4, 0)}, any_node) == "", "of the second nobody knows"

@@ -1,0 +1,114 @@
+"""`batch --check`: shows what a batch would run, and what can never run on the nodes that it would have.
+
+These are the nodes that the command line states, else those of the user's profile for Slurm, else, inside a job, those
+of the job. Otherwise this is perhaps a login host: what does not fit it gets a note.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+import mpi_runtime
+from mpi_runtime.batch.file.entries import Problem, is_refused
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
+from mpi_runtime.batch.show.overview import described
+from mpi_runtime.cli.facts import print_json
+from mpi_runtime.config import environment
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.slurm import bounds, jobs
+from mpi_runtime.slurm.allocation import from_environment
+from mpi_runtime.slurm.script import Request
+
+_NODES = "--nodes N --cpus-per-node N --gpus-per-node N --memory-per-node SIZE, or --profile NAME"
+_STATED = ("profile", "nodes", "cpus_per_node", "memory_per_node")
+"""Options that are for --check alone; a run has --gpus-per-node too."""
+
+
+def add_options(parser: argparse._ArgumentGroup) -> None:
+    """Add the options that state nodes."""
+    parser.add_argument(
+        "--profile", metavar="NAME", help="the nodes of a profile for Slurm; 'default', if there is one"
+    )
+    parser.add_argument("--nodes", type=int, metavar="COUNT", help="how many nodes there will be")
+    parser.add_argument("--cpus-per-node", type=int, metavar="COUNT", help="CPUs of each")
+    parser.add_argument("--memory-per-node", metavar="SIZE", help="memory of each, such as 64G")
+
+
+def stated_nodes(options: argparse.Namespace) -> list[str]:
+    """The options on the command line that state nodes."""
+    return [f"--{name.replace('_', '-')}" for name in _STATED if getattr(options, name) is not None]
+
+
+def check(
+    options: argparse.Namespace, groups: Sequence[Group], found: Sequence[Problem], drain_s: float
+) -> list[Problem]:
+    """Show what would run, and return what cannot. Starts no command.
+
+    Args:
+        options: of the command line.
+        groups: of the batch.
+        found: notes and problems so far.
+        drain_s: how long before the end of a job's time commands must have ended.
+
+    Raises:
+        LaunchError: an option or the profile is wrong.
+    """
+    request = _request(options)
+    problems: list[Problem] = []
+    if is_refused(found):
+        pass  # the rest may follow from these
+    elif request is not None:
+        problems = beyond(groups, bounds.of(request), drain_s)
+    else:
+        try:
+            with mpi_runtime.init():
+                problems = infeasible(groups, node_resources())
+        except ValueError as error:  # of a flag or a variable
+            raise LaunchError(str(error)) from error
+        if not from_environment(environment()).system:
+            problems = [msgspec.structs.replace(one, is_note=True) for one in problems]
+    both = sorted([*found, *problems])
+    if options.json:
+        print_json({"groups": [_facts(group) for group in groups], "problems": both})
+    if is_refused(both) or options.json:
+        return both if is_refused(both) else []
+    for note in both:
+        print(note.shown(options.file), file=sys.stderr)
+    if problems:
+        print(f"mpi-runtime batch: this host was checked; for the nodes of a job add {_NODES}", file=sys.stderr)
+    print("\n".join(described(groups)))
+    return []
+
+
+def _facts(group: Group) -> dict[str, Any]:
+    first = group.commands[0] if group.commands else None
+    return {
+        "name": group.name,
+        "commands": len(group.commands),
+        "is_array": group.is_array,
+        "after": group.after,
+        "requests": first.demands() if first is not None else [],
+        "time_limit": first.time_limit if first is not None else None,
+        "expect": first.expect if first is not None else None,
+        "first": first.shown() if first is not None else "",
+    }
+
+
+def _request(options: argparse.Namespace) -> Request | None:
+    """The request that the options or the profile state; None: neither states the size of nodes."""
+    try:
+        request = jobs.make_request(
+            options.profile,
+            nodes=options.nodes,
+            cpus_per_node=options.cpus_per_node,
+            gpus_per_node=options.gpus_per_node,
+            memory=options.memory_per_node,
+        )
+    except (TypeError, ValueError) as error:
+        raise LaunchError(str(error)) from error
+    has_size = request.cpus_per_node or request.gpus_per_node or request.memory
+    return request if stated_nodes(options) or has_size else None

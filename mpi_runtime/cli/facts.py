@@ -1,0 +1,16 @@
+"""The option `--json` of verbs that show something: the same as one JSON document. docs/json.md has the fields."""
+
+import argparse
+from typing import Any
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option."""
+    parser.add_argument("--json", action="store_true", help="print JSON; docs/json.md has the fields")
+
+
+def print_json(facts: Any) -> None:
+    """Print a document. Structs and data classes become objects."""
+    import msgspec  # not at the top: `mpi-runtime --help` and the workers load none of it
+
+    print(msgspec.json.format(msgspec.json.encode(facts, enc_hook=repr)).decode())

@@ -1,0 +1,97 @@
+"""The executor plugin for Snakemake, in the real one. `make test-snakemake` makes the environment that it needs."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import ROOT, Completed, Program, start_command, wait_until
+
+PYTHON = ROOT / ".venv-snakemake" / "bin" / "python"
+SUM = """
+rule all:
+    input: "sum.txt"
+
+rule part:
+    output: "part.{i}.txt"
+    resources: mem_mb=200, runtime=5
+    shell: "echo {wildcards.i} $MPI_RUNTIME_NUM_CPUS $(hostname) > {output}"
+
+rule sum:
+    input: expand("part.{i}.txt", i=range(3))
+    output: "sum.txt"
+    threads: 2
+    resources: mem_mb=200, gpu=1
+    shell: "cat {input} > {output}; echo threads {threads} $MPI_RUNTIME_NUM_CPUS gpu $CUDA_VISIBLE_DEVICES >> {output}"
+"""
+WRONG = """
+rule all:
+    input: "good.txt", "bad.txt", "large.txt", "slow.txt"
+
+rule good:
+    output: "good.txt"
+    resources: mem_mb=100
+    shell: "echo {{curly}} > {output}"
+
+rule bad:
+    output: "bad.txt"
+    resources: mem_mb=100
+    shell: "echo to be seen; exit 3"
+
+rule large:
+    output: "large.txt"
+    resources: mem_mb=100000000
+    shell: "touch {output}"
+
+rule slow:
+    output: "slow.txt"
+    resources: mem_mb=100
+    shell: "touch slow.begun; sleep 1000"
+"""
+
+pytestmark = [
+    pytest.mark.skipif(not PYTHON.exists(), reason="`make test-snakemake` makes the environment"),
+    pytest.mark.timeout(300),
+]
+
+
+def start(folder: Path, text: str, launcher: Sequence[str] = (), *words: str) -> Program:
+    """Start a workflow of this text, with a home of its own for Snakemake's caches."""
+    (folder / "Snakefile").write_text(text)
+    own = ["-m", "snakemake", "--executor", "mpi-runtime", "--jobs", "8", "--mpi-runtime-gpus-per-node", "2", *words]
+    env = {"HOME": str(folder), "MPI_RUNTIME_NUM_CPUS": "2"}
+    return start_command([str(PYTHON), *launcher, *own], cwd=folder, env=env)
+
+
+def run(folder: Path, text: str, launcher: Sequence[str] = (), *words: str) -> Completed:
+    """The same, to its end."""
+    with start(folder, text, launcher, *words) as program:
+        return program.finish()
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_jobs_have_the_resources_of_their_rules(tmp_path: Path, ranks: int) -> None:
+    launcher = ["-m", "mpi_runtime", "run", "-n", str(ranks), "-m", "mpi_runtime"]
+    run(tmp_path, SUM, launcher if ranks > 1 else []).expect(0)
+    *parts, last = (tmp_path / "sum.txt").read_text().splitlines()
+    assert [line.split()[:2] for line in parts] == [[str(i), "1"] for i in range(3)]
+    assert last == "threads 2 2 gpu 0"
+    assert "Nothing to be done" in run(tmp_path, SUM).expect(0).stderr
+
+
+def test_what_fails_is_reported_and_an_interrupt_ends_the_rest(tmp_path: Path) -> None:
+    with start(tmp_path, WRONG, [], "--keep-going") as program:
+        wait_until((tmp_path / "slow.begun").exists, 100, "the slow job")
+        wait_until(lambda: program.stderr.count("Error in rule ") == 2, 100, "two errors")
+        os.killpg(program.pid, signal.SIGINT)
+        done = program.finish()
+    assert done.returncode != 0
+    assert "exit code 1 on " in done.stderr, "that of the Snakemake of the job"
+    assert "large-3-1 asks for 1 CPU, " in done.stderr
+    assert " bytes of memory on one node, and no node owns that much" in done.stderr
+    assert (tmp_path / "good.txt").read_text() == "{curly}\n"
+    (output,) = (tmp_path / ".snakemake" / "mpi_runtime").glob("bad-*.out")
+    assert "to be seen" in output.read_text()
+    assert not (tmp_path / "slow.txt").exists()
