@@ -125,7 +125,6 @@ def open_outputs(made: Command, is_own: bool, opened: list[int]) -> tuple[int, i
     return output, _open_for_writing(made.stderr, False, "stderr" in made.appends, opened)
 
 
-def _spawn(text: str, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
 def _path_of(shell: str, env: Mapping[str, str]) -> str:
     """The path of a shell that is named as in a terminal.
 
