@@ -118,6 +118,8 @@ class Server:
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[int, int]] = {}
         self._number = 0
+        self._sizes: dict[str, int] = {}
+        """The number of ranks of each gang."""
         self._groups: dict[int, tuple[str, list[int]]] = {}
         """Groups that are being made: the gang and the members."""
         self._held: dict[int, Any] = {}
@@ -173,9 +175,8 @@ class Server:
         if kind == STRING:
             data: Any = c_char_p(value.encode())
         elif kind == BYTES:
-            data = ctypes.byref(
-                Bytes(ctypes.cast(ctypes.create_string_buffer(value, len(value) or 1), c_void_p), len(value))
-            )
+            buffer = ctypes.create_string_buffer(value, len(value) or 1)
+            data = ctypes.byref(Bytes(ctypes.addressof(buffer), len(value)))
         elif kind == DATA_ARRAY:
             array = self._library.PMIx_Data_array_create(len(value), INFO)
             first = ctypes.cast(array, POINTER(Array)).contents.array
@@ -208,6 +209,7 @@ class Server:
             PmixError: the library refuses it.
         """
         nodes = [[rank for rank, host in enumerate(hosts) if host == node] for node in range(len(names))]
+        self._sizes[namespace] = len(hosts)
         items = self._job(namespace, hosts, names, nodes)
         infos = self._infos(items)
         local = len(nodes[own])
@@ -266,6 +268,7 @@ class Server:
 
     def forget(self, namespace: str) -> None:
         """Forget a gang whose members have ended."""
+        self._sizes.pop(namespace, None)
         self._library.PMIx_server_deregister_nspace(namespace.encode(), None, None)
 
     # Answers
@@ -384,7 +387,7 @@ class Server:
                 content = Bytes.from_address(at + VALUE)
                 endpoints += ctypes.string_at(content.bytes, content.size)
         number = self._keep(callback, data)
-        self._groups[number] = namespace, ranks
+        self._groups[number] = namespace, ranks or list(range(self._sizes[namespace]))
         self._listener.group(number, namespace, name.decode(), ranks, endpoints)
         return 0
 
