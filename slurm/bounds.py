@@ -23,6 +23,7 @@ class Bounds(NamedTuple):
     memory: float
     """Bytes."""
     seconds: float
+    nodes: int = 1
 
 
 def of(request: Request) -> Bounds:
@@ -32,6 +33,7 @@ def of(request: Request) -> Bounds:
         _gpus(request),
         _memory(request.memory),
         seconds(request.time),
+        request.nodes,
     )
 
 

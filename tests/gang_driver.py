@@ -45,7 +45,7 @@ class Driver:
         self.mpi = mpi
         self.python = str(mpi_python(mpi))
         self.poller = Poller()
-        self._directory = tempfile.TemporaryDirectory(prefix="mpi_runtime-gangs-")
+        self._directory = tempfile.TemporaryDirectory(prefix="mrg-")
         self.starts = [Starts(self.poller, lambda: self._directory.name) for _ in range(nodes)]
         self.names = [f"node{number}" for number in range(nodes)]
         self.changes = 0

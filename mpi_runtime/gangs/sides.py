@@ -120,7 +120,10 @@ class PmixSide:
 
     def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
         """See `Side`."""
-        return {**environment.of_open_mpi(configuration.environment()), **self._variables[rank]}, {}
+        return {
+            **environment.of_open_mpi(configuration.environment(), len(self._node.names) == 1),
+            **self._variables[rank],
+        }, {}
 
     def forked(self, rank: int) -> None:
         """See `Side`."""

@@ -56,18 +56,24 @@ class Batch:
         graph.add(self.groups)
         paths.add(self.groups)
         commands: dict[Work, list[str]] = {}
+        left: dict[str, int] = {}
+        """By command: its ranks that have not ended. Here each is a call of its own: they need not begin together."""
 
         def submit() -> None:
             works = []
             for command in graph.take_ready():
                 work = self._work(command, paths.path_us(command.name))
                 if fits(work.shape, shape):
-                    commands.setdefault(work, []).append(command.name)
-                    works.append(work)
+                    commands.setdefault(work, []).extend([command.name] * command.ranks)
+                    works += [work] * command.ranks
+                    left[command.name] = command.ranks
             cluster.submit(works)
 
         def ended(ran: Ran) -> None:
             name = commands[ran.work].pop(0)
+            left[name] -= 1
+            if left[name]:
+                return
             paths.measured(name, self.durations[name])
             graph.end(name, True)
             submit()
@@ -76,7 +82,15 @@ class Batch:
         submit()
         ran = cluster.run()
         seconds = max((one.end_us for one in ran), default=0) / 1e6
-        return prospect(nodes, shape, seconds, ran, self._chain_s(), len(self.durations) - len(ran), "commands")
+        return prospect(
+            nodes,
+            shape,
+            seconds,
+            ran,
+            self._chain_s(),
+            len(self.durations) - sum(not one for one in left.values()),
+            "commands",
+        )
 
     def _work(self, command: Command, path_us: int) -> Work:
         limit_s = command.time_limit or 0.0

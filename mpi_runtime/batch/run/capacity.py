@@ -50,7 +50,7 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
     """
     custom = {name: math.inf for group in groups for command in group.commands for name in command.resources}
     node = {**custom, "CPU": bounds.cpus, "GPU": bounds.gpus, "memory": bounds.memory}
-    found = infeasible(groups, [node])
+    found = infeasible(groups, [node] * bounds.nodes)
     limit_s = bounds.seconds - lead_s(reserve_s, time.time() + bounds.seconds)
     for group in groups:
         least_s = min((one.time_limit + one.grace for one in group.commands if one.time_limit is not None), default=0.0)
@@ -69,8 +69,8 @@ def _ranks_that_fit(command: Command, request: Mapping[str, float], nodes: Seque
     """How many ranks of a command the nodes have room for at the most."""
     found = 0
     for node in nodes:
-        fit = [int(node.get(name, 0) / amount + 1e-9) for name, amount in request.items() if amount]
-        found += min([*fit, command.ranks_per_node or command.ranks])
+        fit = [node.get(name, 0) / amount + 1e-9 for name, amount in request.items() if amount]
+        found += int(min([*fit, command.ranks_per_node or command.ranks]))
     return found
 
 

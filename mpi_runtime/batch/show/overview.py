@@ -119,14 +119,14 @@ def described(groups: Sequence[Group]) -> list[str]:
             continue
         first = group.commands[0]
         count = f" ({len(group.commands)})" if group.is_array else ""
-        asked = [f"{first.ranks} ranks, each:"] if first.ranks > 1 else []
-        asked += [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
+        ranks = f"{first.ranks} ranks, each " if first.ranks > 1 else ""
+        asked = [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
         asked += [f"{first.memory} bytes"] if first.memory else []
         asked += [f"{amount:g} {name}" for name, amount in first.resources.items() if amount]
         asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
         more = len(group.after) - AFTER_SHOWN_MAX
         names = [*group.after[:AFTER_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]
         after = f", after {', '.join(names)}" if names else ""
-        lines.append(f"{group.name}{count}: {', '.join(asked) or 'nothing'}{after}: {shortened(first.shown())}")
+        lines.append(f"{group.name}{count}: {ranks}{', '.join(asked) or 'nothing'}{after}: {shortened(first.shown())}")
     total = sum(len(group.commands) for group in groups)
     return [*lines, f"{total} command{'' if total == 1 else 's'}"]

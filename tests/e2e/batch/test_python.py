@@ -80,7 +80,7 @@ print(ray.get(batch.command("exit 4", on_failure="continue")).ending())
 print(ray.get(batch.command("kill -9 $$", on_failure="continue")).ending())
 print(ray.get(batch.command("true", cwd="/nowhere", on_failure="continue")).ending().split(":")[0])
 print(ray.get(batch.command("no_such_program_at_all", on_failure="continue")).ending())
-for wrong in (dict(num_cpu=1), dict(ranks=2), dict(on_failure="stop")):
+for wrong in (dict(num_cpu=1), dict(ranks=0), dict(on_failure="stop")):
     try:
         batch.command("true", **wrong)
     except ValueError as error:
@@ -94,7 +94,7 @@ for wrong in (dict(num_cpu=1), dict(ranks=2), dict(on_failure="stop")):
         "it could not be started",
         "exit code 127",
         "parameter 'num_cpu' is not used: no {num",
-        "ranks is for commands that are MPI progr",
+        "ranks must be 1 or more, not 0",
         'on_failure="stop" is for batches in file',
     ]
 

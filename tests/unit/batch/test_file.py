@@ -97,7 +97,8 @@ def test_every_problem_of_lines_has_its_place() -> None:
         (
             5,
             1,
-            "there is no placeholder 'z'; there are: workdir, gpu, cpus, attempt, host; {{z}} stands for {z} itself",
+            "there is no placeholder 'z'; there are: workdir, gpu, cpus, attempt, host, ranks, rank, hosts; "
+            "{{z}} stands for {z} itself",
         ),
         (5, 27, "retries is given twice"),
     ]
@@ -118,7 +119,7 @@ after = ["train"]
 [[task]]  # the array
 name = "train"
 command = "train {seed}"
-  ranks = 4
+  ranks = 0
 after = ["prepare", "nobody"]
 [task.product]
 seed = { range = [0, 3] }
@@ -138,7 +139,7 @@ def test_every_problem_of_toml_has_its_place() -> None:
             "no option 'colour'",
             "a cycle: prepare after train after prepare",
             "'rate' is not used",
-            "cannot be started yet",
+            "ranks must be 1 or more, not 0",
             "no command or array 'nobody'",
             "no 'job' here",
         ),

@@ -113,7 +113,7 @@ def test_options_may_be_written_as_texts_or_as_values() -> None:
         ("on_failure", "explode", "on_failure must be 'skip', 'continue', 'stop'"),
         ("pin", "maybe", "pin must be true or false"),
         ("cwd", "a\0b", "cwd must be a text"),
-        ("ranks", 4, "ranks is for commands that are MPI programs, and these cannot be started yet"),
+        ("ranks", 0, "ranks must be 1 or more, not 0"),
         ("num_cpu", 1, "there is no option 'num_cpu'; did you mean 'num_cpus'?"),
     ],
 )

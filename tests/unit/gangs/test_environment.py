@@ -36,10 +36,12 @@ def test_a_member_has_its_place_and_none_in_other_jobs() -> None:
 def test_the_settings_of_the_user_for_open_mpi_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(environment, "_NETWORKS", (str(tmp_path / "infiniband"),))
-    assert environment.of_open_mpi({})["OMPI_MCA_btl"] == "^ofi"
-    assert "OMPI_MCA_btl" not in environment.of_open_mpi({"OMPI_MCA_btl": "tcp,self"})
+    assert environment.of_open_mpi({}, False)["OMPI_MCA_btl"] == "^ofi"
+    assert environment.of_open_mpi({}, True)["OMPI_MCA_btl"] == "^ofi,tcp"
+    assert "OMPI_MCA_btl" not in environment.of_open_mpi({"OMPI_MCA_btl": "tcp,self"}, True)
     (tmp_path / "infiniband" / "card").mkdir(parents=True)
-    assert environment.of_open_mpi({}) == {"PMIX_MCA_gds": "hash"}
+    assert environment.of_open_mpi({}, False) == {"PMIX_MCA_gds": "hash"}
+    assert environment.of_open_mpi({}, True)["OMPI_MCA_btl"] == "^tcp"
 
 
 @pytest.mark.parametrize(

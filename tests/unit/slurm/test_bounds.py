@@ -29,9 +29,9 @@ def test_the_bounds_of_a_request() -> None:
     def of(**options: object) -> Bounds:
         return bounds.of(Request(cpus_per_node=4, **options))  # type: ignore[arg-type]
 
-    assert of() == (4, 0, math.inf, math.inf)
-    assert of(gpus_per_node=2, memory="1G", time="2") == (4, 2, 1 << 30, 120)
-    assert of(gpus_per_node="a100:4", memory="500") == (4, 4, 500 << 20, math.inf)
+    assert of() == (4, 0, math.inf, math.inf, 1)
+    assert of(gpus_per_node=2, memory="1G", time="2", nodes=3) == (4, 2, 1 << 30, 120, 3)
+    assert of(gpus_per_node="a100:4", memory="500") == (4, 4, 500 << 20, math.inf, 1)
     assert of(gpus_per_node="a100", memory="0").gpus == 1
     assert of(memory="0").memory == math.inf
     assert of(sbatch=("--gres=gpu:2",)).gpus == math.inf
@@ -54,6 +54,8 @@ def test_whole_nodes_have_the_cpus_of_the_largest(tmp_path: Path, monkeypatch: p
         ("true #batch memory=100G", "--memory 1G", "no node has more than memory"),
         ("true #batch time_limit=3h", "--time 2", "can never end: it may take 3:00 h .* ends commands after 95 s"),
         ("true #batch time_limit=58s", "--time 1", "ends commands after 35 s"),
+        ("true #batch ranks=5", "-N 2", "the nodes have room for 4 of its 5 ranks"),
+        ("true #batch ranks=4", "-N 2", ""),
         ("true #batch num_gpus=1", "--gpus-per-node 1", ""),
         ("true #batch num_gpus=1", "-- --gpus 1", ""),
         ("true #batch num_cpus=2 memory=1G resources=licence=3", "--memory 1G", ""),

@@ -89,3 +89,11 @@ def test_custom_resources_bound_it_and_hosts_do_not() -> None:
 def test_a_group_has_no_more_than_its_limit() -> None:
     commands = [(command(f"one{number}", group="few", group_limit=2), 10.0) for number in range(8)]  # type: ignore[arg-type]
     assert Batch(history(*commands)).on(1, Shape(8)).seconds == 40
+
+
+def test_ranks_need_their_cpus_on_any_nodes_and_a_command_ends_with_the_last() -> None:
+    batch = Batch(history((command("wide", ranks=4), 10.0), (command("end", ("wide",)), 5.0)))
+    assert (batch.on(1, Shape(4)).seconds, batch.on(2, Shape(2)).seconds) == (15, 15)
+    narrow = batch.on(1, Shape(2))
+    assert narrow.seconds == 25
+    assert narrow.never == 0
