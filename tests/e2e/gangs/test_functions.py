@@ -260,6 +260,7 @@ retried
 """
 
 
+@pytest.mark.dies("member")
 @pytest.mark.parametrize(("mpi", "ranks"), [("openmpi", None), ("mpich", 3)])
 def test_a_failure_of_one_member_ends_the_call_and_nothing_else(mpi: str, ranks: int | None) -> None:
     completed = run_program(FAILURES, mpi=mpi, ranks=ranks, timeout=120).expect(0)
