@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, c_bool, c_char_p, c_size_t, c_uint16, c_uint32, c_void_p
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 
 from mpi_runtime.gangs.pmix_types import (
     BOOL,
@@ -39,6 +39,7 @@ from mpi_runtime.gangs.pmix_types import (
     Bytes,
     Collected,
     Item,
+    Listener,
     Looked,
     OnAbort,
     OnConnected,
@@ -53,31 +54,6 @@ from mpi_runtime.gangs.pmix_types import (
     Release,
     declare,
 )
-
-
-class Listener(Protocol):
-    """What a server is called for. The calls come from a thread of the library."""
-
-    def connected(self, namespace: str, rank: int) -> None:
-        """A member has called MPI_Init."""
-
-    def finalized(self, namespace: str, rank: int) -> None:
-        """A member has called MPI_Finalize."""
-
-    def aborted(self, namespace: str, rank: int, code: int, text: str) -> None:
-        """A member has called MPI_Abort."""
-
-    def fence(self, number: int, namespace: str, ranks: list[int], data: bytes) -> None:
-        """The members of this node are in a fence. `ranks`: all that take part; empty: the whole gang."""
-
-    def wanted(self, number: int, namespace: str, rank: int) -> None:
-        """A member wants the data of a rank on another node."""
-
-    def looked_up(self, number: int, status: int, data: bytes) -> None:
-        """The data of a member of this node that `look_up` was called for."""
-
-    def group(self, number: int, namespace: str, name: str, ranks: list[int], data: bytes) -> None:
-        """The members of this node make a group of processes."""
 
 
 def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:
