@@ -154,6 +154,7 @@ class Scheduler:
         if executor is not None and executor.refusal:
             executor.refused_ends += ended_in_frame or 0
             return
+        in_gang = executor is not None and executor.gang is not None
         ended: Done | Returned | None = None
         ends = 0
         try:
@@ -163,11 +164,11 @@ class Scheduler:
                     tasks.submit(state, client, event, now)  # type: ignore[arg-type]
                     if executor is not None and executor.watched:
                         cancel.submitted(state, executor, event.id, now)  # type: ignore[union-attr, arg-type]
-                    if executor is not None and executor.gang is not None:
+                    if in_gang:
                         starting.submitted(state, executor, event.id)  # type: ignore[union-attr, arg-type]
-                elif executor is not None and executor.gang is not None and isinstance(event, Done | Returned):
-                    members.ended(state, executor, event, now)
-                    ended = event
+                elif in_gang and (kind is Done or kind is Returned):
+                    members.ended(state, executor, event, now)  # type: ignore[arg-type]
+                    ended = event  # type: ignore[assignment]
                     ends += 1
                 elif kind is Done:
                     tasks.done(state, executor, event)  # type: ignore[arg-type]

@@ -23,6 +23,11 @@ ROWS = {
         "its call runs again (`max_retries`, 3) or fails with `WorkerCrashedError`; its actor restarts "
         "(`max_restarts`) or dies with `ActorDiedError`",
     ),
+    "member": (
+        "one member of a gang",
+        "the others are killed, and the call is retried as a whole or fails with `WorkerCrashedError`, which names the "
+        "rank; the job lives, and the next gang works",
+    ),
     "memory": (
         "a process that uses up the memory",
         "its call runs again, or fails with `OutOfMemoryError`, which names the largest users",

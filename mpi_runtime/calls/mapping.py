@@ -48,6 +48,8 @@ class Results(Sequence[T_co]):
         self, function: Submitter[..., T_co], iterable: Iterable[Any], chunk: int | Literal["auto"], star: bool
     ) -> None:
         _check(function, chunk)
+        if function._options.get("num_ranks"):
+            chunk = 1  # each call is one of the whole gang
         self._function = function
         self._star = star
         self._elements = _elements(function, iterable, star)
@@ -308,6 +310,8 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
             f"{name} has num_returns={num_returns}, but map() and starmap() return one value for each call: use "
             f"{name}.options(num_returns=1), and index into its value."
         )
+    if function._options.get("num_ranks") and chunk not in ("auto", 1):
+        raise ValueError(f"chunk={chunk!r} is not possible with num_ranks: each call is one of the whole gang")
     if isinstance(chunk, str) and chunk == "auto":
         pass
     elif isinstance(chunk, bool) or not isinstance(chunk, int):

@@ -108,7 +108,8 @@ class RemoteFunction(Submitter[P, R]):
 
         Raises:
             TypeError: the function does not take one argument, or an element cannot be serialised.
-            ValueError: `chunk` is below 1, or the function has the option `num_returns`.
+            ValueError: `chunk` is below 1, or above 1 with the option `num_ranks`; or the function has the option
+                `num_returns`.
 
         Example:
             ```python

@@ -12,7 +12,7 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI 5).
 - `helper.py`: the helper process of a node, as its agent sees it
 - `pmix_server.py`: a helper process that runs the PMIx server of Open MPI's own library
 - `pmix_library.py`: that library by ctypes
-- `pmix_types.py`: its types in memory, and its functions
+- `pmix_types.py`: its types in memory, its functions, and what it calls
 - `library.py`: which MPI library programs here load, and which protocol it speaks
 - `talk.py`: what members that run commands say to their agent: output, and what their program has done
 - `environment.py`: variables that a member of a gang has, and variables that it must not have

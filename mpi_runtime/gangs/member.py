@@ -29,6 +29,8 @@ SIOCGIFADDR = 0x8915
 """The request of Linux for the address of a network interface: see `netdevice(7)`."""
 PORTS = range(20_000, 32_000)
 """Ports for libraries other than MPI: below those that Linux gives to programs that ask for any port."""
+PORTS_OF_GANG = 40
+"""A gang takes another one for each call, so that a port that the last call has used need not be free yet."""
 
 
 class Place(msgspec.Struct, array_like=True):
@@ -61,6 +63,8 @@ class Member:
         self._world: Intracomm | None = None
         self._problem: BaseException | None = None
         self._calls = 0
+        self._port = 0
+        """The first port of the gang for libraries other than MPI; 0: none was chosen."""
         self._specs: dict[int, Spec] = {}
         self.comm: Intracomm | None = None
         """The communicator of the running call."""
@@ -93,13 +97,13 @@ class Member:
                 f"MPI could not be started on {self.place} of a gang: {self._problem}. Calls with num_ranks need "
                 "mpi4py and an MPI library where they run."
             ) from self._problem
-        self._calls += 1
         comm = self.comm = self._world.Dup()
-        mine = (free_port(self._calls), self._address()) if self.place.rank == 0 else None
-        port, address = comm.bcast(mine)  # not the port of the call before
-        os.environ["MASTER_PORT"] = str(port)
-        if address:
-            os.environ["MASTER_ADDR"] = address
+        if not self._port:
+            self._port, address = comm.bcast((free_port(), self._address()) if self.place.rank == 0 else None)
+            if address:
+                os.environ["MASTER_ADDR"] = address
+        os.environ["MASTER_PORT"] = str(self._port + self._calls % PORTS_OF_GANG)
+        self._calls += 1
         return comm
 
     def _address(self) -> str:
@@ -191,15 +195,15 @@ def address_of(interface: str) -> str:
         return socket.inet_ntoa(fcntl.ioctl(one.fileno(), SIOCGIFADDR, packed)[20:24])
 
 
-def free_port(seed: int) -> int:
-    """A port of this host that no program uses, for a library that opens one.
+def free_port() -> int:
+    """The first of PORTS_OF_GANG ports of this host that no program uses now, other ones than near processes choose.
 
     Raises:
         OSError: all of them are in use.
     """
-    first = (os.getpid() * 101 + seed) % len(PORTS)
-    for step in range(len(PORTS)):
-        port = PORTS[(first + step) % len(PORTS)]
+    blocks = len(PORTS) // PORTS_OF_GANG
+    for step in range(blocks):
+        port = PORTS[(os.getpid() + step) % blocks * PORTS_OF_GANG]
         with socket.socket() as one:
             try:
                 one.bind(("", port))

@@ -105,7 +105,9 @@ class NodeStart:
     def on_message(self, data: bytes) -> None:
         """Take a message of the gang's `Gather`."""
         message = gather.arrived(data)
-        if self._side is not None and not (self.talks is not None and self.talks.on_message(message)):
+        if self.talks is not None and self.talks.on_message(message):
+            return
+        if self._side is not None:
             self._side.on_message(message)
 
     def status(self, rank: int) -> talk.Status:

@@ -142,7 +142,7 @@ class Dialogue:
         return [Fence(f"{number} {group}".encode(), nodes, part)]
 
     def _members(self, group: str) -> Sequence[int]:
-        """Return the ranks of a group of hydra's: `WORLD`, `NODE`, `SELF`, or ranks; a tag may follow a colon."""
+        """Return the ranks of a group of hydra's: `WORLD`, `NODE`, or ranks; a tag may follow a colon."""
         text = group.partition(":")[0]
         if text in ("", "WORLD"):
             return range(len(self._hosts))

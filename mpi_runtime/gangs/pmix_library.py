@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, c_bool, c_char_p, c_size_t, c_uint16, c_uint32, c_void_p
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 
 from mpi_runtime.gangs.pmix_types import (
     BOOL,
@@ -39,6 +39,7 @@ from mpi_runtime.gangs.pmix_types import (
     Bytes,
     Collected,
     Item,
+    Listener,
     Looked,
     OnAbort,
     OnConnected,
@@ -53,31 +54,6 @@ from mpi_runtime.gangs.pmix_types import (
     Release,
     declare,
 )
-
-
-class Listener(Protocol):
-    """What a server is called for. The calls come from a thread of the library."""
-
-    def connected(self, namespace: str, rank: int) -> None:
-        """A member has called MPI_Init."""
-
-    def finalized(self, namespace: str, rank: int) -> None:
-        """A member has called MPI_Finalize."""
-
-    def aborted(self, namespace: str, rank: int, code: int, text: str) -> None:
-        """A member has called MPI_Abort."""
-
-    def fence(self, number: int, namespace: str, ranks: list[int], data: bytes) -> None:
-        """The members of this node are in a fence. `ranks`: all that take part; empty: the whole gang."""
-
-    def wanted(self, number: int, namespace: str, rank: int) -> None:
-        """A member wants the data of a rank on another node."""
-
-    def looked_up(self, number: int, status: int, data: bytes) -> None:
-        """The data of a member of this node that `look_up` was called for."""
-
-    def group(self, number: int, namespace: str, name: str, ranks: list[int], data: bytes) -> None:
-        """The members of this node make a group of processes."""
 
 
 def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:
@@ -118,6 +94,8 @@ class Server:
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[int, int]] = {}
         self._number = 0
+        self._sizes: dict[str, int] = {}
+        """The number of ranks of each gang."""
         self._groups: dict[int, tuple[str, list[int]]] = {}
         """Groups that are being made: the gang and the members."""
         self._held: dict[int, Any] = {}
@@ -173,9 +151,8 @@ class Server:
         if kind == STRING:
             data: Any = c_char_p(value.encode())
         elif kind == BYTES:
-            data = ctypes.byref(
-                Bytes(ctypes.cast(ctypes.create_string_buffer(value, len(value) or 1), c_void_p), len(value))
-            )
+            buffer = ctypes.create_string_buffer(value, len(value) or 1)
+            data = ctypes.byref(Bytes(ctypes.addressof(buffer), len(value)))
         elif kind == DATA_ARRAY:
             array = self._library.PMIx_Data_array_create(len(value), INFO)
             first = ctypes.cast(array, POINTER(Array)).contents.array
@@ -208,6 +185,7 @@ class Server:
             PmixError: the library refuses it.
         """
         nodes = [[rank for rank, host in enumerate(hosts) if host == node] for node in range(len(names))]
+        self._sizes[namespace] = len(hosts)
         items = self._job(namespace, hosts, names, nodes)
         infos = self._infos(items)
         local = len(nodes[own])
@@ -266,6 +244,7 @@ class Server:
 
     def forget(self, namespace: str) -> None:
         """Forget a gang whose members have ended."""
+        self._sizes.pop(namespace, None)
         self._library.PMIx_server_deregister_nspace(namespace.encode(), None, None)
 
     # Answers
@@ -384,7 +363,7 @@ class Server:
                 content = Bytes.from_address(at + VALUE)
                 endpoints += ctypes.string_at(content.bytes, content.size)
         number = self._keep(callback, data)
-        self._groups[number] = namespace, ranks
+        self._groups[number] = namespace, ranks or list(range(self._sizes[namespace]))
         self._listener.group(number, namespace, name.decode(), ranks, endpoints)
         return 0
 

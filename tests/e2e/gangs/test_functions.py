@@ -73,7 +73,8 @@ def nests(comm):
             return "beside the gang" in str(error)
 
 print("nests", ray.get(nests.remote()))
-for text in ("total.remote()", "each.remote(mpi.scatter([1]), 2)", "total.options(num_returns=2)"):
+print("map", [value for value, _ in total.map(range(30)).get()] == [3 * index for index in range(30)])
+for text in ("total.remote()", "total.map([1], chunk=2)", "each.remote(mpi.scatter([1]), 2)", "total.options(num_returns=2)"):
     try:
         eval(text)
     except (TypeError, ValueError) as error:
@@ -89,7 +90,9 @@ outer (15, 3)
 several [0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 15]
 wide True
 nests True
+map True
 TypeError
+ValueError
 ValueError
 ValueError
 """
@@ -257,6 +260,7 @@ retried
 """
 
 
+@pytest.mark.dies("member")
 @pytest.mark.parametrize(("mpi", "ranks"), [("openmpi", None), ("mpich", 3)])
 def test_a_failure_of_one_member_ends_the_call_and_nothing_else(mpi: str, ranks: int | None) -> None:
     completed = run_program(FAILURES, mpi=mpi, ranks=ranks, timeout=120).expect(0)

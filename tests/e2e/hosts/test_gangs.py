@@ -122,6 +122,7 @@ def worker(program: Program, rank: int) -> int:
     raise AssertionError(f"rank {rank} is not there")
 
 
+@pytest.mark.dies("member")
 def test_a_gang_gives_all_back_when_a_host_is_lost(three_hosts: Lab) -> None:
     with three_hosts.mpirun(LOSS, ranks=HOSTS, options=("--with-ft", "ulfm")) as program:
         program.wait_for_line("ready")

@@ -1,0 +1,106 @@
+"""What members that run commands say to their agent: on one node and on two, also without an MPI library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from mpi_runtime.agent.poller import Poller
+from mpi_runtime.gangs.gather import Gather
+from mpi_runtime.gangs.library import Library
+from mpi_runtime.gangs.node import NodeStart
+from mpi_runtime.gangs.start import Starts
+from mpi_runtime.gangs.talk import VARIABLE, AgentLostError, Line
+
+LIMIT_S = 30.0
+
+
+class Members:
+    """The nodes of a gang without an MPI library, and a line for each rank."""
+
+    def __init__(self, hosts: list[int]) -> None:
+        self.poller, self.written, self.aborts = Poller(), b"", list[tuple[int, int, str]]()
+        names = [f"node{number}" for number in sorted(set(hosts))]
+        gather, nodes = Gather(len(names)), list[NodeStart]()
+        self.nodes, self.lines = nodes, dict[int, Line]()
+        for number in range(len(names)):
+            starts = Starts(self.poller, lambda: "/nowhere")
+            starts._library = Library(problem="none here")
+
+            def send(data: bytes, number: int = number) -> None:
+                for node, answer in gather.receive(number, data):
+                    nodes[node].on_message(answer)
+
+            ranks = [rank for rank, host in enumerate(hosts) if host == number]
+            nodes.append(
+                starts.start(b"job" + bytes(8), len(hosts), ranks, hosts, names, send, lambda _: None, talks=True)
+            )
+        for node in nodes:
+            assert node.is_ready
+            assert not node.problem
+            for rank in node.ranks:
+                descriptor = os.dup(node.member(rank).fds[VARIABLE])
+                node.forked(rank)
+                self.lines[rank] = Line(descriptor, rank, self._write, lambda *end, rank=rank: self._abort(rank, *end))
+
+    def _write(self, stream: int, data: bytes) -> None:
+        self.written += b"%d:" % stream + data
+
+    def _abort(self, rank: int, code: int, text: str) -> None:
+        self.aborts.append((rank, code, text))
+
+    def during(self, *threads: Thread) -> None:
+        """Answer members until these threads have ended."""
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            self.poller.poll(0.01)
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+        for line in self.lines.values():
+            line._end.close()
+        self.poller.close()
+
+
+@pytest.fixture(params=[[0, 0, 0], [0, 0, 1], [0, 1, 2]])
+def members(request: pytest.FixtureRequest) -> Iterator[Members]:
+    found = Members(request.param)
+    yield found
+    found.close()
+
+
+def test_members_send_lines_to_rank_0_and_meet(members: Members) -> None:
+    met: dict[int, list[bytes]] = {}
+
+    def run(rank: int) -> None:
+        for number in range(5):
+            members.lines[rank].send(1 + number % 2, b"%d %d\n" % (rank, number))
+        met[rank] = members.lines[rank].meet(b"end of %d" % rank)
+
+    members.during(*(Thread(target=run, args=(rank,)) for rank in range(3)))
+    assert met == {rank: [b"end of 0", b"end of 1", b"end of 2"] for rank in range(3)}
+    found = sorted(members.written.decode().splitlines())
+    assert found == sorted(f"{1 + number % 2}:{rank} {number}" for rank in range(3) for number in range(5))
+
+
+def test_the_status_of_a_member_and_its_abort(members: Members) -> None:
+    members.nodes[-1].initialised.add(2)
+    members.nodes[-1].abort(2, 7, "why")
+    found = []
+    members.during(Thread(target=lambda: found.append(members.lines[2].status())))
+    assert (found[0].is_initialised, found[0].is_finalized, found[0].protocol) == (True, False, "")
+    assert found[0].problem == "none here"
+    assert members.aborts == [(2, 7, "why")]
+    assert members.nodes[-1].aborted is None
+
+
+def test_a_member_whose_agent_has_died_gets_an_error(members: Members) -> None:
+    for node in members.nodes:
+        node.close()
+    with pytest.raises((AgentLostError, OSError)):
+        members.lines[0].meet(b"")
