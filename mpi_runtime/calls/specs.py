@@ -242,9 +242,7 @@ def method(
 def changed(name: str, method: Method, options: Mapping[str, Any]) -> Method:
     """A method with some options changed."""
     if options.get("num_returns") == RANKS:
-        raise ValueError(
-            f'{name}: num_returns="ranks" is for remote functions. The value of a method is that of rank 0'
-        )
+        raise ValueError(f'{name}: num_returns="ranks" is for functions. The value of a method is that of rank 0')
     spec = msgspec.structs.replace(method.spec, **fields(METHOD, options), **_retrying(options))
     other = options.get("name")
     if other is not None:  # its own name replaces the code

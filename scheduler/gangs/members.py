@@ -253,6 +253,9 @@ def member_died(state: State, executor: Executor, event: ExecutorDied) -> None:
         state.effects.ended_gangs.append(gang.number)
     if gang.task is not None:
         event.running = next(iter(executor.assigned), b"")
+    end = gang.ended.pop(executor.gang_rank, None)
+    if end is not None:  # the memory of its values is freed with all that it had
+        release_held(state, end)
     if gang.cause:
         return
     where = f"rank {executor.gang_rank} of its gang of {len(gang.members)}"
@@ -275,10 +278,13 @@ def after_death(state: State, executor: Executor, assigned: list[Task]) -> list[
             part.executor = None
         return []
     gang.task = None
-    for end in gang.ended.values():
-        if isinstance(end, Returned):
-            objects.discard(state, *end.values)
-            for id in holds_of(end):
-                objects.release(state, id)
+    for end in gang.ended.values():  # these members are being killed, and the memory of their values is freed then
+        release_held(state, end)
     gang.ended = {}
     return assigned
+
+
+def release_held(state: State, end: Done | Returned) -> None:
+    """Release the references in the values of a member, which nobody gets."""
+    for id in holds_of(end):
+        objects.release(state, id)

@@ -74,7 +74,8 @@ def nests(comm):
 
 print("nests", ray.get(nests.remote()))
 print("map", [value for value, _ in total.map(range(30)).get()] == [3 * index for index in range(30)])
-for text in ("total.remote()", "total.map([1], chunk=2)", "each.remote(mpi.scatter([1]), 2)", "total.options(num_returns=2)"):
+wrong = "total.remote()", "total.map([1], chunk=2)", "each.remote(mpi.scatter([1]), 2)", "total.options(num_returns=2)"
+for text in wrong:
     try:
         eval(text)
     except (TypeError, ValueError) as error:

@@ -6,8 +6,8 @@ from typing import Any
 
 from mpi_runtime.scheduler.gangs.starting import part_id
 from mpi_runtime.scheduler.protocol import effects
-from mpi_runtime.scheduler.protocol.effects import Cancel, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, Value, Where
+from mpi_runtime.scheduler.protocol.effects import Cancel, Free, StartExecutor, StopExecutor
+from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, Stored, Value, Where
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US
 from mpi_runtime.scheduler.protocol.rank_events import RankLost
 from tests.builders import DRIVER, UNIT, Cluster
@@ -233,6 +233,24 @@ def test_a_value_of_each_rank() -> None:
         assert cluster.told(second).data == b"one"
         cluster.released(id, second)
         assert cluster.is_clean()
+
+
+def test_the_memory_of_a_value_of_a_dead_member_is_freed_once() -> None:
+    with Cluster().node(cpus=3) as cluster:
+        id = gang(cluster, 3, by_rank=True, num_returns=3)
+        members = started(cluster, id, 3)
+        for rank in (1, 2):
+            stored = Stored(0, 4096 * rank, 4096)
+            cluster.returned(members[rank], part_id(id, rank), Value(b"", stored))
+        cluster.died(members[1], extents=[4096])
+        cluster.take(StopExecutor, 2)
+        assert cluster.one(Free) == Free([4096], members[1])
+        cluster.died(members[0], id)
+        for _, _, message in [one for one in cluster.recorded if one[0] == "client"]:
+            assert cluster.told(message.id).code == "WorkerCrashedError"
+        cluster.nothing()  # the value of rank 2 is freed with its process
+        cluster.died(members[2], extents=[8192])
+        assert cluster.one(Free) == Free([8192], members[2])
 
 
 def test_scattered_arguments_go_to_their_ranks() -> None:
