@@ -130,6 +130,9 @@ ABSENT: dict[str, str] = {
     "ray.java_function": _LANGUAGE,
 }
 LIBRARIES = {
+    **dict.fromkeys(("ray.air.integrations.comet", "ray.air.integrations.keras"), "log to it in a tune.Callback"),
+    "ray.air.integrations.mlflow.setup_mlflow": "call mlflow.start_run() in the trial",
+    "ray.air.integrations.wandb.setup_wandb": "call wandb.init() in the trial",
     "ray.dag": "graphs of calls are made by f.bind(), without this module",
     "ray.dashboard": "`mpi-runtime top` shows a running job",
     "ray.experimental.channel": "values between actors go through the object store",
@@ -138,6 +141,7 @@ LIBRARIES = {
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "collect samples with actors, and train in the driver or in an actor",
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
+    "ray.tune.integration.keras": "call tune.report() in a callback of Keras",
     "ray.util.client_connect": "an MPI job is joined by its launcher",
     "ray.util.iter": "use generators, or ray.util.ActorPool",
     "ray.util.rpdb": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",
