@@ -236,7 +236,7 @@ def test_the_screen_of_top(tmp_path: Path) -> None:
         child = pexpect.spawn(
             sys.executable,
             ["-m", "mpi_runtime", "top", "--watch", str(program.pid)],
-            dimensions=(40, 140),
+            dimensions=(90, 140),
             timeout=60,
             env={**os.environ, "PYTHONPATH": str(helpers.ROOT), "TERM": "xterm"},
         )
