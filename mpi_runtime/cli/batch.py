@@ -98,8 +98,8 @@ def run_batch(options: argparse.Namespace) -> int:
         return _refuse(options.file, problems)
     for note in problems:
         print(note.shown(options.file), file=sys.stderr)
-    if stated := stated_nodes(options):
-        raise LaunchError(f"{stated[0]} is for --check; a job has the nodes that it is given")
+    if stated := [*stated_nodes(options), *(["--json"] if options.json else [])]:
+        raise LaunchError(f"{stated[0]} is for --check")
     try:
         job = mpi_runtime.init(num_gpus=_gpus(options), drain_s=_drain_s(groups))
     except ValueError as error:  # of a flag or a variable

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from shlex import quote
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from mpi_runtime.cli.main import VERBS
 
@@ -74,11 +73,14 @@ def _parser_of(function: Callable[[Sequence[str]], int], words: Sequence[str]) -
     def found(self: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         raise _FoundError(self)
 
-    with patch.object(argparse.ArgumentParser, "parse_args", found):
-        try:
-            function(words)
-        except _FoundError as error:
-            return error.parser
+    own = argparse.ArgumentParser.parse_args
+    argparse.ArgumentParser.parse_args = found  # type: ignore[assignment, method-assign]
+    try:
+        function(words)
+    except _FoundError as error:
+        return error.parser
+    finally:
+        argparse.ArgumentParser.parse_args = own  # type: ignore[method-assign]
     return None
 
 
