@@ -42,7 +42,6 @@ RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", 
 _GPU_RESERVE_MB = 512
 _WAYS_TO_FIND = ("auto", "always", "never")
 _OWN_LABELS = ("ray.io/node-id", "hostname")
-_EXAMPLES = {"report": "job.html", "metrics": "job.prom"}
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,9 +199,9 @@ def _place_of_file(name: str, path: str) -> str:
     Raises:
         ValueError: it cannot be created there.
     """
-    path = os.path.abspath(path) if path else ""
+    path, suffix = os.path.abspath(path) if path else "", "html" if name == "report" else "prom"
     if path and os.path.isdir(path):
-        raise ValueError(f"{name}={path!r} is a directory; name a file in it, such as {name}={_EXAMPLES[name]!r}")
+        raise ValueError(f"{name}={path!r} is a directory; name a file in it, such as {name}='job.{suffix}'")
     if path and not os.access(os.path.dirname(path), os.W_OK):
         raise ValueError(f"{name}={path!r}: its directory does not exist or cannot be written; create it first")
     return path
@@ -323,11 +322,9 @@ def _check(config: Config) -> None:
     if not isinstance(config.object_spilling_directory, str | None):
         raise TypeError(f"object_spilling_directory must be a path, not {config.object_spilling_directory!r}")
     check_text("namespace", config.namespace)
-    for name in ("report", "metrics"):
+    for name, what in (("report", "file"), ("metrics", "file"), ("journal", "directory")):
         if not isinstance(getattr(config, name), str):
-            raise TypeError(f"{name} must be the path of a file, not {getattr(config, name)!r}")
-    if not isinstance(config.journal, str):
-        raise TypeError(f"journal must be the path of a directory, not {config.journal!r}")
+            raise TypeError(f"{name} must be the path of a {what}, not {getattr(config, name)!r}")
     for name in ("object_spilling_directory", "report", "metrics", "journal"):
         if "\0" in (getattr(config, name) or ""):
             raise ValueError(f"{name} must be a path, and no path has a zero byte: {getattr(config, name)!r}")

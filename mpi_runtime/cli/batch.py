@@ -13,7 +13,7 @@ from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.file.entries import Problem, is_refused
-from mpi_runtime.batch.file.model import METAVARS, OPTIONS, read_command
+from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
@@ -38,6 +38,15 @@ VIEWS = ("status", "report", "log")
 """Verbs that show a batch."""
 _NO_FLAGS = ("name", "after", "ranks", "mpi")
 """Options that are not for all commands."""
+METAVARS = {
+    "num_cpus": "CPUS", "num_gpus": "GPUS", "memory": "SIZE", "resources": "NAME=AMOUNT,...",
+    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE", "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
+    "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
+    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE", "retries": "COUNT",
+    "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
+    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT",
+}  # fmt: skip
+"""What the value of each option is, for help on the command line."""
 END_S = 20.0
 """Running commands are ended this long, and the longest grace, before the job's time is over: time for the journal."""
 _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")

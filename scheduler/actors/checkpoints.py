@@ -116,8 +116,8 @@ def give_up(state: State, actor: Actor, why: str) -> None:
         return
     actor.unsaved_why = why
     name = actor.creation.function.spec.name
-    if (subject := f"{name}: {why}") not in state.logged:
-        state.logged.add(subject)
+    if (subject := f"{name}: {why}") not in state.logs.once:
+        state.logs.once.add(subject)
         text = (
             f"the state of {name} is not saved from now on: {why}. The next run begins with the last saved state, "
             "or from scratch, and runs the other calls again."

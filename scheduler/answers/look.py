@@ -12,7 +12,8 @@ from typing import Any
 
 from mpi_runtime.scheduler.answers import explain, glance, store_summary
 from mpi_runtime.scheduler.log import errors, history, listing
-from mpi_runtime.scheduler.records.state import Run, State
+from mpi_runtime.scheduler.records.seen import Run
+from mpi_runtime.scheduler.records.state import State
 
 ROWS_MAX = 200
 """The most entries of a list."""

@@ -396,5 +396,5 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             for (_, group, _), queue in actor.callers.items():
                 may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0
                 first = queue[0].function
-                is_late = is_timed(actor, first) and first.spec.name in state.logged
+                is_late = is_timed(actor, first) and first.spec.name in state.logs.once
                 holds(not may_send or is_late or group in waited_for, f"{name}: a call that could be sent is not")

@@ -84,7 +84,7 @@ def note_duration(state: State, function: Function) -> None:
     if function.has_fixed_length:
         return
     function.is_timed = function.duration_us > LONG_US
-    if not function.is_timed or function.spec.name in state.logged:
+    if not function.is_timed or function.spec.name in state.logs.once:
         look_at_actors(state)
     elif state.end_us is not None:
         state.alarms.set(function, last_start_us(state, function) + 1)  # sooner than an alarm for a lower mean
@@ -123,8 +123,8 @@ def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
 def log(state: State, function: Function, now: int) -> None:
     """Log, once for each name, that calls of a function cannot finish in time."""
     name = function.spec.name
-    if name not in state.logged:
-        state.logged.add(name)
+    if name not in state.logs.once:
+        state.logs.once.add(name)
         takes, ends = in_words(state, function, now)
         text = f"calls of {name}, each of which {takes}, are not started any more: {ends}"
         notes.log(state, notes.WARNING, LATE, text)

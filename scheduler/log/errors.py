@@ -10,7 +10,8 @@ from typing import Any
 
 from mpi_runtime.scheduler.records.lifecycle import first_line
 from mpi_runtime.scheduler.records.records import Executor, Task
-from mpi_runtime.scheduler.records.state import ErrorSeen, State
+from mpi_runtime.scheduler.records.seen import ErrorSeen
+from mpi_runtime.scheduler.records.state import State
 
 KINDS_MAX = 100
 """The most kinds of errors. Further kinds are counted as one."""

@@ -16,7 +16,8 @@ from typing import Any
 from mpi_runtime.scheduler.log.listing import KINDS
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.records.records import Executor, Node, Task
-from mpi_runtime.scheduler.records.state import Run, State
+from mpi_runtime.scheduler.records.seen import Run
+from mpi_runtime.scheduler.records.state import State
 
 RETURNED, RAISED, DIED = range(3)
 OUTCOMES = ("", "raised", "its process died")

@@ -26,7 +26,7 @@ def log(state: State, level: int, event: str, text: str, rank: Rank | None = Non
 
 def log_often(state: State, level: int, event: str, name: str, text: str, rank: Rank | None) -> None:
     """Add a log line about an event that may be frequent for functions or classes of this name."""
-    state.times_logged[event, name] = times = state.times_logged.get((event, name), 0) + 1
+    state.logs.times[event, name] = times = state.logs.times.get((event, name), 0) + 1
     if times <= LOGGED_SINGLY_MAX:
         log(state, level, event, text, rank)
     elif times & (times - 1) == 0:
@@ -35,7 +35,7 @@ def log_often(state: State, level: int, event: str, name: str, text: str, rank: 
 
 def unhandled(state: State, failure: Failure) -> None:
     """Log an error that no client has read."""
-    is_first = not any(event == UNHANDLED for event, _ in state.times_logged)
+    is_first = not any(event == UNHANDLED for event, _ in state.logs.times)
     hint = " (MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS=1 silences such lines)" if is_first else ""
     text = f"unhandled error of {failure.name}(), for which nobody has called get(): {failure.text}{hint}."
     log_often(state, ERROR, UNHANDLED, failure.name, text, failure.rank)

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from mpi_runtime.scheduler.protocol.effects import Effects, Erase, Free, RankEffect, StopExecutor
 from mpi_runtime.scheduler.protocol.events import BundleSpec, OnDisk, Place, RefusedError, Stored
-from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX, REFUSALS_LOG_US
+from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
 from mpi_runtime.scheduler.protocol.resources import Request
 from mpi_runtime.scheduler.records.index import Index
 from mpi_runtime.scheduler.records.lifecycle import PENDING, STOP, Stories, advance
@@ -22,11 +22,11 @@ from mpi_runtime.scheduler.records.records import (
     Function,
     Gang,
     Node,
-    Process,
     Queue,
     Rank,
     Task,
 )
+from mpi_runtime.scheduler.records.seen import ErrorSeen, Logs, Refused, Run, Totals
 from mpi_runtime.scheduler.records.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.records.timers import Alarms
 
@@ -84,22 +84,6 @@ class Failure(Struct, eq=False, gc=False):
     is_read: bool = False
     objects: int = 0
     """The number of objects of it: one for each return value."""
-
-
-class ErrorSeen(Struct, eq=False, gc=False):
-    """Equal errors of a function: see `log/errors.py`."""
-
-    function: str
-    text: str
-    failed: int = 0
-    """Calls that have failed with it."""
-    retried: int = 0
-    """Attempts that have failed with it, of calls that were retried."""
-    last_us: int = 0
-    rank: int = -1
-    host: str = ""
-    trace: str = ""
-    """The last traceback that was sent."""
 
 
 class Object(Struct, eq=False, gc=False):
@@ -233,21 +217,6 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
         return [index for index in range(len(self.requests)) if index not in self.bundles]
 
 
-class Run(Struct, eq=False, gc=False):
-    """One attempt of a call that has ended."""
-
-    id: bytes
-    function: Function
-    process: Process
-    attempt: int
-    submitted_us: int
-    """By the head's clock."""
-    start_us: int
-    """By the clock of its host; for DIED by the head's, and not exact."""
-    duration_us: int
-    outcome: int
-
-
 class Client(Struct, eq=False, gc=False):
     """A process that submits calls and holds references: the driver or an executor."""
 
@@ -266,27 +235,6 @@ class Client(Struct, eq=False, gc=False):
         if self.executor is None:
             raise RefusedError("the driver sent what only executors may send")
         return self.executor
-
-
-class Refused(Struct):
-    """Executors that broke the protocol, or sent unreadable frames."""
-
-    count: int = 0
-    logged: int = 0
-    logged_us: int = -REFUSALS_LOG_US
-
-
-class Totals(Struct, eq=False, gc=False):
-    """Totals for the end of the job, besides those of `statistics`."""
-
-    abandoned: int = 0
-    """Calls that were cancelled because the attempt that submitted them died."""
-    actors: int = 0
-    put_bytes: int = 0
-    busy_us: int = 0
-    """The sum of the durations of calls."""
-    recorded: int = 0
-    """Calls of tasks and states of actors in the journal."""
 
 
 class State:
@@ -354,7 +302,7 @@ class State:
         """The time since 1970 minus the head's clock."""
         self.end_us: int | None = None
         """The end of the job's time, by the head's clock; None: not known."""
-        self.logged: set[str] = set()  # the subjects of notes that are not repeated: only for membership
+        self.logs = Logs()
         self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
         self.has_journal = self.recalls = self.is_ending = False
@@ -362,8 +310,6 @@ class State:
         self.totals = Totals()
         self.errors: dict[tuple[str, str], ErrorSeen] = {}
         """Kinds of errors, by function and text."""
-        self.times_logged: dict[tuple[str, str], int] = {}
-        """Counts of frequent events, by event and name."""
 
     def add_client(self, number: int, node: Node, executor: Executor | None) -> None:
         """Add a process that submits calls and holds references."""

@@ -311,15 +311,6 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "ranks_per_node": (_ranks, "how many of its ranks run on each node; any number"),
     "mpi": (_flag, "whether all its ranks must start MPI; true"),
 }
-METAVARS = {
-    "num_cpus": "CPUS", "num_gpus": "GPUS", "memory": "SIZE", "resources": "NAME=AMOUNT,...",
-    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE", "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
-    "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
-    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE", "retries": "COUNT",
-    "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
-    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT",
-}  # fmt: skip
-"""What the value of each option is, for help on the command line."""
 _DEMANDED = ("num_cpus", "num_gpus", "memory", "resources")
 """Options that alternatives may have."""
 _TEXTS = ("text", "cwd", "stdin", "stdout", "stderr")

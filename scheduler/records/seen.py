@@ -1,0 +1,69 @@
+"""What is kept of the past, for people: attempts that have ended, kinds of errors, totals, what was logged."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from mpi_runtime.scheduler.protocol.limits import REFUSALS_LOG_US
+from mpi_runtime.scheduler.records.records import Function, Process
+
+
+class ErrorSeen(Struct, eq=False, gc=False):
+    """Equal errors of a function: see `log/errors.py`."""
+
+    function: str
+    text: str
+    failed: int = 0
+    """Calls that have failed with it."""
+    retried: int = 0
+    """Attempts that have failed with it, of calls that were retried."""
+    last_us: int = 0
+    rank: int = -1
+    host: str = ""
+    trace: str = ""
+    """The last traceback that was sent."""
+
+
+class Run(Struct, eq=False, gc=False):
+    """One attempt of a call that has ended."""
+
+    id: bytes
+    function: Function
+    process: Process
+    attempt: int
+    submitted_us: int
+    """By the head's clock."""
+    start_us: int
+    """By the clock of its host; for DIED by the head's, and not exact."""
+    duration_us: int
+    outcome: int
+
+
+class Refused(Struct):
+    """Executors that broke the protocol, or sent unreadable frames."""
+
+    count: int = 0
+    logged: int = 0
+    logged_us: int = -REFUSALS_LOG_US
+
+
+class Totals(Struct, eq=False, gc=False):
+    """Totals for the end of the job, besides those of `statistics`."""
+
+    abandoned: int = 0
+    """Calls that were cancelled because the attempt that submitted them died."""
+    actors: int = 0
+    put_bytes: int = 0
+    busy_us: int = 0
+    """The sum of the durations of calls."""
+    recorded: int = 0
+    """Calls of tasks and states of actors in the journal."""
+
+
+class Logs(Struct, eq=False, gc=False):
+    """What was logged, so that it is not repeated."""
+
+    once: set[str] = field(default_factory=set)
+    """The subjects of notes that are logged once: only for membership."""
+    times: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Counts of frequent events, by event and name."""
