@@ -55,6 +55,8 @@ class Began(msgspec.Struct, frozen=True):
     """Since 1970."""
     host: str = ""
     """Where it runs; empty: no report has shown it running yet."""
+    number: int = 0
+    """That of its end."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -134,10 +136,15 @@ class History:
             self.runs[-1].nodes = plan.nodes
 
     def note(self, ended: Ended) -> None:
-        """Note that a command has ended."""
-        self.ends[ended.result.name] = ended
+        """Note that a command has ended. Records of several jobs may arrive in any order."""
+        name = ended.result.name
+        known = self.ends.get(name)
+        if known is None or (ended.number, ended.result.is_success) >= (known.number, known.result.is_success):
+            self.ends[name] = ended
         self.all_ends.append(ended)
-        self.began.pop(ended.result.name, None)
+        began = self.began.get(name)
+        if began is not None and began.number <= ended.number:
+            del self.began[name]
         self.number = max(self.number, ended.number)
 
     def failed(self) -> list[str]:
