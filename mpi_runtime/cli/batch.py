@@ -6,21 +6,24 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
-from mpi_runtime.batch.memory.past import BatchJournal, source_of
+from mpi_runtime.batch.memory.past import SUCCESSOR, BatchJournal, check_source, planned_groups, source_of, used_by
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
-from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun
-from mpi_runtime.batch.show.live import live_view
+from mpi_runtime.batch.run.joining import MemberRun
+from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun, Place
+from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.batch.show.overview import described
 from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
@@ -29,6 +32,7 @@ from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.mpiexec import launch_command
+from mpi_runtime.journal.claim import TakenOverError
 from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
@@ -99,45 +103,140 @@ def run_batch(options: argparse.Namespace) -> int:
     except ValueError as error:  # of a flag or a variable
         raise LaunchError(str(error)) from error
     with job:
-        if problems := infeasible(groups, node_resources()):
+        name = Path(options.file).stem if options.file != "-" else "stdin"
+        directory = options.directory or f"batch-{name}"
+        is_joining = options.join or used_by(directory)
+        if (problems := infeasible(groups, node_resources())) and (options.check or not is_joining):
             return _refuse(options.file, problems)
         if options.check:
             print("\n".join(described(groups)))
             return 0
-        name = Path(options.file).stem if options.file != "-" else "stdin"
-        directory = options.directory or f"batch-{name}"
+        with live_view() as live:
+            return Part(options, groups, defaults, directory, is_stream, live).take()
+
+
+class Part:
+    """This job's part in a batch: it runs it, or joins the job that does."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        groups: list[Group],
+        defaults: dict[str, Any],
+        directory: str,
+        is_stream: bool,
+        live: Live | None,
+    ) -> None:
+        self._options, self._groups, self._defaults = options, groups, defaults
+        self._directory, self._is_stream, self._live = directory, is_stream, live
+        self._say = live.say if live is not None else _say
+        self._end_s = end_time_at_start()
+        self._drain_s = _drain_s(groups)
+        self._runs: list[BatchRun | MemberRun] = []
+        """The last one is running."""
+
+    def take(self) -> int:
+        """Take part until the batch has ended, or this job must; return the exit code."""
+        before_walltime(lead_s(self._drain_s, self._end_s), self._end_in_time)
+        place: Place | None = None
+        while True:
+            try:
+                if place is None and (found := self._joined()) is not None:
+                    if isinstance(found, int):
+                        return self._ended(found)
+                    place = found
+                return self._ended(self._run(place))
+            except TakenOverError:
+                self._say("another job coordinates the batch now, because this one stood still: this one joins it")
+                place = None
+            except KeyboardInterrupt:
+                self._say("interrupted again: running commands are killed; the same line continues later")
+                return 130
+            except OSError as error:
+                raise LaunchError(
+                    f"the journal or the outputs in {self._directory} cannot be written: {error.strerror or error}. "
+                    "Running commands were ended. Free some space, and run the same line again: it continues"
+                ) from error
+
+    def _joined(self) -> int | Place | None:
+        """Take part as a member; None: no job runs the batch."""
+        options = self._options
+        if not used_by(self._directory) and not self._runs:
+            return None
+        wrong = [
+            flag
+            for flag, is_set in (
+                ("--fresh", options.fresh),
+                ("--retry-failed", options.retry_failed),
+                ("--only", options.only),
+                ("--from", options.begin),
+                ("standard input", self._is_stream),
+            )
+            if is_set
+        ]
+        job = used_by(self._directory)
+        if wrong and not self._runs:
+            raise LaunchError(
+                f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: wait "
+                "until it has ended, or name another directory"
+            )
+        check_source(self._directory, "" if options.directory else options.file)
+        self._say(f"the batch is run by {job}: this job joins it")
+        run = MemberRun(self._directory, self._say, options.idle_timeout, self._drain_at())
+        self._runs.append(run)
+        return run.run()
+
+    def _run(self, place: Place | None) -> int:
+        options = self._options
         own_file = "" if options.directory else options.file
-        with contextlib.closing(BatchJournal(directory, options.fresh, own_file)) as journal:
-            selection = _selection(options, groups, journal, is_stream)
-            with live_view() as live:
-                say = live.say if live is not None else _say
-                run = BatchRun(directory, say, journal, selection, options.log_archive, live, options.max_failures)
-                _watch_time(run, groups)
-                try:
-                    source = source_of(directory, options.file)
-                    code = run.run(groups, sys.stdin if is_stream else None, defaults, source)
-                except KeyboardInterrupt:
-                    say("interrupted again: running commands are killed; the same line continues later")
-                    return 130
-                except OSError as error:
-                    raise LaunchError(
-                        f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. "
-                        "Running commands were ended. Free some space, and run the same line again: it continues"
-                    ) from error
-    if code == TIME_IS_OVER and options.requeue and not run.is_hopeless:
-        _requeue()
-    return code
+        if place is None:
+            journal = BatchJournal(self._directory, options.fresh and not self._runs, own_file)
+        else:
+            journal = BatchJournal(self._directory, role=SUCCESSOR, claim=place.claim)
+        with contextlib.closing(journal):
+            history = journal.history
+            groups, source = self._groups, source_of(self._directory, options.file)
+            if place is None:
+                selection = _selection(options, groups, journal, self._is_stream)
+                if not self._runs and not files.statuses(journal.path):
+                    files.clear(journal.path)
+            else:
+                groups, source = planned_groups(history), history.source
+                only = frozenset(history.only) if history.only is not None else None
+                selection = Selection(frozenset(history.again), only)
+            run = BatchRun(
+                self._directory,
+                self._say,
+                journal,
+                selection,
+                options.log_archive,
+                self._live,
+                options.max_failures,
+                self._drain_at(),
+                place,
+            )
+            self._runs.append(run)
+            try:
+                return run.run(groups, sys.stdin if self._is_stream else None, self._defaults, source)
+            except TakenOverError:
+                run.give_up()
+                raise
 
+    def _drain_at(self) -> float | None:
+        return None if self._end_s is None else self._end_s - lead_s(self._drain_s, self._end_s)
 
-def _watch_time(run: BatchRun, groups: Sequence[Group]) -> None:
-    """End the batch in order before the job's time is over, or on SIGTERM."""
-    drain_s = _drain_s(groups)
+    def _end_in_time(self) -> None:
+        while not self._runs:
+            time.sleep(0.1)
+        self._runs[-1].end_in_time()
+        threading.Event().wait(self._drain_s)  # SIGTERM ends the process when this returns: it has ended by then
 
-    def end() -> None:
-        run.end_in_time()
-        threading.Event().wait(drain_s)  # SIGTERM ends the process when this returns: it has ended by then
-
-    before_walltime(lead_s(drain_s, end_time_at_start()), end)
+    def _ended(self, code: int) -> int:
+        run = self._runs[-1]
+        is_useful = not run.is_hopeless if isinstance(run, BatchRun) else run.has_run
+        if code == TIME_IS_OVER and self._options.requeue and is_useful:
+            _requeue()
+        return code
 
 
 def _drain_s(groups: Sequence[Group]) -> float:
@@ -238,6 +337,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node, there or not; those that are found")
     parser.add_argument("--requeue", action="store_true", help="requeue the Slurm job if its time is too short")
+    help_join = "other jobs may have room for what never fits here: wait for these"
+    parser.add_argument("--join", action="store_true", help=help_join)
+    help_idle = "a job that has joined leaves after this many seconds with nothing to do; 60"
+    parser.add_argument("--idle-timeout", type=float, default=60.0, metavar="S", help=help_idle)
     parser.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     parser.add_argument("--max-failures", type=int, metavar="N", help="stop if more than N commands fail; never")

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mpi_runtime.batch.elastic.records import EPOCH_BITS, Offer, Request, Work, fits, share_of
+from mpi_runtime.batch.elastic.records import Offer, Request, Work, fits, share_of
 
 AHEAD_S = 4.0
 """How much work a job has ahead, for all of its nodes together."""
@@ -74,13 +74,7 @@ class Coordinator:
         self._homes: dict[str, str] = {}
         """The jobs of works that run together."""
         self._asked: list[TakeBack] = []
-        self._last_number = epoch << EPOCH_BITS
         self._last_slice = 0
-
-    def next_number(self) -> int:
-        """A number for a command that may start now."""
-        self._last_number += 1
-        return self._last_number
 
     def add(self, work: Work) -> None:
         """A command may start."""
@@ -118,6 +112,11 @@ class Coordinator:
         if works:
             self._place(offer.slice, offer.token, works)
             self._ask(offer.slice)
+
+    def begun(self, offer: Offer) -> None:
+        """A job has begun these commands before they were shared."""
+        self._place(offer.slice, offer.token, {work.number: work for work in offer.works})
+        self._slices[offer.slice].is_begun = True
 
     def ended(self, number: int) -> None:
         """A command has ended somewhere. Its number is not offered any more."""
@@ -161,6 +160,10 @@ class Coordinator:
         """The job of a slice; None: all of it has ended."""
         one = self._slices.get(slice)
         return one.token if one is not None else None
+
+    def job_with(self, number: int) -> str:
+        """The job that was offered a command, if that has not ended; empty: none."""
+        return self.token_of(self._slice_of.get(number, "")) or ""
 
     def orders(self, now_s: float) -> list[Offer | TakeBack]:
         """Take what is to be done now. Offers are in order."""

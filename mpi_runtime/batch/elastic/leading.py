@@ -8,7 +8,7 @@ import msgspec
 
 from mpi_runtime.batch.elastic.belonging import GAP_S
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
-from mpi_runtime.batch.elastic.records import Entry, Files, Note, Offer, Status, entries_in, framed
+from mpi_runtime.batch.elastic.records import Entry, Files, Note, Offer, Status, Stop, entries_in, framed
 from mpi_runtime.batch.elastic.watch import Watch
 
 LOST_LOOKS = 10
@@ -44,6 +44,7 @@ class Leading:
         self._answers: list[str] = []
         """Slices to take back, whose names could not be made yet."""
         self._turned_s: float | None = None
+        self._begun = ""
 
     def members(self) -> list[Status]:
         """The jobs that take part, without this one."""
@@ -68,8 +69,10 @@ class Leading:
         return True
 
     def write(self, entry: Entry) -> None:
-        """Write an entry with the next turn."""
+        """Write an entry with the next turn. An offer to this job counts as begun."""
         self._entries.append(entry)
+        if isinstance(entry, Offer):
+            self._begun = entry.slice
 
     def turn(self) -> list[Offer]:
         """Act once. Return the new offers for this job, which are written."""
@@ -83,7 +86,7 @@ class Leading:
             self._look_at_all()
         except OSError as error:
             self.problem = str(error)
-        if not self._entries:  # else the disk is full
+        if not any(isinstance(entry, Offer) for entry in self._entries):  # else the disk is full
             for order in self.coordinator.orders(self._clock()):
                 if isinstance(order, TakeBack):
                     self._answers.append(order.slice)
@@ -115,7 +118,7 @@ class Leading:
         known.status = status
         is_gone = status.is_leaving or self._files.is_gone(status)
         is_lost = known.watch.look(status.beat, self._clock()) or is_gone
-        if not self._read(known, is_lost and not known.is_lost):
+        if not self._read(known, is_gone or (is_lost and not known.is_lost)):
             return True  # its last records first
         if is_lost:
             if not known.is_lost:
@@ -142,6 +145,9 @@ class Leading:
             return False
         for note in notes:
             if note.what == "ended":
+                other = self.coordinator.job_with(note.numbers[0])
+                if other not in ("", one.status.token):  # a job that was taken for dead has ended it after all
+                    self.write(Stop(note.numbers))
                 self.coordinator.ended(note.numbers[0])
             else:
                 self.coordinator.returned(note.numbers, note.is_begun)
@@ -176,4 +182,5 @@ class Leading:
             return []
         self.length += len(data)
         entries, self._entries = self._entries, []
-        return [entry for entry in entries if isinstance(entry, Offer) and entry.token == self._token]
+        own = [entry for entry in entries if isinstance(entry, Offer) and entry.token == self._token]
+        return [entry for entry in own if entry.slice != self._begun]

@@ -30,16 +30,22 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
 
 
-def run_command(data: bytes, directory: str, raises: bool, names: str, *values: Any) -> CommandResult | bytes:
+def run_command(
+    data: bytes, directory: str, raises: bool, until_s: float, names: str, *values: Any
+) -> CommandResult | bytes:
     """The body of the task: run a command, with its retries.
 
     Args:
         data: the command in msgpack, which takes a tenth of the time of pickle.
         directory: of its output.
         raises: whether a program has submitted it: then the result is an object, else it is in msgpack too.
+        until_s: after this time, in seconds since 1970, it does not begin, and nothing is returned; 0: no such time. For
+            a job of several that was stopped: meanwhile another may have run the command.
         names: parameters that get their values here, with commas between.
         values: their values, and whatever else it has waited for.
     """
+    if until_s and time.time() > until_s:
+        return b""
     made = msgspec.msgpack.decode(data, type=Command)
     texts = {name: text_of(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
     if texts or not made.name:

@@ -15,7 +15,7 @@ from mpi_runtime.batch.elastic.belonging import LEASE_S, Belonging
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.leading import Leading
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import Closed, Status, Work
+from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Status, Work
 from mpi_runtime.batch.memory.past import Ended, History
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.journal import claim
@@ -100,6 +100,7 @@ class Job(Process):
         self.segment = ""
         self.is_tree_stopped = False
         self.looked_s = -1e9
+        self.numbers = 0
         self._begin_life()
 
     def _begin_life(self) -> None:
@@ -281,7 +282,7 @@ class Job(Process):
             done = {name for name, ended in history.ends.items() if ended.result.is_success}
             for name, task in self.batch.tasks.items():
                 if name not in done and name not in active and done.issuperset(task.after):
-                    active[name] = coordinator.next_number()
+                    active[name] = self.next_number(epoch)
                     coordinator.add(
                         Work(active[name], name, b"", request=(("CPU", task.cpus),), seconds=task.seconds, limit_s=task.seconds)
                     )
@@ -295,6 +296,10 @@ class Job(Process):
                 self.has_left = True
                 return False
 
+    def next_number(self, epoch: int) -> int:
+        self.numbers += 1
+        return (epoch << EPOCH_BITS) + self.numbers
+
     def read_own(self) -> list[tuple[str, Any]]:
         file = self.batch.system.files.get(self.segment)
         return [(what, (None, content)) for what, content in (one for _, one in file.versions)] if file else []
@@ -302,6 +307,8 @@ class Job(Process):
     def _note_all(self, leading: Leading, history: History) -> None:
         for _, note in leading.notes:
             if note.what == "ended":
+                for number in self.member.drop(note.numbers):
+                    self.cancel(number)
                 history.note(note.content)
         leading.notes.clear()
 

@@ -67,7 +67,7 @@ class Process:
         if self.is_killed:
             raise KilledError
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """End the thread."""
         self.is_killed = True
         if self._thread.is_alive():
@@ -119,7 +119,7 @@ class World:
             assert not late, f"{late} did not end"
         finally:
             for one in self.processes:
-                one.end()
+                one.finish()
 
 
 @dataclass
