@@ -11,7 +11,7 @@ from pathlib import Path
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
-from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
+from mpi_runtime.batch.memory.past import FOLDER, jobs_of, read_history
 from mpi_runtime.batch.show.overview import in_lines, overview
 from mpi_runtime.batch.show.report import report
 from mpi_runtime.errors import JournalError, LaunchError
@@ -66,10 +66,13 @@ def name_of(directory: str) -> str:
 def show_status(directory: str, chosen: argparse.Namespace) -> int:
     """Print the state of a batch. Return 1 if a command has failed."""
     while True:
-        history, job, now = read_history(directory), used_by(directory), time.time()
-        found = overview(history, now, bool(job))
-        print("\n".join(in_lines(name_of(directory), found, job, now)), flush=True)
-        if not chosen.watch or not job:
+        history, jobs, now = read_history(directory), jobs_of(directory), time.time()
+        found = overview(history, now, bool(jobs))
+        runs = history.session()
+        parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
+        job = f"{len(jobs)} jobs" if parts else "".join(jobs)
+        print("\n".join(in_lines(name_of(directory), found, job, now, parts)), flush=True)
+        if not chosen.watch or not jobs:
             return int(bool(found.failed))
         time.sleep(2)
 
@@ -77,7 +80,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
 def write_report(directory: str, chosen: argparse.Namespace) -> int:
     """Write the page."""
     path = Path(chosen.output or f"{name_of(directory)}.html")
-    page = report(name_of(directory), directory, read_history(directory), time.time(), bool(used_by(directory)))
+    page = report(name_of(directory), directory, read_history(directory), time.time(), bool(jobs_of(directory)))
     path.write_text(page, encoding="utf-8")
     print(path)
     return 0
@@ -87,7 +90,7 @@ def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
     history = read_history(directory)
     ended = history.ends.get(chosen.command)
-    if chosen.command in history.began and used_by(directory):
+    if chosen.command in history.began and jobs_of(directory):
         with contextlib.suppress(FileNotFoundError):  # it waits for resources, or writes to another file
             sys.stdout.buffer.write(Path(directory, f"{chosen.command}.out").read_bytes())
     elif ended is None:

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import msgspec
 
+from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Note
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
@@ -180,6 +181,15 @@ class History:
         if self.runs:
             self.runs[-1].ended += 1
 
+    def session(self) -> list[Run]:
+        """The last run of the batch: first the job that began it, then those that joined."""
+        first = max((number for number, run in enumerate(self.runs) if run.role == RUN), default=0)
+        return self.runs[first:]
+
+    def nodes(self) -> list[Capacity]:
+        """The nodes of all jobs of the last run."""
+        return [*{(run.job, node.host): node for run in self.session() for node in run.nodes}.values()]
+
     def failed(self) -> list[str]:
         """The names of commands that failed the last time."""
         return [name for name, ended in self.ends.items() if not ended.result.is_success]
@@ -259,8 +269,15 @@ def _own_history(directory: str, is_fresh: bool, file: str) -> History:
 
 
 def used_by(directory: str) -> str:
-    """The job that runs the batch of a directory, in words; empty if no job is known to."""
+    """The job that coordinates the batch of a directory, in words; empty if no job is known to."""
     return owner_of(Path(directory, FOLDER))
+
+
+def jobs_of(directory: str) -> list[str]:
+    """The jobs that run the batch of a directory, in words: first the coordinator, if it is not known to be gone."""
+    first = used_by(directory)
+    others = [one.job for one in files.statuses(Path(directory, FOLDER))]
+    return [*([first] if first else []), *sorted({*others} - {first})]
 
 
 def job_in_words() -> str:
@@ -458,6 +475,12 @@ class BatchJournal:
         if not self._is_synced and time.monotonic() - self._synced_s > SYNC_S:
             os.fdatasync(self._file.fileno())
             self._is_synced, self._synced_s = True, time.monotonic()
+
+    def lose_claim(self) -> None:
+        """Another job has claimed the journal: the records of this one stay valid."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
 
     def close(self) -> None:
         """Flush all to the disk, and let others run this batch. Records that `turn` could not write are lost."""

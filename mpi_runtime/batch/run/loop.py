@@ -17,8 +17,8 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import Work
+from mpi_runtime.batch.elastic.member import FEED_S, Member
+from mpi_runtime.batch.elastic.records import Work, share_of
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
@@ -36,7 +36,7 @@ from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, future_of
 from mpi_runtime.errors import TaskCancelledError
-from mpi_runtime.journal.claim import Claim, TakenOverError
+from mpi_runtime.journal.claim import Claim
 from mpi_runtime.util.streams import together
 
 PROGRESS_S = 10.0
@@ -51,8 +51,6 @@ DRAIN_S = 8.0
 """Seconds for which commands may run on after the end in time was requested, so that short ones need not run again."""
 TIME_IS_OVER = 75
 """The exit code of a batch that was not finished when the job's time ended: EX_TEMPFAIL."""
-KEPT = 200
-"""How many commands that wait in the scheduler of this job stay there when another job joins."""
 RECOVER_S = 120.0
 """How long a job tries to read what the coordinator before it has offered."""
 _results = msgspec.msgpack.Decoder(CommandResult)
@@ -224,13 +222,15 @@ class BatchRun:
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""
         self.is_late = True
+        self._withdrawn.clear()
         self._sharing.is_on = False
+        self._journal.lose_claim()
         for one in self._running.values():
             mpi_runtime.cancel(one.ref)
         limit_s = time.monotonic() + DRAIN_S
         while self._running and time.monotonic() < limit_s:
             self.graph.stop()
-            with contextlib.suppress(queue.Empty, TakenOverError):
+            with contextlib.suppress(queue.Empty):
                 self._handle(*self._events.get(timeout=TURN_S))
         self._sharing.leave()
 
@@ -335,13 +335,16 @@ class BatchRun:
         """Another job has joined: from now on all jobs get their part. What runs here, or soon will, stays here."""
         self._say("another job has joined: the commands are shared")
         running = {id for id, _, _ in current.client().questions.query("running")}
-        kept = running | {one.ref.binary() for one in [*self._running.values()][: len(running) + KEPT]}
-        commands = self.graph.commands
-        works = {
-            one.number: self._work(commands[name], one.number, one.key)
-            for name, one in self._running.items()
-            if one.ref.binary() in kept
-        }
+        nodes = tuple(node_resources())
+        works: dict[int, Work] = {}
+        ahead_s = 0.0
+        for name, one in self._running.items():
+            work = self._work(self.graph.commands[name], one.number, one.key)
+            if one.ref.binary() in running:
+                works[one.number] = work
+            elif ahead_s < FEED_S:  # it may begin at any moment
+                works[one.number] = work
+                ahead_s += share_of(work.request, nodes) * work.seconds
         self._sharing.begin(works)
         self._shared = {name: one.number for name, one in self._running.items()}
         for name, one in self._running.items():

@@ -161,6 +161,8 @@ class Sharing:
         """
         if not self._leading.recover():
             raise OSError(self._leading.problem or "the status of a job cannot be read yet")
+        for ended in self._notes():
+            self._journal.history.note(ended)
         works = [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]
         return {work.name: work for work in works}
 
@@ -204,6 +206,9 @@ class Sharing:
             self._member.took(own, holder == self.token)
         for work in self._member.start():
             self._start(work, checked_s + LEASE_S)
+        return self._notes()
+
+    def _notes(self) -> list[Ended]:
         notes, self._leading.notes = self._leading.notes, []
         return [note.content for _, note in notes if note.what == "ended"]
 

@@ -6,7 +6,7 @@ import html
 from typing import Any
 
 from mpi_runtime.batch.memory.outputs import tail
-from mpi_runtime.batch.memory.past import Ended, History
+from mpi_runtime.batch.memory.past import RUN, Ended, History
 from mpi_runtime.batch.show.overview import duration, overview
 from mpi_runtime.show.page import DONE, ENDING, HOST, NAME, START, TEXT, TOOK, Column, Ran, page
 
@@ -24,13 +24,14 @@ def report(name: str, directory: str, history: History, now: float, is_running: 
     found = overview(history, now, is_running)
     begin_s = min((ended.result.start for ended in history.all_ends), default=found.begin_s)
     end_s = max((ended.result.end for ended in history.all_ends), default=begin_s)
-    nodes = history.runs[-1].nodes if history.runs else []
+    nodes = history.nodes()
     summary = f"{found.done} of {found.total} done, {len(found.failed)} failed, {found.waiting} not run"
     if is_running:
         summary += f", {len(found.running)} running"
     busy_s = sum(ended.result.cpu_time for ended in history.all_ends)
     facts = [
-        ("runs", str(len(history.runs))),
+        ("runs", str(sum(run.role == RUN for run in history.runs))),
+        *([("jobs of the last run", str(len({run.job for run in history.session()})))] if history.session()[1:] else []),
         ("first start to last end", duration(end_s - begin_s)),
         ("CPU time", duration(busy_s)),
         ("CPUs used in the last run", f"{found.cpu_use:.0%}"),
