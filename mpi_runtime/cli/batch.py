@@ -146,7 +146,7 @@ class Part:
                         return self._ended(found)
                     place = found
                 return self._ended(self._run(place))
-            except TakenOverError:
+            except TakenOverError:  # noqa: PERF203  (once in the life of a job)
                 self._say("another job coordinates the batch now, because this one stood still: this one joins it")
                 place = None
             except KeyboardInterrupt:
@@ -177,8 +177,8 @@ class Part:
         job = used_by(self._directory)
         if wrong and not self._runs:
             raise LaunchError(
-                f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: wait "
-                "until it has ended, or name another directory"
+                f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: "
+                "wait until it has ended, or name another directory"
             )
         check_source(self._directory, "" if options.directory else options.file)
         self._say(f"the batch is run by {job}: this job joins it")
@@ -214,6 +214,7 @@ class Part:
                 options.max_failures,
                 self._drain_at(),
                 place,
+                options.idle_timeout if options.join else None,
             )
             self._runs.append(run)
             try:

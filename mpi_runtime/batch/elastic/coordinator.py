@@ -182,6 +182,10 @@ class Coordinator:
         entries = (one for queue in self._queues.values() for one in queue if self._queued.get(one[1]) == one[2])
         return [one[3] for one in sorted(entries, key=lambda one: one[:3])]
 
+    def stuck(self) -> list[Work]:
+        """The commands that wait, if no job has anything to do; empty otherwise."""
+        return self.waiting() if self._queued and not self._slices else []
+
     def withdraw(self, number: int) -> bool:
         """Forget a command that no job has been offered; return whether this was one."""
         return self._queued.pop(number, None) is not None

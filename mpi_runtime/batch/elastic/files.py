@@ -2,7 +2,8 @@
 
     member-TOKEN   token: 16 characters | newline | length: u32 | hash: 8 bytes | a `Status` in msgpack, in place
     fence-TOKEN    `fence`
-    taken/SLICE    another name of `member-TOKEN`, if the job has begun the slice; of `fence-TOKEN`, if it was taken back
+    taken/SLICE    another name of `member-TOKEN`, if the job has begun the slice; of `fence-TOKEN`, if the coordinator
+                   has taken it back
     offers-EPOCH   the entries of a coordinator, each added to the end
 
 The member file has its full size from the start, so that a full disk does not look like the death of a job. What is not
@@ -170,9 +171,9 @@ def statuses(folder: Path) -> list[Status]:
     for token in sorted(tokens_in(os.listdir(folder))):
         with contextlib.suppress(OSError):
             status = read_status(folder / f"{MEMBER}{token}")
-            if status is not None and not status.is_leaving:
-                if not claim.is_dead(status.host, status.pid, status.started):
-                    found.append(status)
+            if status is None or status.is_leaving or claim.is_dead(status.host, status.pid, status.started):
+                continue
+            found.append(status)
     return found
 
 

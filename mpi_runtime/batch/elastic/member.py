@@ -29,7 +29,7 @@ class Member:
         self._share = self._work_s = 0.0
 
     def offered(self, offer: Offer) -> list[int]:
-        """Note an offer. Return the numbers of commands that this job has and that another job gets: it was given up."""
+        """Note an offer. Return the numbers of commands that this job has, and that another job gets now."""
         if offer.token == self.token:
             self._offers.append(offer)
             return []
@@ -75,11 +75,8 @@ class Member:
 
     def drop(self, numbers: Iterable[int]) -> list[int]:
         """Forget commands that wait; return the numbers of those that were started, and must be ended."""
-        found = []
-        for number in numbers:
-            if self.waiting.pop(number, None) is None and number in self.started:
-                found.append(number)
-        return found
+        left = [number for number in numbers if self.waiting.pop(number, None) is None]
+        return [number for number in left if number in self.started]
 
     def new_coordinator(self) -> None:
         """Forget offers that were not taken: the next coordinator takes them back."""

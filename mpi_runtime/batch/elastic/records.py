@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import hashlib
 import struct
 from typing import Any, Literal, Protocol
@@ -94,8 +93,6 @@ def entries_in(data: bytes) -> tuple[list[Entry], int]:
 
 def _hash(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_HASH_BYTES).digest()
-
-
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -39,8 +39,8 @@ def run_command(
         data: the command in msgpack, which takes a tenth of the time of pickle.
         directory: of its output.
         raises: whether a program has submitted it: then the result is an object, else it is in msgpack too.
-        until_s: after this time, in seconds since 1970, it does not begin, and nothing is returned; 0: no such time. For
-            a job of several that was stopped: meanwhile another may have run the command.
+        until_s: after this time, in seconds since 1970, it does not begin, and nothing is returned; 0: no such time.
+            If a job was stopped, another may have run the command meanwhile.
         names: parameters that get their values here, with commas between.
         values: their values, and whatever else it has waited for.
     """

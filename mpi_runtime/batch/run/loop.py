@@ -51,6 +51,8 @@ DRAIN_S = 8.0
 """Seconds for which commands may run on after the end in time was requested, so that short ones need not run again."""
 TIME_IS_OVER = 75
 """The exit code of a batch that was not finished when the job's time ended: EX_TEMPFAIL."""
+IDLE_S = 60.0
+"""How long nothing runs in any job until a coordinator gives up, though commands wait for room."""
 RECOVER_S = 120.0
 """How long a job tries to read what the coordinator before it has offered."""
 _results = msgspec.msgpack.Decoder(CommandResult)
@@ -93,6 +95,7 @@ class BatchRun:
         failures_max: int | None = None,
         end_s: float | None = None,
         place: Place | None = None,
+        idle_s: float | None = None,
     ) -> None:
         """Make a run without commands.
 
@@ -106,6 +109,8 @@ class BatchRun:
             failures_max: one more failed command than this stops the batch; None: none does.
             end_s: when this job starts nothing more, in seconds since 1970; None: not known.
             place: of a coordinator that is gone, which this job takes.
+            idle_s: other jobs are expected: the commands are shared from the start, and this job waits this long for a
+                job that has room for what has none here. None: all must run here.
         """
         self.graph = Graph(journal.settled_array)
         self.failures: list[CommandResult] = []
@@ -139,6 +144,8 @@ class BatchRun:
         """The numbers of commands that were given to all jobs, and have not ended."""
         self._withdrawn: set[str] = set()
         """Commands that are taken from the scheduler of this job, to be given to all."""
+        self._idle_s = idle_s
+        self._busy_s = time.monotonic()
         self._is_successor = place is not None
         self._sharing = Sharing(
             journal,
@@ -184,6 +191,8 @@ class BatchRun:
         self._add(groups)
         if self._is_successor:
             self._recover()
+        elif self._idle_s is not None:
+            self._sharing.begin({})
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
@@ -406,6 +415,17 @@ class BatchRun:
         )
         self._stop()
 
+    def _end_if_nothing_fits(self) -> None:
+        """End this job's part if for long no job had anything to do, though commands wait."""
+        why, is_for_time = self._sharing.stuck()
+        if not why or self.is_late or self.graph.is_stopped:
+            self._busy_s = time.monotonic()
+        elif time.monotonic() - self._busy_s > (IDLE_S if self._idle_s is None else self._idle_s):
+            self._say(f"no job can run what is left: {why}; the same line continues where there is room")
+            self.is_late = True
+            self.is_hopeless = not is_for_time
+            self._stop()
+
     def _shown(self) -> list[str]:
         now = time.time()
         found = overview(self._journal.history, now, True)
@@ -495,6 +515,7 @@ class BatchRun:
             self._share()
         for ended in self._sharing.turn(time.time()):
             self._ended_elsewhere(ended)
+        self._end_if_nothing_fits()
         for path in self._to_remove:
             with contextlib.suppress(OSError):
                 os.unlink(path)

@@ -5,6 +5,7 @@ As long as no other job has joined, none of this is used: all commands go to the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.leading import Leading
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work
+from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work, fits
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.memory.past import BatchJournal, Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
@@ -106,7 +107,8 @@ class Sharing:
 
         Args:
             journal: of the batch.
-            start: submits a command to the scheduler of this job; it must not begin after a time, in seconds since 1970.
+            start: submits a command to the scheduler of this job, with the time, in seconds since 1970, after which it
+                must not begin.
             end_s: when this job starts nothing more, in seconds since 1970; None: not known.
             token: of this job, if it was a member before; so for `member` and `files`.
             member: its work so far.
@@ -143,7 +145,8 @@ class Sharing:
         own = self._member or Member(self.token, self.statuses.nodes)
         own.new_coordinator()
         self._member = own
-        self.coordinator.joined(self.token, own.nodes, None)
+        ends_s = None if self._end_s is None else self._end_s - time.time() + boot_clock()
+        self.coordinator.joined(self.token, own.nodes, ends_s)
         if running:
             offer = Offer(f"{self._journal.epoch}-0", self.token, tuple(running.values()))
             self._files.make_name(offer.slice)
@@ -191,10 +194,8 @@ class Sharing:
         self._turned_s = time.monotonic()
         assert self._files is not None
         assert self._member is not None
-        try:
+        with contextlib.suppress(OSError):  # its successor reads offers and records
             self._files.write_status(self.statuses.next())
-        except OSError:
-            pass  # its successor reads offers and records
         for offer in self._leading.turn():
             self._member.offered(offer)
         self._journal.published = self._leading.length
@@ -222,6 +223,18 @@ class Sharing:
         """The other jobs that take part."""
         return self._leading.members() if self.is_on else []
 
+    def stuck(self) -> tuple[str, bool]:
+        """Why nothing runs in any job though commands wait, in words, and whether more time would help."""
+        works = self.coordinator.stuck() if self.is_on else []
+        if not works:
+            return "", False
+        members = self.coordinator.members.values()
+        late = [work for work in works if any(fits(work.request, member.nodes) for member in members)]
+        if late:
+            return f"{late[0].name} cannot end before the time of its job does", True
+        needs = ", ".join(f"{name} {amount:g}" for name, amount in works[0].request)
+        return f"{works[0].name} needs {needs}, which no node of a job has that takes part", False
+
     def close(self, exit_code: int) -> None:
         """Announce the end of the batch to the other jobs, and wait a little until they have read it."""
         if not self.is_on:
@@ -237,8 +250,6 @@ class Sharing:
     def leave(self) -> None:
         """Write nothing more."""
         if self._files is not None:
-            try:
+            with contextlib.suppress(OSError):  # it counts as lost a little later
                 self._files.write_status(self.statuses.next(is_leaving=True))
-            except OSError:
-                pass  # it counts as lost a little later
             self._files.close()

@@ -56,7 +56,9 @@ def submit(
         "_gather_us": 0 if raises else GATHER_US,
     }
     call = _call(tuple(made.resources.items()), *options.items())
-    found: ObjectRef[Any] = call.remote(msgspec.msgpack.encode(made), directory, raises, until_s, ",".join(names), *refs)
+    found: ObjectRef[Any] = call.remote(
+        msgspec.msgpack.encode(made), directory, raises, until_s, ",".join(names), *refs
+    )
     return found
 
 

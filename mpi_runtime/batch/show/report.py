@@ -25,13 +25,18 @@ def report(name: str, directory: str, history: History, now: float, is_running: 
     begin_s = min((ended.result.start for ended in history.all_ends), default=found.begin_s)
     end_s = max((ended.result.end for ended in history.all_ends), default=begin_s)
     nodes = history.nodes()
+    jobs = {run.job for run in history.session()}
     summary = f"{found.done} of {found.total} done, {len(found.failed)} failed, {found.waiting} not run"
     if is_running:
         summary += f", {len(found.running)} running"
     busy_s = sum(ended.result.cpu_time for ended in history.all_ends)
     facts = [
         ("runs", str(sum(run.role == RUN for run in history.runs))),
-        *([("jobs of the last run", str(len({run.job for run in history.session()})))] if history.session()[1:] else []),
+        *(
+            [("jobs of the last run", str(len({run.job for run in history.session()})))]
+            if history.session()[1:]
+            else []
+        ),
         ("first start to last end", duration(end_s - begin_s)),
         ("CPU time", duration(busy_s)),
         ("CPUs used in the last run", f"{found.cpu_use:.0%}"),

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,17 @@ def jobs(folder: Path, count: int, *words: str) -> Iterator[list[helpers.Program
             found.append(program)
             helpers.wait_until(lambda: (folder / "began").exists(), 60)
             if number:
-                helpers.wait_until(lambda number=number: len(members(folder)) > number, 60)
+                helpers.wait_until(partial(is_joined, folder, number), 60)
         yield found
 
 
 def members(folder: Path) -> list[str]:
     """The jobs that take part: as soon as there are two, the coordinator is one of them."""
     return [one.job for one in files.statuses(folder / "batch-jobs" / "journal")]
+
+
+def is_joined(folder: Path, number: int) -> bool:
+    return len(members(folder)) > number
 
 
 def lines(folder: Path, name: str) -> Counter[str]:
@@ -143,3 +148,16 @@ def test_a_job_can_only_join_a_batch_as_it_is(tmp_path: Path) -> None:
         program.finish().expect(0)
 
 
+def test_what_fits_no_job_waits_for_one_with_room(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", "echo 1 >> began\necho large >> began #batch num_cpus=4\n")
+    with jobs(tmp_path, 1, "--join") as (small,):
+        env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": "4"}
+        large = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+        with helpers.start_command(large, cwd=tmp_path, env=env) as program:
+            assert "1 commands were done by this job" in program.finish().expect(0).stderr
+        small.finish().expect(0)
+    assert lines(tmp_path, "began") == {"1": 1, "large": 1}
+    written(tmp_path / "jobs.txt", "true #batch num_cpus=4 name=four\n")
+    words = ["jobs.txt", "--join", "--fresh", "--idle-timeout", "1"]
+    left = run_batch(*words, cwd=tmp_path, env={**os.environ, "MPI_RUNTIME_NUM_CPUS": "2"}).expect(75)
+    assert "no job can run what is left: four needs CPU 4, which no node of a job has" in left.stderr

@@ -9,6 +9,7 @@ import contextlib
 import errno
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mpi_runtime.batch.elastic.belonging import LEASE_S, Belonging
@@ -19,7 +20,7 @@ from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Status, Work
 from mpi_runtime.batch.memory.past import Ended, History
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.journal import claim
-from tests.simulation.batches.world import FileSystem, KilledError, Process, SimulatedFiles, World
+from tests.simulation.batches.world import FileSystem, Process, SimulatedFiles, World
 
 READ_LIMIT_S = 60.0
 """By then everybody could have read an end: names and sizes are late by less, and stalls are shorter."""
@@ -147,7 +148,7 @@ class Job(Process):
             self.queue.pop(0)
             self.batch.began(self, work)
             self.running[work.number] = work, self.batch.executions[work.name][-1]
-            self.world.at(self.world.now + task.seconds, lambda work=work, token=self.token: self.end(work, token))
+            self.world.at(self.world.now + task.seconds, partial(self.end, work, self.token))
 
     def end(self, work: Work, token: str) -> None:
         if self.is_killed or token != self.token or work.number not in self.running:
@@ -214,10 +215,8 @@ class Job(Process):
             return [int(path.removeprefix("owner-")) for path in system.names(self, "owner-")]
         path = f"owner-{number}"
         if what == "link":
-            try:
+            with contextlib.suppress(OSError):
                 system.link(self, path, (self.token, 0))
-            except OSError:
-                pass
             return path in system.files and system.files[path].versions[0][1][0] == self.token
         if what == "remove":
             system.files[path].is_removed = True
@@ -284,7 +283,7 @@ class Job(Process):
                 if name not in done and name not in active and done.issuperset(task.after):
                     active[name] = self.next_number(epoch)
                     coordinator.add(
-                        Work(active[name], name, b"", request=(("CPU", task.cpus),), seconds=task.seconds, limit_s=task.seconds)
+                        Work(active[name], name, b"", b"", (("CPU", task.cpus),), task.seconds, task.seconds)
                     )
             if is_writable:
                 self.take_and_start(checked_s)
@@ -369,11 +368,15 @@ class Job(Process):
         while not self.flush():
             self.pause(1.0)
         self.has_left = True
-        while True:
-            try:
-                return self.files.write_status(self.status(True))
-            except OSError:
-                self.pause(1.0)
+        self.say_goodbye()
+
+    def say_goodbye(self) -> None:
+        is_written = False
+        while not is_written:
+            with contextlib.suppress(OSError):
+                self.files.write_status(self.status(True))
+                is_written = True
+            self.pause(1.0)
 
     def stop_all(self) -> None:
         """Another job leads: end everything, and join it from the start."""
@@ -385,11 +388,7 @@ class Job(Process):
         self.pending.append(("returned", (tuple(numbers), True)))
         while not self.flush():
             self.pause(1.0)
-        while True:
-            try:
-                return self.files.write_status(self.status(True))
-            except OSError:
-                self.pause(1.0)
+        self.say_goodbye()
 
     def read_results(self) -> list[Ended]:
         found = []
@@ -455,6 +454,3 @@ def ended(work: Work, now: float) -> Ended:
 def is_done(history: History, name: str, number: int) -> bool:
     known = history.ends.get(name)
     return known is not None and known.number >= number
-
-
-__all__ = ["Batch", "Job", "KilledError", "Task", "WrongError"]

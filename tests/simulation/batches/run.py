@@ -24,7 +24,10 @@ def simulate(seed: int) -> tuple[Counter[str], list[str]]:
     world = World(seed)
     rng = random.Random(-seed - 1)
     batch = Batch(world, FileSystem(world, faults_of(rng)), tasks_of(rng))
-    jobs = [Job(batch, f"job{number}", f"host{number % 3}", rng.choice([1.0, 2.0, 4.0]), 3000.0) for number in range(rng.randint(1, 5))]
+    count = rng.randint(1, 5)
+    jobs = [
+        Job(batch, f"job{number}", f"host{number % 3}", rng.choice([1.0, 2.0, 4.0]), 3000.0) for number in range(count)
+    ]
     jobs[0].cpus = 4.0  # everything fits somewhere
     jobs[0]._begin_life()
     for number, job in enumerate(jobs):
@@ -46,7 +49,8 @@ def tasks_of(rng: random.Random) -> dict[str, Task]:
     for number in range(count):
         names = [*found]
         after = tuple(sorted(rng.sample(names, min(len(names), rng.choice([0, 0, 1, 2])))))
-        found[f"c{number}"] = Task(f"c{number}", rng.uniform(0.1, 2) * scale, rng.choice([1.0, 1.0, 1.0, 2.0, 4.0]), after)
+        cpus = rng.choice([1.0, 1.0, 1.0, 2.0, 4.0])
+        found[f"c{number}"] = Task(f"c{number}", rng.uniform(0.1, 2) * scale, cpus, after)
     return found
 
 
