@@ -39,6 +39,8 @@ from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_
 
 VIEWS = ("status", "report", "log")
 """Verbs that show a batch."""
+CONTROLS = ("cancel", "pause", "resume", "priority", "add", "wait", "list")
+"""Verbs that change a batch which runs, or wait for it."""
 _NO_FLAGS = ("name", "after", "ranks")
 """Options that are not for all commands."""
 END_S = 20.0
@@ -48,11 +50,15 @@ _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 def batch(words: Sequence[str]) -> int:
     """Run a batch: start its ranks, or become one of the ranks that a launcher has started. Or show a batch."""
+    if words and words[0] in CONTROLS:
+        from mpi_runtime.cli.batch_control import control  # not at the top: a run does not need it
+
+        return control(words)
     if words and words[0] in VIEWS:
         from mpi_runtime.cli.batch_views import view  # not at the top: a run does not need it
 
         return view(words)
-    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VIEWS, 1)):
+    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], (*VIEWS, *CONTROLS), 1)):
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
     options = _parser().parse_args(words)
     if options.ranks < 1:

@@ -17,6 +17,10 @@ from mpi_runtime.batch.show.report import report
 from mpi_runtime.errors import JournalError, LaunchError
 
 
+FOLLOW_S = 0.5
+"""Seconds between looks at an output that is followed."""
+
+
 class NoBatchError(LaunchError):
     """There is no such batch."""
 
@@ -34,6 +38,9 @@ def view(words: Sequence[str]) -> int:
             verb.add_argument("-o", "--output", metavar="FILE", help="the file to write; NAME.html")
         else:
             verb.add_argument("command", help="the name of the command")
+            verb.add_argument(
+                "--follow", action="store_true", help="what it writes from now on, too, until it has ended"
+            )
     chosen = parser.parse_args(words)
     directory = directory_of(chosen.name)
     try:
@@ -89,6 +96,9 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
 def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
     history = read_history(directory)
+    if chosen.follow and chosen.command in {command.name for command in history.commands()}:
+        _follow(directory, chosen.command)
+        return 0
     ended = history.ends.get(chosen.command)
     if chosen.command in history.began and jobs_of(directory):
         with contextlib.suppress(FileNotFoundError):  # it waits for resources, or writes to another file
@@ -102,6 +112,27 @@ def print_log(directory: str, chosen: argparse.Namespace) -> int:
         sys.stdout.buffer.writelines(open_output(directory, ended.result, ended.packed))
     sys.stdout.buffer.flush()
     return 0
+
+
+def _follow(directory: str, name: str) -> None:
+    """Print the output of a command as it grows, until it has ended or no job runs the batch."""
+    path = Path(directory, f"{name}.out")
+    position = 0
+    is_over = False
+    while True:
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < position:
+                position = 0  # it has begun again
+            file.seek(position)
+            sys.stdout.buffer.write(file.read())
+            sys.stdout.buffer.flush()
+            position = file.tell()
+        if is_over:
+            return
+        history = read_history(directory)
+        is_over = not jobs_of(directory) or (name in history.ends and name not in history.began)
+        if not is_over:
+            time.sleep(FOLLOW_S)
 
 
 VERBS: dict[str, tuple[Callable[[str, argparse.Namespace], int], str]] = {

@@ -124,10 +124,13 @@ class Coordinator:
         self._queued.pop(number, None)
         self._take_out(number)
 
-    def returned(self, numbers: Iterable[int], is_begun: bool = False) -> None:
-        """A job gives commands back that it has taken. `is_begun`: they were begun, and have ended without a result."""
-        for number in numbers:
-            work = self._take_out(number)
+    def returned(self, numbers: Iterable[int], slices: Iterable[str], is_begun: bool = False) -> None:
+        """A job gives commands back that it has taken with these slices.
+
+        `is_begun`: they were begun, and have ended without a result.
+        """
+        for number, slice in zip(numbers, slices, strict=True):
+            work = self._take_out(number) if self._slice_of.get(number) == slice else None
             if work is not None:
                 self.add(msgspec.structs.replace(work, attempt=work.attempt + is_begun))
 

@@ -50,13 +50,17 @@ class Leading:
         """The jobs that take part, without this one."""
         return [one.status for one in self._seen.values() if not (one.is_lost or one.has_left)]
 
-    def recover(self) -> bool:
+    def recover(self, is_strict: bool = True) -> bool:
         """Read what earlier coordinators have offered; return whether all of it could be read.
 
-        The caller has noted all ends in the coordinator before.
+        The caller has noted all ends that it knows in the coordinator before.
+
+        Args:
+            is_strict: whether the records of all jobs must be readable, not the offers alone.
         """
         try:
-            self._look_at_all()
+            if not self._look_at_all() and is_strict:
+                return False
             offers = []
             for epoch in sorted(self._files.earlier_epochs()):
                 entries, _ = entries_in(self._files.read_offers(epoch, 0, -1))
@@ -95,13 +99,14 @@ class Leading:
         self._take_back()
         return self._write()
 
-    def _look_at_all(self) -> None:
-        for token in self._files.tokens():
-            if token != self._token and not (token in self._seen and self._seen[token].has_left):
-                self._look(token)
+    def _look_at_all(self) -> bool:
+        """Look at all jobs; return whether all could be read."""
+        tokens = [token for token in self._files.tokens() if token != self._token]
+        present = [token for token in tokens if not (token in self._seen and self._seen[token].has_left)]
+        return all([self._look(token) for token in present])
 
     def _look(self, token: str, slice: str = "") -> bool:
-        """Look at one job; return whether that was possible."""
+        """Look at one job; return whether its status and all that it has published could be read."""
         known = self._seen.get(token)
         try:
             status = self._files.read_status(token, slice)
@@ -119,7 +124,7 @@ class Leading:
         is_gone = status.is_leaving or self._files.is_gone(status)
         is_lost = known.watch.look(status.beat, self._clock()) or is_gone
         if not self._read(known, is_gone or (is_lost and not known.is_lost)):
-            return True  # its last records first
+            return False  # its last records first
         if is_lost:
             if not known.is_lost:
                 known.is_lost = True
@@ -131,7 +136,7 @@ class Leading:
             self.coordinator.joined(token, status.nodes, ends_s)
             if status.left_s is not None and status.left_s <= 0:
                 self.coordinator.refuses(token)
-        return True
+        return known.position >= status.length
 
     def _read(self, one: _Seen, is_last: bool) -> bool:
         """Read the records of a job; return whether that was possible."""
@@ -150,7 +155,7 @@ class Leading:
                     self.write(Stop(note.numbers))
                 self.coordinator.ended(note.numbers[0])
             else:
-                self.coordinator.returned(note.numbers, note.is_begun)
+                self.coordinator.returned(note.numbers, note.slices, note.is_begun)
             self.notes.append((one.status, note))
         return True
 

@@ -13,6 +13,9 @@ from mpi_runtime.batch.elastic.records import Offer, Work, share_of
 FEED_S = 1.0
 """How much work, beside what its nodes can run at once, waits in the scheduler of a job."""
 
+QUIET_S = 3.0
+"""After this time without a start or an end a job gives back what it has taken and not started."""
+
 
 class Member:
     """The work of one job."""
@@ -25,8 +28,13 @@ class Member:
         """Commands in its scheduler, by number."""
         self.waiting: dict[int, Work] = {}
         """Commands of slices that it has taken, not started yet."""
+        self.slices: dict[int, str] = {}
+        """The slice of each of these."""
         self._offers: deque[Offer] = deque()
         self._share = self._work_s = 0.0
+        self._changed = False
+        """Whether a command has started or ended since the last question."""
+        self._quiet_s = 0.0
 
     def offered(self, offer: Offer) -> list[int]:
         """Note an offer. Return the numbers of commands that this job has, and that another job gets now."""
@@ -46,6 +54,8 @@ class Member:
         self._offers.remove(offer)
         if is_ours:
             self.waiting.update({work.number: work for work in offer.works})
+            self._changed = True
+            self.slices.update(dict.fromkeys(self.waiting, offer.slice))
 
     def start(self) -> list[Work]:
         """Take the commands that are to be started now."""
@@ -59,6 +69,7 @@ class Member:
     def adopt(self, work: Work) -> None:
         """Count a command as started."""
         self.started[work.number] = work
+        self._changed = True
         share = share_of(work.request, self.nodes)
         self._share += share
         self._work_s += share * work.seconds
@@ -67,6 +78,7 @@ class Member:
         """A started command has ended, or was never begun by the scheduler."""
         work = self.started.pop(number, None)
         if work is not None:
+            self._changed = True
             share = share_of(work.request, self.nodes)
             self._share -= share
             self._work_s -= share * work.seconds
@@ -81,6 +93,17 @@ class Member:
     def new_coordinator(self) -> None:
         """Forget offers that were not taken: the next coordinator takes them back."""
         self._offers.clear()
+
+    def overdue(self, now_s: float) -> list[int]:
+        """Give back commands that were taken, if nothing has started or ended here for long: others may have room."""
+        if not self.waiting or self._changed:
+            self._changed = False
+            self._quiet_s = now_s
+        if now_s - self._quiet_s < QUIET_S:
+            return []
+        numbers = [*self.waiting]
+        self.waiting.clear()
+        return numbers
 
     def leave(self) -> list[int]:
         """Take nothing more. Return the numbers of commands that were taken and not started."""

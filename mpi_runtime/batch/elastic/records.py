@@ -126,6 +126,8 @@ class Note(msgspec.Struct, frozen=True):
     what: Literal["ended", "returned"]
     """A command has ended; or a job gives commands back, and will not end them."""
     numbers: tuple[int, ...]
+    slices: tuple[str, ...] = ()
+    """Of returned commands: those with which the job had them. It may have been offered one of them again since."""
     is_begun: bool = False
     """Whether returned commands had begun."""
     content: Any = None

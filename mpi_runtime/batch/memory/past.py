@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,6 +43,7 @@ from mpi_runtime.scheduler.protocol.ids import digest
 FOLDER = "journal"
 """The directory of the journal, in the directory of the output."""
 PLAN, BEGAN, ENDED, RETURNED = "batch plan", "batch began", "batch command", "batch returned"
+CONTROL = "batch control"
 RUN, SUCCESSOR, MEMBER = "mpi-runtime batch", "mpi-runtime batch successor", "mpi-runtime batch member"
 """What the first record of a file calls its job: a run, one that took the place of its coordinator, or another job."""
 SYNC_S = 5.0
@@ -120,10 +121,17 @@ class _Plan(msgspec.Struct):
     """Ends of this run have higher numbers."""
 
 
+class _Control(msgspec.Struct, frozen=True):
+    names: list[str]
+    what: str
+    """cancel, pause or resume: a job that takes the place of the coordinator needs to know."""
+
+
 class Returned(msgspec.Struct, frozen=True):
     """A job gives commands back, and will not end them."""
 
     numbers: tuple[int, ...]
+    slices: tuple[str, ...]
     is_begun: bool
 
 
@@ -141,6 +149,8 @@ class History:
         self.source = ""
         """The file of the last plan; empty if it is not known."""
         self.number = self.since = 0
+        self.controls: dict[str, str] = {}
+        """Commands that were cancelled or paused in the last run."""
         self.again: list[str] = []
         self.only: list[str] | None = None
         self.damaged_bytes = 0
@@ -156,6 +166,9 @@ class History:
                 self.began[began.name] = began
         elif record.name == ENDED:
             self.note(_ends.decode(data))
+        elif record.name == CONTROL:
+            control = _controls.decode(data)
+            self.controls |= dict.fromkeys(control.names, control.what)
 
     def note_plan(self, plan: _Plan) -> None:
         """Note that commands were added."""
@@ -203,6 +216,7 @@ class History:
 _plans = msgspec.msgpack.Decoder(_Plan)
 _begans = msgspec.msgpack.Decoder(Began)
 _ends = msgspec.msgpack.Decoder(Ended)
+_controls = msgspec.msgpack.Decoder(_Control)
 _returns = msgspec.msgpack.Decoder(Returned)
 
 
@@ -223,6 +237,7 @@ def read_history(directory: str) -> History:
                         found.runs.append(Run(place.body.job, place.body.time_s, role=place.body.program))
                         if place.body.program == RUN:
                             found.began = {}  # the commands of the run before do not run any more
+                            found.controls = {}
                     elif isinstance(place.body, Record):
                         found.add(place.body, place.body.values[0].data)
             except segments.NewerFormatError as error:
@@ -291,10 +306,10 @@ def notes_in(bodies: Iterable[segments.Body]) -> list[Note]:
     for body in bodies:
         if isinstance(body, Record) and body.name == ENDED:
             ended = _ends.decode(body.values[0].data)
-            found.append(Note("ended", (ended.number,), False, ended))
+            found.append(Note("ended", (ended.number,), content=ended))
         elif isinstance(body, Record) and body.name == RETURNED:
             returned = _returns.decode(body.values[0].data)
-            found.append(Note("returned", returned.numbers, returned.is_begun))
+            found.append(Note("returned", returned.numbers, returned.slices, returned.is_begun))
     return found
 
 
@@ -352,6 +367,7 @@ class BatchJournal:
         self.history.runs.append(Run(self.job, time.time(), role=role))
         if role == RUN:
             self.history.began = {}
+            self.history.controls = {}
         if self._claim is not None:
             self.history.number = max(self.history.number, self._claim.number << EPOCH_BITS)
 
@@ -435,10 +451,15 @@ class BatchJournal:
         self.history.note(ended)
         self.settled(ended.result.name, ended.key, ended.number)
 
-    def returned(self, numbers: Sequence[int], is_begun: bool) -> None:
-        """Record that this job gives commands back."""
+    def returned(self, numbers: Sequence[int], slices: Mapping[int, str], is_begun: bool) -> None:
+        """Record that this job gives commands back; `slices`: with which it had them."""
         if numbers:
-            self._add(RETURNED, b"", b"", 0, Returned(tuple(numbers), is_begun))
+            own = tuple(slices.get(number, "") for number in numbers)
+            self._add(RETURNED, b"", b"", 0, Returned(tuple(numbers), own, is_begun))
+
+    def controlled(self, names: Sequence[str], what: str) -> None:
+        """Record that a user has cancelled, paused or resumed commands."""
+        self._add(CONTROL, b"", b"", 0, _Control([*names], what))
 
     @property
     def length(self) -> int:

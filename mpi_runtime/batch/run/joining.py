@@ -23,7 +23,20 @@ from mpi_runtime.batch.memory.outputs import kept, of_attempt
 from mpi_runtime.batch.memory.past import MEMBER, BatchJournal, notes_in
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import capacities
-from mpi_runtime.batch.run.loop import ENDED, INTERRUPTED, LATE, TIME_IS_OVER, Events, Place, Running, lost
+from mpi_runtime.batch.run.loop import (
+    DOUBT_S,
+    ENDED,
+    INTERRUPTED,
+    LATE,
+    LOOK_S,
+    TIME_IS_OVER,
+    Events,
+    Place,
+    Running,
+    expired,
+    is_doubtful,
+    lost,
+)
 from mpi_runtime.batch.run.sharing import TURN_S, Statuses, boot_clock
 from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.client.refs import future_of
@@ -66,6 +79,9 @@ class MemberRun:
         self._belonging = Belonging(self._files, self._member, boot_clock)
         self._events: Events = queue.SimpleQueue()
         self._running: dict[str, Running] = {}
+        self._doubted: set[str] = set()
+        self._expired: set[str] = set()
+        self._expired_s = 0.0
         self._done = self._failed = 0
         self._busy_s = self._said_s = time.monotonic()
         self._leave_s: float | None = None
@@ -96,6 +112,7 @@ class MemberRun:
                 now_s = time.time() - boot_clock()
                 for number, until_s in turn.start:
                     self._start(self._member.started[number], until_s + now_s)
+                self._journal.returned(self._member.overdue(boot_clock()), self._member.slices, False)
                 self._write()
                 if turn.exit_code is not None:
                     return self._leave(turn.exit_code)
@@ -146,10 +163,10 @@ class MemberRun:
         while self._running and time.monotonic() < limit_s:
             self._handle_events()
         left = [number for number in numbers if number in self._member.started]
-        self._journal.returned(left, True)
+        self._journal.returned(left, self._member.slices, True)
 
     def _leave(self, exit_code: int) -> int:
-        self._journal.returned(self._member.leave(), False)
+        self._journal.returned(self._member.leave(), self._member.slices, False)
         self._journal.close()
         with contextlib.suppress(OSError):
             self._files.write_status(self._statuses.next(is_leaving=True))
@@ -163,7 +180,7 @@ class MemberRun:
         self._journal.began(work.name, work.number)
         made = of_attempt(_commands.decode(work.command), self._directory, work.attempt)
         ref = submit(made, self._directory, False, path_us=work.path_us, until_s=until_s)
-        self._running[work.name] = Running(ref, work.key, work.number, work.attempt)
+        self._running[work.name] = Running(ref, work.key, work.number, work.attempt, until_s)
         future_of(ref, lambda future: self._events.put((ENDED, work.name, future)))  # in another thread
 
     def _cancel(self, number: int) -> None:
@@ -176,6 +193,11 @@ class MemberRun:
             self._handle(*self._events.get(timeout=TURN_S))
             while True:
                 self._handle(*self._events.get_nowait())
+        if time.monotonic() - self._expired_s > LOOK_S and self._leave_s is None:
+            self._expired_s = time.monotonic()
+            self._expired = set(expired(self._running))
+            for name in self._expired:
+                mpi_runtime.cancel(self._running[name].ref)
         if time.monotonic() - self._said_s >= PROGRESS_S:
             self._said_s = time.monotonic()
             self._say(f"{self._done} commands were done by this job, {len(self._running)} are running or ready")
@@ -193,12 +215,21 @@ class MemberRun:
             self._say("SIGTERM or the end of the job's time: this job leaves the batch")
 
     def _end(self, name: str, future: Any) -> None:
+        if name not in self._doubted and is_doubtful(future):
+            self._doubted.add(name)
+            timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, future),))
+            timer.daemon = True
+            timer.start()
+            return
         one = self._running.pop(name)
+        self._doubted.discard(name)
         work = self._member.started.get(one.number)
         error = future.exception()
         if isinstance(error, TaskCancelledError) or work is None:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)
+            if name in self._expired and work is not None:
+                self._journal.returned([one.number], self._member.slices, False)
             return
         self._member.ended(one.number)
         if error is None and not future.result():  # its turn came too late: once more, unless another job has it

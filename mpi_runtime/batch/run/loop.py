@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 
 import mpi_runtime
+from mpi_runtime.batch.elastic.belonging import LEASE_S
 from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.member import FEED_S, Member
+from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import Work, share_of
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
@@ -26,8 +27,10 @@ from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITI
 from mpi_runtime.batch.memory.outputs import Archive, SharedFiles, is_full, kept, of_attempt, tail
 from mpi_runtime.batch.memory.past import BatchJournal, Ended, Planned
 from mpi_runtime.batch.memory.paths import Paths
+from mpi_runtime.batch.memory.requests import Answer, answer, pending
 from mpi_runtime.batch.memory.results import CommandResult, shortened
 from mpi_runtime.batch.run.capacity import capacities, node_resources
+from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.sharing import Sharing, work_of
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.run.submission import submit
@@ -51,6 +54,12 @@ DRAIN_S = 8.0
 """Seconds for which commands may run on after the end in time was requested, so that short ones need not run again."""
 TIME_IS_OVER = 75
 """The exit code of a batch that was not finished when the job's time ended: EX_TEMPFAIL."""
+EXPIRED_S = 0.5
+"""How long after its time a command is withdrawn."""
+DOUBT_S = 1.0
+"""How long the end of a doubtful command is held back: if its job dies meanwhile, another runs the command."""
+SOON_S = 0.3
+"""When another job joins, commands that are expected to begin here within this time stay."""
 IDLE_S = 60.0
 """How long nothing runs in any job until a coordinator gives up, though commands wait for room."""
 RECOVER_S = 120.0
@@ -66,9 +75,29 @@ class Running(msgspec.Struct, frozen=True):
     key: bytes
     number: int
     attempt: int
+    until_s: float = 0.0
+    """In seconds since 1970: after this time it does not begin, and may be withdrawn; 0: it stays."""
 
 
 Events = queue.SimpleQueue[tuple[str, Any, Any]]
+
+
+def expired(running: Mapping[str, Running]) -> list[str]:
+    """Names of commands whose turn in the scheduler of this job has not come in time: others may have room for them."""
+    now_s = time.time() - EXPIRED_S
+    late = [name for name, one in running.items() if 0 < one.until_s < now_s]
+    if not late:
+        return []
+    begun = {id for id, _, _ in current.client().questions.query("running")}
+    return [name for name in late if running[name].ref.binary() not in begun]
+
+
+def is_doubtful(future: Any) -> bool:
+    """Whether a command was ended by a signal that a batch system sends to all processes of a job which it ends."""
+    if future.exception() is not None or not future.result():
+        return False
+    result = _results.decode(future.result())
+    return not result.problem and result.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
 class Place(NamedTuple):
@@ -118,6 +147,15 @@ class BatchRun:
         """Lines of a stream with problems."""
         self.done_before = self.left_out = 0
         """Commands that an earlier run has done, and those that were not selected."""
+        self.paused = {name for name, what in journal.history.controls.items() if what == "pause"}
+        """Commands that do not start until they are resumed."""
+        self._doubted: set[str] = set()
+        self._expired: set[str] = set()
+        """Commands that are withdrawn because their turn has not come in time."""
+        self._expired_s = 0.0
+        self._held: dict[str, bytes] = {}
+        """Of these the ones that could start, with their keys."""
+        self._names_seen: list[str] = []
         self.is_interrupted = self.is_late = False
         """Whether Ctrl-C ended it, or the end of the job's time."""
         self.is_hopeless = False
@@ -198,7 +236,7 @@ class BatchRun:
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
         with self._ctrl_c_as_event():
             self._submit_ready()
-            while not self._is_over():
+            while self._handle_requests() or not self._is_over():
                 self._look()
                 self._turn()
                 self._handle_events()
@@ -279,6 +317,9 @@ class BatchRun:
             self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
 
     def _submit_unless_done(self, command: Command) -> None:
+        if self.graph.states[command.name] != STARTED:
+            return  # it was cancelled meanwhile
+        command = self.graph.commands[command.name]
         key, after = self._journal.key_of(command)
         known = self._journal.known_end(command, key, after)
         is_done = known is not None and known.result.is_success
@@ -297,10 +338,15 @@ class BatchRun:
             self.left_out += 1
             self._journal.settled(command.name, key, known.number if known is not None else after)
             self.graph.end(command.name, True)
+        elif self._journal.history.controls.get(command.name) == "cancel":
+            self.graph.cancelled(command.name)
         else:
             self._submit(command, key)
 
     def _submit(self, command: Command, key: bytes) -> None:
+        if command.name in self.paused:
+            self._held[command.name] = key
+            return
         number = self._journal.next_number()
         if self._sharing.is_on:
             self._shared[command.name] = number
@@ -318,7 +364,7 @@ class BatchRun:
         self._journal.began(name, number)
         made = of_attempt(self._outputs.marked(command), self._directory, attempt)
         ref = submit(made, self._directory, False, path_us=self._paths.path_us(name), until_s=until_s)
-        self._running[name] = Running(ref, key, number, attempt)
+        self._running[name] = Running(ref, key, number, attempt, until_s)
         self._names[ref.binary()] = name
         future_of(ref, lambda future: self._events.put((ENDED, name, future)))  # in another thread
 
@@ -332,7 +378,7 @@ class BatchRun:
         while True:
             self._journal.turn()
             try:
-                found = self._sharing.recover()
+                found = self._sharing.recover(time.monotonic() < limit_s - RECOVER_S / 2)
                 break
             except OSError:
                 if time.monotonic() > limit_s:
@@ -351,11 +397,14 @@ class BatchRun:
             work = self._work(self.graph.commands[name], one.number, one.key)
             if one.ref.binary() in running:
                 works[one.number] = work
-            elif ahead_s < FEED_S:  # it may begin at any moment
+                continue
+            ahead_s += share_of(work.request, nodes) * work.seconds
+            if ahead_s < SOON_S:  # it may begin at any moment
                 works[one.number] = work
-                ahead_s += share_of(work.request, nodes) * work.seconds
         self._sharing.begin(works)
         self._shared = {name: one.number for name, one in self._running.items()}
+        until_s = time.time() + LEASE_S
+        self._running = {name: msgspec.structs.replace(one, until_s=until_s) for name, one in self._running.items()}
         for name, one in self._running.items():
             if one.number not in works:
                 self._withdrawn.add(name)
@@ -456,7 +505,12 @@ class BatchRun:
                 self._add([group])
 
     def _end(self, name: str, future: Any) -> None:
+        if self._sharing.is_on and name not in self._doubted and is_doubtful(future):
+            self._doubted.add(name)
+            self._after(DOUBT_S, name, future)
+            return
         one = self._running.pop(name)
+        self._doubted.discard(name)
         del self._names[one.ref.binary()]
         error = future.exception()
         command = self.graph.commands[name]
@@ -465,9 +519,13 @@ class BatchRun:
             self._journal.history.began.pop(name, None)
             if name in self._withdrawn:
                 self._withdrawn.discard(name)
+                self._shared.pop(name, None)
+                self._sharing.ended(one.number)
                 self._submit(command, one.key)
             elif is_empty and self._shared.get(name) == one.number:
                 self._sharing.not_begun(one.number)
+            elif name in self._expired and self._shared.get(name) == one.number:
+                self._sharing.returned(one.number)
             else:
                 self._sharing.ended(one.number)
                 if self.graph.states[name] == STARTED:
@@ -483,6 +541,12 @@ class BatchRun:
             return  # another job has ended it too
         self._shared.pop(name, None)
         self._settle(name, result)
+
+    def _after(self, seconds: float, name: str, future: Any) -> None:
+        """Handle the end of a command a little later."""
+        timer = threading.Timer(seconds, self._events.put, ((ENDED, name, future),))
+        timer.daemon = True
+        timer.start()
 
     def _settle(self, name: str, result: CommandResult) -> None:
         """A command has ended, in this job or in another."""
@@ -515,6 +579,11 @@ class BatchRun:
             self._share()
         for ended in self._sharing.turn(time.time()):
             self._ended_elsewhere(ended)
+        if self._sharing.is_on and time.monotonic() - self._expired_s > LOOK_S:
+            self._expired_s = time.monotonic()
+            self._expired = set(expired(self._running))
+            for name in self._expired:
+                mpi_runtime.cancel(self._running[name].ref)
         self._end_if_nothing_fits()
         for path in self._to_remove:
             with contextlib.suppress(OSError):
@@ -536,6 +605,8 @@ class BatchRun:
         while self._ready:
             self.graph.cancelled(self._ready.popleft().name)
         self._withdrawn.clear()
+        while self._held:
+            self.graph.cancelled(self._held.popitem()[0])
         for one in self._running.values():
             if one.ref.binary() not in but:
                 mpi_runtime.cancel(one.ref)
@@ -545,6 +616,67 @@ class BatchRun:
         for name in elsewhere:
             del self._shared[name]
             self.graph.cancelled(name)
+
+    def _handle_requests(self) -> bool:
+        """Do what users have requested since the last look; return whether there was anything."""
+        names = self._journal.names
+        if names is self._names_seen:
+            return False
+        self._names_seen = names
+        found = pending(self._journal.path, names)
+        for token, request in found:
+            reply = Answer(False, "the request cannot be read: it is of another version")
+            if request is not None:
+                reply = perform(self, request)
+                if reply.is_done:
+                    self._say(f"requested: {request.verb} {' '.join(request.names)}".rstrip() + f": {reply.words}")
+            self._journal.turn()
+            with contextlib.suppress(OSError):  # the user sees that there is no answer
+                answer(self._journal.path, token, reply)
+        return bool(found)
+
+    def add_groups(self, groups: list[Group]) -> None:
+        """Add commands to the batch."""
+        self._journal.plan([_planned(group) for group in groups], is_new=False)
+        self._add(groups)
+
+    def cancel(self, names: list[str]) -> None:
+        """End commands, or never start them."""
+        self._journal.controlled(names, "cancel")
+        self._journal.history.controls |= dict.fromkeys(names, "cancel")
+        elsewhere = []
+        for name in names:
+            self._withdrawn.discard(name)
+            self._held.pop(name, None)
+            if name in self._running:
+                mpi_runtime.cancel(self._running[name].ref)
+                continue
+            if name in self._shared:
+                number = self._shared.pop(name)
+                elsewhere.append(number)
+                self._sharing.ended(number)
+            self.graph.cancelled(name)
+        if elsewhere:
+            self._sharing.stop(tuple(elsewhere))
+
+    def withdraw(self, names: list[str]) -> None:
+        """Take back commands that have not begun, so that they are submitted as they are now, or held."""
+        self._journal.controlled([name for name in names if name in self.paused], "pause")
+        running = {id for id, _, _ in current.client().questions.query("running")}
+        for name in names:
+            one = self._running.get(name)
+            if one is not None and one.ref.binary() not in running:
+                self._withdrawn.add(name)
+                mpi_runtime.cancel(one.ref)
+            elif one is None and name in self._shared and self._sharing.withdraw(self._shared[name]):
+                self._submit(self.graph.commands[name], self._journal.key_of(self.graph.commands[name])[0])
+
+    def resume(self, names: list[str]) -> None:
+        """Let paused commands start."""
+        self._journal.controlled(names, "resume")
+        for name in names:
+            if name in self._held:
+                self._submit(self.graph.commands[name], self._held.pop(name))
 
     def _progress(self) -> str:
         counts = self.graph.counts

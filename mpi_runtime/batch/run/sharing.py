@@ -154,15 +154,19 @@ class Sharing:
             self.coordinator.begun(offer)
             for work in running.values():
                 own.adopt(work)
+                own.slices[work.number] = offer.slice
         self.is_on = True
 
-    def recover(self) -> dict[str, Work]:
+    def recover(self, is_strict: bool) -> dict[str, Work]:
         """Read what earlier coordinators have offered; return the works that have not ended, by name.
+
+        Args:
+            is_strict: whether the records of all jobs must be readable now. The journal has read them, too.
 
         Raises:
             OSError: it cannot be read at this moment.
         """
-        if not self._leading.recover():
+        if not self._leading.recover(is_strict):
             raise OSError(self._leading.problem or "the status of a job cannot be read yet")
         for ended in self._notes():
             self._journal.history.note(ended)
@@ -178,6 +182,12 @@ class Sharing:
         if self.is_on and self._member is not None:
             self.coordinator.ended(number)
             self._member.ended(number)
+
+    def returned(self, number: int) -> None:
+        """A command was withdrawn from the scheduler of this job: it may be offered to another."""
+        assert self._member is not None
+        self._member.ended(number)
+        self.coordinator.returned([number], [self._member.slices[number]])
 
     def not_begun(self, number: int) -> None:
         """A command came too late to its turn in this job: it is submitted again, unless another job has it."""
@@ -205,6 +215,8 @@ class Sharing:
             except OSError:
                 break
             self._member.took(own, holder == self.token)
+        overdue = self._member.overdue(boot_clock())
+        self.coordinator.returned(overdue, map(self._member.slices.__getitem__, overdue))
         for work in self._member.start():
             self._start(work, checked_s + LEASE_S)
         return self._notes()
@@ -212,6 +224,10 @@ class Sharing:
     def _notes(self) -> list[Ended]:
         notes, self._leading.notes = self._leading.notes, []
         return [note.content for _, note in notes if note.what == "ended"]
+
+    def withdraw(self, number: int) -> bool:
+        """Take back a command that no job has been offered; return whether this was one."""
+        return self.is_on and self.coordinator.withdraw(number)
 
     def stop(self, numbers: tuple[int, ...]) -> None:
         """End these commands in all jobs."""

@@ -286,7 +286,7 @@ class Job(Process):
                         Work(active[name], name, b"", b"", (("CPU", task.cpus),), task.seconds, task.seconds)
                     )
             if is_writable:
-                self.take_and_start(checked_s)
+                self.take_and_start(checked_s, coordinator)
             if len(done) == len(self.batch.tasks) and not is_closing:
                 is_closing = True
                 leading.write(Closed(0))
@@ -311,13 +311,15 @@ class Job(Process):
                 history.note(note.content)
         leading.notes.clear()
 
-    def take_and_start(self, checked_s: float) -> None:
+    def take_and_start(self, checked_s: float, coordinator: Coordinator) -> None:
         while (offer := self.member.wants()) is not None:
             try:
                 holder = self.files.make_name(offer.slice)
             except OSError:
                 break
             self.member.took(offer, holder == self.token)
+        overdue = self.member.overdue(self.world.now)
+        coordinator.returned(overdue, map(self.member.slices.__getitem__, overdue))
         self.start([(work.number, checked_s + LEASE_S) for work in self.member.start()])
 
     def start(self, numbers: list[tuple[int, float]]) -> None:
@@ -345,6 +347,8 @@ class Job(Process):
             turn = belonging.turn(self.status(False), is_writable)
             for number in turn.end:
                 self.cancel(number)
+            if overdue := self.member.overdue(self.world.now):
+                self.give_back(overdue, False)
             self.start(turn.start)
             if turn.exit_code is not None:
                 self.leave()
@@ -364,11 +368,15 @@ class Job(Process):
         self.world.note(f"{self.name} leaves")
         waiting = [*self.member.leave(), *(work.number for work, _ in self.queue)]
         if waiting:
-            self.pending.append(("returned", (tuple(waiting), False)))
+            self.give_back(waiting, False)
         while not self.flush():
             self.pause(1.0)
         self.has_left = True
         self.say_goodbye()
+
+    def give_back(self, numbers: list[int], is_begun: bool) -> None:
+        slices = tuple(map(self.member.slices.__getitem__, numbers))
+        self.pending.append(("returned", (tuple(numbers), slices, is_begun)))
 
     def say_goodbye(self) -> None:
         is_written = False
@@ -385,7 +393,7 @@ class Job(Process):
         for number in [*self.running, *(work.number for work, _ in self.queue)]:
             self.cancel(number)
         numbers = [*self.member.started, *self.member.leave()]
-        self.pending.append(("returned", (tuple(numbers), True)))
+        self.give_back(numbers, True)
         while not self.flush():
             self.pause(1.0)
         self.say_goodbye()
@@ -398,7 +406,7 @@ class Job(Process):
             if what == "not begun":
                 self.member.waiting[work.number] = work
             elif what == "late":
-                self.pending.append(("returned", ((work.number,), False)))
+                self.give_back([work.number], False)
             else:
                 found.append(ended(work, self.world.now))
                 self.pending.append(("ended", found[-1]))

@@ -262,7 +262,7 @@ class SimulatedFiles:
         found = []
         for what, content in versions[begin:end]:
             if what == "ended":
-                found.append(Note("ended", (content.number,), False, content))
+                found.append(Note("ended", (content.number,), content=content))
             elif what == "returned":
                 found.append(Note("returned", *content))
         return found, max(begin, end)
