@@ -5,6 +5,7 @@
 - `leftovers.py`: clears what a killed launcher has left
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
 - `batch.py`: `batch`: runs the commands of a file
+- `batch_control.py`: the verbs that change a batch which runs, `batch wait`, `batch list`
 - `batch_views.py`: `batch status`, `batch report`, `batch log`
 - `experiments.py`: `tune`: lists, shows and resumes experiments
 - `running_job.py`: `top`: shows a running job

@@ -16,7 +16,6 @@ from mpi_runtime.batch.show.overview import in_lines, overview
 from mpi_runtime.batch.show.report import report
 from mpi_runtime.errors import JournalError, LaunchError
 
-
 FOLLOW_S = 0.5
 """Seconds between looks at an output that is followed."""
 

@@ -108,7 +108,7 @@ class Belonging:
         if isinstance(entry, Offer):
             turn.end += self.member.drop(self.member.offered(entry))
         elif isinstance(entry, Stop):
-            turn.end += self.member.drop(entry.numbers)
+            turn.end += self.member.stop(entry.numbers)
         else:
             turn.exit_code = entry.exit_code
 
@@ -116,7 +116,8 @@ class Belonging:
         while (offer := self.member.wants()) is not None:
             try:
                 is_ours = self._files.make_name(offer.slice) == self.member.token
-            except OSError as error:  # it may have been made: the next attempt shows
+            except OSError as error:
+                self.member.doubt(offer)
                 self.problem = str(error)
                 return
             self.member.took(offer, is_ours)

@@ -69,6 +69,8 @@ class Coordinator:
         """The serial numbers of the entries that count, by the numbers of commands."""
         self._serial = 0
         self._ended: set[int] = set()
+        self._returned: set[tuple[int, str]] = set()
+        """Commands that a job has given back, with their slices: an offer of these may be read later than this."""
         self._running: Counter[str] = Counter()
         """Commands in slices for each group."""
         self._homes: dict[str, str] = {}
@@ -105,6 +107,9 @@ class Coordinator:
     def found(self, offer: Offer) -> None:
         """An earlier coordinator has made this offer. It is taken back; if its job has begun it, it stays with it."""
         works = {work.number: work for work in offer.works if work.number not in self._ended}
+        for number in [number for number in works if (number, offer.slice) in self._returned]:
+            self._take_out(number)
+            self.add(works.pop(number))
         for number in works:
             before = self._slices.get(self._slice_of.get(number, ""))
             if before is not None:
@@ -130,6 +135,7 @@ class Coordinator:
         `is_begun`: they were begun, and have ended without a result.
         """
         for number, slice in zip(numbers, slices, strict=True):
+            self._returned.add((number, slice))
             work = self._take_out(number) if self._slice_of.get(number) == slice else None
             if work is not None:
                 self.add(msgspec.structs.replace(work, attempt=work.attempt + is_begun))

@@ -32,6 +32,8 @@ class Member:
         """The slice of each of these."""
         self._offers: deque[Offer] = deque()
         self._share = self._work_s = 0.0
+        self._stopped: set[int] = set()
+        self._doubtful = ""
         self._changed = False
         """Whether a command has started or ended since the last question."""
         self._quiet_s = 0.0
@@ -49,11 +51,15 @@ class Member:
             return None
         return self._offers[0]
 
+    def doubt(self, offer: Offer) -> None:
+        """Making the name of an offer has failed, or only the answer is lost: the next attempt shows."""
+        self._doubtful = offer.slice
+
     def took(self, offer: Offer, is_ours: bool) -> None:
         """The name of an offer was made, by this job or by another."""
         self._offers.remove(offer)
         if is_ours:
-            self.waiting.update({work.number: work for work in offer.works})
+            self.waiting.update({work.number: work for work in offer.works if work.number not in self._stopped})
             self._changed = True
             self.slices.update(dict.fromkeys(self.waiting, offer.slice))
 
@@ -90,9 +96,14 @@ class Member:
         left = [number for number in numbers if self.waiting.pop(number, None) is None]
         return [number for number in left if number in self.started]
 
+    def stop(self, numbers: Iterable[int]) -> list[int]:
+        """Never start these commands, also those of offers that are not taken; return those that must be ended."""
+        self._stopped.update(numbers)
+        return self.drop(numbers)
+
     def new_coordinator(self) -> None:
         """Forget offers that were not taken: the next coordinator takes them back."""
-        self._offers.clear()
+        self._offers = deque(offer for offer in self._offers if offer.slice == self._doubtful)
 
     def overdue(self, now_s: float) -> list[int]:
         """Give back commands that were taken, if nothing has started or ended here for long: others may have room."""

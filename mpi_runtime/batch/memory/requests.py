@@ -1,6 +1,6 @@
 """Requests to a batch that runs, as files: no port, and any host that sees the directory can write one.
 
-    request-TOKEN   a `Request` in JSON, whole from the start: it is written under another name and gets this one by `link`
+    request-TOKEN   a `Request` in JSON, whole from the start: it is written under another name, and linked to this one
     answer-TOKEN    the answer of the coordinator in words; it is written in the same way
 
 The coordinator lists the directory of the journal every second, also without other jobs. It answers once what was

@@ -517,14 +517,15 @@ class BatchRun:
         is_empty = error is None and not future.result()
         if isinstance(error, TaskCancelledError) or is_empty:
             self._journal.history.began.pop(name, None)
-            if name in self._withdrawn:
+            is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"
+            if name in self._withdrawn and not is_unwanted:
                 self._withdrawn.discard(name)
                 self._shared.pop(name, None)
                 self._sharing.ended(one.number)
                 self._submit(command, one.key)
-            elif is_empty and self._shared.get(name) == one.number:
+            elif is_empty and self._shared.get(name) == one.number and not is_unwanted:
                 self._sharing.not_begun(one.number)
-            elif name in self._expired and self._shared.get(name) == one.number:
+            elif name in self._expired and self._shared.get(name) == one.number and not is_unwanted:
                 self._sharing.returned(one.number)
             else:
                 self._sharing.ended(one.number)

@@ -213,6 +213,7 @@ class Sharing:
             try:
                 holder = self._files.make_name(own.slice)
             except OSError:
+                self._member.doubt(own)
                 break
             self._member.took(own, holder == self.token)
         overdue = self._member.overdue(boot_clock())

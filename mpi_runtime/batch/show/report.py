@@ -32,11 +32,7 @@ def report(name: str, directory: str, history: History, now: float, is_running: 
     busy_s = sum(ended.result.cpu_time for ended in history.all_ends)
     facts = [
         ("runs", str(sum(run.role == RUN for run in history.runs))),
-        *(
-            [("jobs of the last run", str(len({run.job for run in history.session()})))]
-            if history.session()[1:]
-            else []
-        ),
+        *([("jobs of the last run", str(len(jobs)))] if len(jobs) > 1 else []),
         ("first start to last end", duration(end_s - begin_s)),
         ("CPU time", duration(busy_s)),
         ("CPUs used in the last run", f"{found.cpu_use:.0%}"),

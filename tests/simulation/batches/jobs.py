@@ -306,7 +306,7 @@ class Job(Process):
     def _note_all(self, leading: Leading, history: History) -> None:
         for _, note in leading.notes:
             if note.what == "ended":
-                for number in self.member.drop(note.numbers):
+                for number in self.member.stop(note.numbers):
                     self.cancel(number)
                 history.note(note.content)
         leading.notes.clear()
@@ -316,6 +316,7 @@ class Job(Process):
             try:
                 holder = self.files.make_name(offer.slice)
             except OSError:
+                self.member.doubt(offer)
                 break
             self.member.took(offer, holder == self.token)
         overdue = self.member.overdue(self.world.now)
