@@ -224,7 +224,10 @@ class Sharing:
 
     def _notes(self) -> list[Ended]:
         notes, self._leading.notes = self._leading.notes, []
-        return [note.content for _, note in notes if note.what == "ended"]
+        ended: list[Ended] = [note.content for _, note in notes if note.what == "ended"]
+        if self._member is not None:
+            self._member.stop([one.number for one in ended])  # the caller ends those that it has started
+        return ended
 
     def withdraw(self, number: int) -> bool:
         """Take back a command that no job has been offered; return whether this was one."""
@@ -234,6 +237,8 @@ class Sharing:
         """End these commands in all jobs."""
         for number in numbers:
             self.coordinator.withdraw(number)
+        if self._member is not None:
+            self._member.stop(numbers)  # the caller ends those that it has started
         self._leading.write(Stop(numbers))
 
     def others(self) -> list[Status]:
