@@ -32,6 +32,8 @@ class Member:
         """The slice of each of these."""
         self._offers: deque[Offer] = deque()
         self._share = self._work_s = 0.0
+        self.given_back: list[int] = []
+        """Commands that it has given back, for when it becomes the coordinator."""
         self._stopped: set[int] = set()
         self._doubtful = ""
         self._changed = False

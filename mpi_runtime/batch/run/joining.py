@@ -112,7 +112,7 @@ class MemberRun:
                 now_s = time.time() - boot_clock()
                 for number, until_s in turn.start:
                     self._start(self._member.started[number], until_s + now_s)
-                self._journal.returned(self._member.overdue(boot_clock()), self._member.slices, False)
+                self._give_back(self._member.overdue(boot_clock()))
                 self._write()
                 if turn.exit_code is not None:
                     return self._leave(turn.exit_code)
@@ -229,7 +229,7 @@ class MemberRun:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)
             if name in self._expired and work is not None:
-                self._journal.returned([one.number], self._member.slices, False)
+                self._give_back([one.number])
             return
         self._member.ended(one.number)
         if error is None and not future.result():  # its turn came too late: once more, unless another job has it
@@ -243,6 +243,11 @@ class MemberRun:
         if not result.is_success:
             self._failed += 1
             self._say(f"failed: {name}: {result.ending()}")
+
+    def _give_back(self, numbers: list[int]) -> None:
+        """Let other jobs run what has not begun here."""
+        self._member.given_back += numbers
+        self._journal.returned(numbers, self._member.slices, False)
 
     def _write(self) -> str:
         """Write the journal; return why that is impossible."""

@@ -147,15 +147,6 @@ class BatchRun:
         """Lines of a stream with problems."""
         self.done_before = self.left_out = 0
         """Commands that an earlier run has done, and those that were not selected."""
-        self.paused = {name for name, what in journal.history.controls.items() if what == "pause"}
-        """Commands that do not start until they are resumed."""
-        self._doubted: set[str] = set()
-        self._expired: set[str] = set()
-        """Commands that are withdrawn because their turn has not come in time."""
-        self._expired_s = 0.0
-        self._held: dict[str, bytes] = {}
-        """Of these the ones that could start, with their keys."""
-        self._names_seen: list[str] = []
         self.is_interrupted = self.is_late = False
         """Whether Ctrl-C ended it, or the end of the job's time."""
         self.is_hopeless = False
@@ -170,10 +161,22 @@ class BatchRun:
         self._to_remove: list[str] = []
         """Outputs in the archive that the journal has not recorded yet."""
         self._selection = selection or Selection()
-        self._events: Events = queue.SimpleQueue() if place is None else place.events
         self._ready: deque[Command] = deque()
         """Taken from the graph, and not submitted yet."""
         self._has_reported_before = False
+        self._prepare(end_s, place, idle_s)
+        self._begin_s = self._said_s = time.monotonic()
+        self._looked_s = self._begin_s - LOOK_S + TURN_S
+        self._ends_s = math.inf
+        """When commands that still run are ended."""
+        self._cpu_time = 0.0
+        self._stream: Stream | None = None
+        self._paths = Paths()
+        self._outputs = SharedFiles()
+
+    def _prepare(self, end_s: float | None, place: Place | None, idle_s: float | None) -> None:
+        """Make what the commands of this job need, and what they need to be shared with other jobs."""
+        self._events: Events = queue.SimpleQueue() if place is None else place.events
         self._running: dict[str, Running] = {} if place is None else place.running
         """Commands in the scheduler of this job that have not ended."""
         self._names: dict[bytes, str] = {one.ref.binary(): name for name, one in self._running.items()}
@@ -186,19 +189,20 @@ class BatchRun:
         self._busy_s = time.monotonic()
         self._is_successor = place is not None
         self._sharing = Sharing(
-            journal,
+            self._journal,
             self._start_offered,
             end_s,
             *(() if place is None else (place.member.token, place.member, place.files)),
         )
-        self._begin_s = self._said_s = time.monotonic()
-        self._looked_s = self._begin_s - LOOK_S + TURN_S
-        self._ends_s = math.inf
-        """When commands that still run are ended."""
-        self._cpu_time = 0.0
-        self._stream: Stream | None = None
-        self._paths = Paths()
-        self._outputs = SharedFiles()
+        self.paused = {name for name, what in self._journal.history.controls.items() if what == "pause"}
+        """Commands that do not start until they are resumed."""
+        self._doubted: set[str] = set()
+        self._expired: set[str] = set()
+        """Commands that are withdrawn because their turn has not come in time."""
+        self._expired_s = 0.0
+        self._held: dict[str, bytes] = {}
+        """Of these the ones that could start, with their keys."""
+        self._names_seen: list[str] = []
 
     def run(
         self,

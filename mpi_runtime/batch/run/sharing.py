@@ -147,6 +147,7 @@ class Sharing:
         self._member = own
         ends_s = None if self._end_s is None else self._end_s - time.time() + boot_clock()
         self.coordinator.joined(self.token, own.nodes, ends_s)
+        self.coordinator.returned(own.given_back, map(own.slices.__getitem__, own.given_back))
         if running:
             offer = Offer(f"{self._journal.epoch}-0", self.token, tuple(running.values()))
             self._files.make_name(offer.slice)

@@ -246,6 +246,8 @@ class Job(Process):
             history.note(content)
             coordinator.ended(content.number)
         coordinator.joined(self.token, self.member.nodes, self.drain_s)
+        own = self.member.given_back
+        coordinator.returned(own, map(self.member.slices.__getitem__, own))
         is_recovered = is_closing = False
         while True:
             self.pause(self.world.rng.uniform(0.3, 1.0))
@@ -377,6 +379,7 @@ class Job(Process):
 
     def give_back(self, numbers: list[int], is_begun: bool) -> None:
         slices = tuple(map(self.member.slices.__getitem__, numbers))
+        self.member.given_back += numbers
         self.pending.append(("returned", (tuple(numbers), slices, is_begun)))
 
     def say_goodbye(self) -> None:
