@@ -207,12 +207,13 @@ def journal_us(count: int) -> tuple[float, int]:
         before, size = cpu_s(), _size(folder)
         for command_of in commands:
             key, _ = journal.key_of(command_of)
-            journal.began(command_of)
+            number = journal.next_number()
+            journal.began(command_of.name, number)
             result = CommandResult(
                 name=command_of.name, command="python train.py --seed 1", exit_code=0, is_success=True, start=1e9,
                 end=1e9 + 1, host="node1", cpu_time=1.0, peak_memory=1 << 20, stdout=f"{folder}/{command_of.name}.out",
             )  # fmt: skip
-            journal.ended(command_of, key, result)
+            journal.ended(command_of, key, result, number)
             journal.turn()
         return 1e6 * (cpu_s() - before) / count, (_size(folder) - size) // count
 

@@ -4,6 +4,7 @@ A batch file is parsed into commands (`file/`). The loop of a batch submits thos
 each start and end in a journal (`memory/`), from which a later run and all views (`show/`) read.
 
 - `file/`: batch files and the options of commands
+- `elastic/`: several jobs on one batch: who may start what, and their files
 - `memory/`: the history of a batch, results, outputs, and which commands may start
 - `show/`: the live view, the overview, the report
 - `run/`: runs commands: the loop of a batch, the task of a command, its process

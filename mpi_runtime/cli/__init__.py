@@ -7,6 +7,7 @@
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
 - `batch.py`: `batch`: runs the commands of a file
 - `batch_check.py`: `batch --check`: what can never run, on which nodes
+- `batch_control.py`: the verbs that change a batch which runs, `batch wait`, `batch list`
 - `batch_views.py`: `batch status`, `batch report`, `batch log`
 - `experiments.py`: `tune`: lists, shows and resumes experiments
 - `view.py`: `view`: the live page of a job, a batch or a search

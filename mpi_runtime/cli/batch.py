@@ -6,21 +6,24 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
-from mpi_runtime.batch.memory.past import BatchJournal, source_of
+from mpi_runtime.batch.memory.past import SUCCESSOR, BatchJournal, check_source, planned_groups, source_of, used_by
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
-from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun
-from mpi_runtime.batch.show.live import live_view
+from mpi_runtime.batch.run.joining import MemberRun
+from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun, Place
+from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import add_options, check, stated_nodes
 from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
@@ -36,6 +39,8 @@ from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_
 
 VIEWS = ("status", "report", "log")
 """Verbs that show a batch."""
+CONTROLS = ("cancel", "pause", "resume", "priority", "add", "wait", "list")
+"""Verbs that change a batch which runs, or wait for it."""
 _NO_FLAGS = ("name", "after", "ranks", "mpi")
 """Options that are not for all commands."""
 METAVARS = {
@@ -54,11 +59,15 @@ _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 def batch(words: Sequence[str]) -> int:
     """Run a batch: start its ranks, or become one of the ranks that a launcher has started. Or show a batch."""
+    if words and words[0] in CONTROLS:
+        from mpi_runtime.cli.batch_control import control  # not at the top: a run does not need it
+
+        return control(words)
     if words and words[0] in VIEWS:
         from mpi_runtime.cli.batch_views import view  # not at the top: a run does not need it
 
         return view(words)
-    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VIEWS, 1)):
+    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], (*VIEWS, *CONTROLS), 1)):
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
     options = _parser().parse_args(words)
     if options.ranks < 1:
@@ -114,33 +123,138 @@ def run_batch(options: argparse.Namespace) -> int:
     except ValueError as error:  # of a flag or a variable
         raise LaunchError(str(error)) from error
     with job:
-        if problems := infeasible(groups, node_resources()):
-            return _refuse(options.file, problems)
         name = Path(options.file).stem if options.file != "-" else "stdin"
         directory = options.directory or f"batch-{name}"
+        is_joining = options.join or used_by(directory)
+        if not is_joining and (problems := infeasible(groups, node_resources())):
+            return _refuse(options.file, problems)
+        with live_view() as live:
+            return Part(options, groups, defaults, directory, is_stream, live).take()
+
+
+class Part:
+    """This job's part in a batch: it runs it, or joins the job that does."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        groups: list[Group],
+        defaults: dict[str, Any],
+        directory: str,
+        is_stream: bool,
+        live: Live | None,
+    ) -> None:
+        self._options, self._groups, self._defaults = options, groups, defaults
+        self._directory, self._is_stream, self._live = directory, is_stream, live
+        self._say = live.say if live is not None else _say
+        self._end_s = end_time_at_start()
+        self._drain_s = _drain_s(groups)
+        self._runs: list[BatchRun | MemberRun] = []
+        """The last one is running."""
+
+    def take(self) -> int:
+        """Take part until the batch has ended, or this job must; return the exit code."""
+        before_walltime(lead_s(self._drain_s, self._end_s), self._end_in_time)
+        place: Place | None = None
+        while True:
+            try:
+                if place is None and (found := self._joined()) is not None:
+                    if isinstance(found, int):
+                        return self._ended(found)
+                    place = found
+                return self._ended(self._run(place))
+            except TakenOverError:  # noqa: PERF203  (once in the life of a job)
+                self._say("another job coordinates the batch now, because this one stood still: this one joins it")
+                place = None
+            except KeyboardInterrupt:
+                self._say("interrupted again: running commands are killed; the same line continues later")
+                return 130
+            except OSError as error:
+                raise LaunchError(
+                    f"the journal or the outputs in {self._directory} cannot be written: {error.strerror or error}. "
+                    "Running commands were ended. Free some space, and run the same line again: it continues"
+                ) from error
+
+    def _joined(self) -> int | Place | None:
+        """Take part as a member; None: no job runs the batch."""
+        options = self._options
+        if not used_by(self._directory) and not self._runs:
+            return None
+        wrong = [
+            flag
+            for flag, is_set in (
+                ("--fresh", options.fresh),
+                ("--retry-failed", options.retry_failed),
+                ("--only", options.only),
+                ("--from", options.begin),
+                ("standard input", self._is_stream),
+            )
+            if is_set
+        ]
+        job = used_by(self._directory)
+        if wrong and not self._runs:
+            raise LaunchError(
+                f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: "
+                "wait until it has ended, or name another directory"
+            )
+        check_source(self._directory, "" if options.directory else options.file)
+        self._say(f"the batch is run by {job}: this job joins it")
+        run = MemberRun(self._directory, self._say, options.idle_timeout, self._drain_at())
+        self._runs.append(run)
+        return run.run()
+
+    def _run(self, place: Place | None) -> int:
+        options = self._options
         own_file = "" if options.directory else options.file
-        with contextlib.closing(BatchJournal(directory, options.fresh, own_file)) as journal:
-            selection = _selection(options, groups, journal, is_stream)
-            with live_view() as live:
-                say = live.say if live is not None else _say
-                run = BatchRun(directory, say, journal, selection, options.log_archive, live, options.max_failures)
-                _watch_time(run, groups)
-                try:
-                    source = source_of(directory, options.file)
-                    code = run.run(groups, sys.stdin if is_stream else None, defaults, source)
-                except KeyboardInterrupt:
-                    say("interrupted again: running commands are killed; the same line continues later")
-                    return 130
-                except TakenOverError as error:
-                    raise LaunchError(f"{error.strerror}. Running commands were ended: that job runs them") from error
-                except OSError as error:
-                    raise LaunchError(
-                        f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. "
-                        "Running commands were ended. Free some space, and run the same line again: it continues"
-                    ) from error
-    if code == TIME_IS_OVER and options.requeue and not run.is_hopeless:
-        _requeue()
-    return code
+        if place is None:
+            journal = BatchJournal(self._directory, options.fresh and not self._runs, own_file)
+        else:
+            journal = BatchJournal(self._directory, role=SUCCESSOR, claim=place.claim)
+        with contextlib.closing(journal):
+            history = journal.history
+            groups, source = self._groups, source_of(self._directory, options.file)
+            if place is None:
+                selection = _selection(options, groups, journal, self._is_stream)
+                if not self._runs and not files.statuses(journal.path):
+                    files.clear(journal.path)
+            else:
+                groups, source = planned_groups(history), history.source
+                only = frozenset(history.only) if history.only is not None else None
+                selection = Selection(frozenset(history.again), only)
+            run = BatchRun(
+                self._directory,
+                self._say,
+                journal,
+                selection,
+                options.log_archive,
+                self._live,
+                options.max_failures,
+                self._drain_at(),
+                place,
+                options.idle_timeout if options.join else None,
+            )
+            self._runs.append(run)
+            try:
+                return run.run(groups, sys.stdin if self._is_stream else None, self._defaults, source)
+            except TakenOverError:
+                run.give_up()
+                raise
+
+    def _drain_at(self) -> float | None:
+        return None if self._end_s is None else self._end_s - lead_s(self._drain_s, self._end_s)
+
+    def _end_in_time(self) -> None:
+        while not self._runs:
+            time.sleep(0.1)
+        self._runs[-1].end_in_time()
+        threading.Event().wait(self._drain_s)  # SIGTERM ends the process when this returns: it has ended by then
+
+    def _ended(self, code: int) -> int:
+        run = self._runs[-1]
+        is_useful = not run.is_hopeless if isinstance(run, BatchRun) else run.has_run
+        if code == TIME_IS_OVER and self._options.requeue and is_useful:
+            _requeue()
+        return code
 
 
 def _gpus(options: argparse.Namespace) -> int | None:
@@ -148,17 +262,6 @@ def _gpus(options: argparse.Namespace) -> int | None:
     if stated is not None and not stated.isdecimal():
         raise LaunchError(f"--gpus-per-node must be a number, not {stated!r}; a type is for --check")
     return None if stated is None else int(stated)
-
-
-def _watch_time(run: BatchRun, groups: Sequence[Group]) -> None:
-    """End the batch in order before the job's time is over, or on SIGTERM."""
-    drain_s = _drain_s(groups)
-
-    def end() -> None:
-        run.end_in_time()
-        threading.Event().wait(drain_s)  # SIGTERM ends the process when this returns: it has ended by then
-
-    before_walltime(lead_s(drain_s, end_time_at_start()), end)
 
 
 def _drain_s(groups: Sequence[Group]) -> float:
@@ -278,6 +381,10 @@ def _parser() -> argparse.ArgumentParser:
         "--gpus-per-node", "--gpus", metavar="COUNT", help="GPUs of each node, there or not; those that are found"
     )
     group.add_argument("--requeue", action="store_true", help="requeue the Slurm job if its time is too short")
+    help_join = "other jobs may have room for what never fits here: wait for these"
+    group.add_argument("--join", action="store_true", help=help_join)
+    help_idle = "a job that has joined leaves after this many seconds with nothing to do; 60"
+    group.add_argument("--idle-timeout", type=float, default=60.0, metavar="SECONDS", help=help_idle)
     group = parser.add_argument_group("output")
     group.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
     group.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")

@@ -12,11 +12,14 @@ from typing import Any
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
-from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
+from mpi_runtime.batch.memory.past import FOLDER, jobs_of, read_history
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import report
 from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import JournalError, LaunchError
+
+FOLLOW_S = 0.5
+"""Seconds between looks at an output that is followed."""
 
 
 class NoBatchError(LaunchError):
@@ -39,6 +42,9 @@ def view(words: Sequence[str]) -> int:
             verb.add_argument("-o", "--output", metavar="FILE", help="the file to write; NAME.html")
         else:
             verb.add_argument("command", metavar="COMMAND", help="the name of the command")
+            verb.add_argument(
+                "--follow", action="store_true", help="what it writes from now on, too, until it has ended"
+            )
     chosen = parser.parse_args(words)
     directory = directory_of(chosen.name)
     try:
@@ -71,13 +77,16 @@ def name_of(directory: str) -> str:
 def show_status(directory: str, chosen: argparse.Namespace) -> int:
     """Print the state of a batch. Return 1 if a command has failed."""
     while True:
-        history, job, now = read_history(directory), used_by(directory), time.time()
-        found = overview(history, now, bool(job))
+        history, jobs, now = read_history(directory), jobs_of(directory), time.time()
+        found = overview(history, now, bool(jobs))
+        runs = history.session()
+        parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
+        job = f"{len(jobs)} jobs" if parts else "".join(jobs)
         if chosen.json:
-            print_json({"name": name_of(directory), "used_by": job, **facts(found)})
+            print_json({"name": name_of(directory), "used_by": ", ".join(jobs), **facts(found)})
             return int(bool(found.failed))
-        print("\n".join(in_lines(name_of(directory), found, job, now)), flush=True)
-        if not chosen.watch or not job:
+        print("\n".join(in_lines(name_of(directory), found, job, now, parts)), flush=True)
+        if not chosen.watch or not jobs:
             return int(bool(found.failed))
         time.sleep(2)
 
@@ -109,7 +118,7 @@ def facts(found: Overview) -> dict[str, Any]:
 def write_report(directory: str, chosen: argparse.Namespace) -> int:
     """Write the page."""
     path = Path(chosen.output or f"{name_of(directory)}.html")
-    page = report(name_of(directory), directory, read_history(directory), time.time(), bool(used_by(directory)))
+    page = report(name_of(directory), directory, read_history(directory), time.time(), bool(jobs_of(directory)))
     path.write_text(page, encoding="utf-8")
     print(path)
     return 0
@@ -118,8 +127,11 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
 def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
     history = read_history(directory)
+    if chosen.follow and chosen.command in {command.name for command in history.commands()}:
+        _follow(directory, chosen.command)
+        return 0
     ended = history.ends.get(chosen.command)
-    if chosen.command in history.began and used_by(directory):
+    if chosen.command in history.began and jobs_of(directory):
         with contextlib.suppress(FileNotFoundError):  # it waits for resources, or writes to another file
             sys.stdout.buffer.write(Path(directory, f"{chosen.command}.out").read_bytes())
     elif ended is None:
@@ -131,6 +143,27 @@ def print_log(directory: str, chosen: argparse.Namespace) -> int:
         sys.stdout.buffer.writelines(open_output(directory, ended.result, ended.packed))
     sys.stdout.buffer.flush()
     return 0
+
+
+def _follow(directory: str, name: str) -> None:
+    """Print the output of a command as it grows, until it has ended or no job runs the batch."""
+    path = Path(directory, f"{name}.out")
+    position = 0
+    is_over = False
+    while True:
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < position:
+                position = 0  # it has begun again
+            file.seek(position)
+            sys.stdout.buffer.write(file.read())
+            sys.stdout.buffer.flush()
+            position = file.tell()
+        if is_over:
+            return
+        history = read_history(directory)
+        is_over = not jobs_of(directory) or (name in history.ends and name not in history.began)
+        if not is_over:
+            time.sleep(FOLLOW_S)
 
 
 VERBS: dict[str, tuple[Callable[[str, argparse.Namespace], int], str]] = {

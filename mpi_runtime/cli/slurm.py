@@ -46,7 +46,7 @@ _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     ("--sbatch",): {"action": "append", "metavar": "OPTION", "help": "passed to sbatch unchanged: --sbatch=-Ca100"},
     ("--python",): {"metavar": "PATH", "help": "the interpreter on the nodes (default: this one)"},
     ("--batch",): {"metavar": "FILE", "help": "run the commands of this file: see `mpi-runtime batch`"},
-    ("--max-jobs",): {"help": "refused above 1: a batch has one journal, which one job writes", **_NUMBER},
+    ("--max-jobs",): {"help": "submit N jobs that share the batch; each leaves when it has nothing to do", **_NUMBER},
     ("--profile",): {"metavar": "NAME", "help": "name in the file of profiles (default: 'default')"},
 }
 
@@ -78,9 +78,9 @@ def submit(words: Sequence[str]) -> int:
             print(text, end="")
             return 0
         jobs.check_program(request, tuple(program))
-        job = jobs.submit_script(text)
-        print(job, flush=True)
-        return _follow(job) if given["wait"] else 0
+        found = [jobs.submit_script(text) for _ in range(given["max_jobs"] or 1)]
+        print("\n".join(found), flush=True)
+        return max(map(_follow, found)) if given["wait"] else 0
     except (SlurmError, ValueError, TypeError) as error:
         raise LaunchError(str(error)) from None
 
@@ -93,17 +93,17 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
     """
     from mpi_runtime.cli.batch import problems_of  # not at the top: it loads the whole package
 
-    if (given["max_jobs"] or 1) > 1:
-        raise LaunchError(
-            "--max-jobs must be 1: a batch has one journal, and one job at a time writes it, so that nothing runs "
-            "twice. Ask for more nodes (-N), or cut the file into parts and submit each with a --directory of its own"
-        )
+    if given["max_jobs"] is not None and given["max_jobs"] < 1:
+        raise LaunchError(f"--max-jobs must be 1 or more, not {given['max_jobs']}")
     if given["batch"] == "-":
         raise LaunchError("--batch needs a file: a job has no standard input")
     if given["array"]:
         raise LaunchError("--batch and --array exclude each other: all jobs of the array would run the same batch")
-    program = [given["batch"], *(["--requeue"] if given["requeue"] else []), *words]
+    flags = [*(["--requeue"] if given["requeue"] else []), *(["--join"] if given["max_jobs"] else [])]
+    program = [given["batch"], *flags, *words]
     limits = bounds.of(jobs.make_request(given["profile"], **options))
+    if given["max_jobs"]:  # another job may have what these have not
+        limits = bounds.Bounds(math.inf, math.inf, math.inf, math.inf, limits.nodes)
     if any(word.split("=")[0] in ("--gpus", "--gpus-per-node") for word in words):
         limits = limits._replace(gpus=math.inf)
     name, wrong = problems_of(program, limits)

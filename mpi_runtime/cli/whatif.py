@@ -90,7 +90,7 @@ def _job(path: str) -> tuple[Job, Shape, str]:
 
 def _node_of(history: History) -> Shape:
     """The largest node of the last run."""
-    nodes = history.runs[-1].nodes if history.runs else []
+    nodes = history.nodes()
     return _largest([Shape(one.cpus, one.gpus, int(one.memory), custom(one.resources)) for one in nodes])
 
 

@@ -3,9 +3,10 @@
 Each owner makes a file, `owner-N`, with a higher number than all before. It is written whole under another name and
 gets this one by `link`, which fails if the name exists. No such file is ever replaced, and only its owner writes to it:
 
-    beat: 19 characters | newline | an `Owner` in JSON
+    beat, number: 19 characters | newline | an `Owner` in JSON
 
-Each second the owner writes a higher beat in place, so that a full disk does not look like its death. The file with the
+The number is for other jobs that read the journal: how much of another file they may read. Each second the owner writes
+a higher beat in place, so that a full disk does not look like its death. The file with the
 highest number names the owner. Another job takes the journal over, with the next number, if
 
 - the owner has released the journal,
@@ -24,7 +25,7 @@ import errno
 import math
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,8 +66,12 @@ class InUseError(Exception):
     """The owner lives. The argument is the content of its file."""
 
 
+class JournalInUseError(JournalError):
+    """Another job uses the journal."""
+
+
 class TakenOverError(OSError):
-    """Another job has taken the journal over."""
+    """Another job has taken the journal over, because this one stood still."""
 
 
 def taking(judge: Callable[[bytes], Verdict]) -> Generator[Step, Any, int]:
@@ -128,20 +133,23 @@ class Claim:
             OSError: the directory cannot be written to.
         """
         self._directory = directory
-        self._beats = 0
+        self._beats = self._published = 0
         self._beat_s = self._looked_s = -math.inf
         spare = directory / f"owner.{os.urandom(8).hex()}"
         self._file = private.create_file(spare)
         try:
-            owner = Owner(job, _here(), os.getpid(), _state_and_start(os.getpid())[1])
+            owner = Owner(job, here(), os.getpid(), state_and_start(os.getpid())[1])
             self._write(b"0")
             os.pwrite(self._file, msgspec.json.encode(owner), _BEAT_BYTES)
-            self._number = self._take(spare)
+            self.number = self._take(spare)
+            """Higher than those of all owners before."""
+            self.names: list[str] = []
+            """The names in the journal at the last beat."""
         except BaseException as error:
             os.close(self._file)
             if not isinstance(error, InUseError):
                 raise
-            raise JournalError(
+            raise JournalInUseError(
                 f"the journal {directory} is in use by {_job_in(error.args[0])}. Two jobs cannot use one journal: wait "
                 "until that has ended, end it, or name another directory."
             ) from None
@@ -186,20 +194,24 @@ class Claim:
             raise TimeoutError(errno.ETIMEDOUT, "its file system is too slow or fails: its owner may live", str(path))
         return content, content is not None and (is_first or now_s - before_s < QUICK_S)
 
-    def beat(self) -> None:
+    def beat(self, published: int = 0) -> None:
         """Show that this job lives, if a second has passed, and check that no other job has taken the journal over.
+
+        Args:
+            published: the number for other jobs; a new one is written at once.
 
         Raises:
             TakenOverError: another job has.
             OSError: the file cannot be written.
         """
         now_s = time.clock_gettime(time.CLOCK_BOOTTIME)  # counts while the host is suspended, too
-        if now_s - self._beat_s < BEAT_S:
+        if now_s - self._beat_s < BEAT_S and published == self._published:
             return
-        self._beat_s = now_s
+        self._beat_s, self._published = now_s, published
         self._beats += 1
-        self._write(str(self._beats).encode())
-        if max(_numbers(self._directory), default=0) > self._number:
+        self._write(f"{self._beats} {published}".encode())
+        self.names = os.listdir(self._directory)
+        if max(numbers_in(self.names), default=0) > self.number:
             job = owner_of(self._directory) or "another job"
             raise TakenOverError(errno.ESTALE, f"{job} has taken the journal over, because this job stood still")
 
@@ -229,9 +241,9 @@ def _judge(content: bytes) -> Verdict:
     owner = _owner_in(content)
     if content.startswith(_RELEASED):
         return "free"
-    if owner is None or owner.host != _here():
+    if owner is None or owner.host != here():
         return "unknown"
-    state, started = _state_and_start(owner.pid)
+    state, started = state_and_start(owner.pid)
     if state in "ZX" or started != owner.started:
         return "free"
     return "unknown" if state in "Tt" else "in use"  # a stopped process is replaced as one of another host
@@ -249,9 +261,38 @@ def _job_in(content: bytes) -> str:
     return "another job" if owner is None else owner.job
 
 
+def beat_of(directory: Path, number: int) -> tuple[str, int] | None:
+    """Return the beat of an owner, and the number that it has published; None: it cannot be read at this moment.
+
+    The beat of an owner that is known to have ended is empty.
+
+    Raises:
+        FileNotFoundError: the file is gone: a higher number exists.
+        OSError: it cannot be read.
+    """
+    content = (directory / f"{PREFIX}{number}").read_bytes()
+    beat, _, published = content[: _BEAT_BYTES - 1].decode(errors="replace").strip().partition(" ")
+    if _judge(content) == "free":
+        return "", 0
+    return (beat, int(published or 0)) if beat.isdecimal() and (published or "0").isdecimal() else None
+
+
+def numbers_in(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the owners among the names in a journal."""
+    found = (name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
+    return [int(name) for name in found if name.isdecimal()]
+
+
+def is_dead(host: str, pid: int, started: str) -> bool:
+    """Whether a process of this host, by `here()`, is known to have ended."""
+    if host != here():
+        return False
+    state, known = state_and_start(pid)
+    return state in "ZX" or known != started
+
+
 def _numbers(directory: Path) -> list[int]:
-    names = (name.removeprefix(PREFIX) for name in os.listdir(directory) if name.startswith(PREFIX))
-    return [int(name) for name in names if name.isdecimal()]
+    return numbers_in(os.listdir(directory))
 
 
 def _link(spare: Path, path: Path) -> bool:
@@ -263,12 +304,13 @@ def _link(spare: Path, path: Path) -> bool:
         return False
 
 
-def _here() -> str:
+def here() -> str:
+    """Return the scope of process numbers: the boot of this host, and its namespace of processes."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
-def _state_and_start(pid: int) -> tuple[str, str]:
+def state_and_start(pid: int) -> tuple[str, str]:
     """Return state and start of a process as the kernel has them; "X" if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -9,6 +9,7 @@ After bytes that are not a record, because the file ends or is damaged, reading 
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -141,6 +142,22 @@ def _read_one(file: BinaryIO) -> tuple[Body | None, int]:
         return _decoder.decode(data), len(start) + length
     except msgspec.DecodeError:  # also of a kind that a later version has added
         return None, len(start)
+
+
+def bodies_in(data: bytes) -> tuple[list[Body], int]:
+    """Return the whole records at the start of these bytes, and how many bytes they take.
+
+    What is cut off or damaged, and all behind it, is left.
+    """
+    found: list[Body] = []
+    file = io.BytesIO(data)
+    at = 0
+    while True:
+        body, size = _read_one(file)
+        if body is None:
+            return found, at
+        found.append(body)
+        at += size
 
 
 def _next_mark(file: BinaryIO, at: int) -> int:

@@ -76,7 +76,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("nets_torch", "envs", "learner", "parameters", "presets", "wrappers"),
         ("parts",),
     ),
-    "batch": (("",), ("run",), ("show",), ("memory",), ("file",)),
+    "batch": (("",), ("run",), ("show",), ("memory",), ("elastic",), ("file",)),
 }
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
@@ -86,6 +86,8 @@ PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "
 AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune", "rl")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
+PURE_ELASTIC = tuple(f"{PACKAGE}.batch.elastic.{name}" for name in ("coordinator", "member", "records", "watch"))
+"""What decides in an elastic batch: values in, orders out."""
 CLOSED: dict[str, Callable[[str], bool]] = {
     # Rooms that know nothing of the package but this.
     f"{PACKAGE}.scheduler": lambda name: below(name, f"{PACKAGE}.scheduler") or name in PURE_GPU,
@@ -313,6 +315,16 @@ def test_experiments_are_pure() -> None:
     ]
     assert own
     assert not wrong
+
+
+def test_decisions_of_elastic_batches_are_pure() -> None:
+    own = [module for module in modules().values() if module.name in PURE_ELASTIC]
+    assert len(own) == len(PURE_ELASTIC)
+    allowed = {*PURE_LIBRARY, "hashlib"}
+    assert not [f"{where}: {name}" for module in own for name, where in outside(module) if name not in allowed]
+    known = {f"{PACKAGE}.batch.elastic", *PURE_ELASTIC}
+    found = [one.module for module in own for one in imports(module) if below(one.module, PACKAGE)]
+    assert not [name for name in found if not any(below(name, one) for one in known)]
 
 
 def test_only_one_module_of_ranks_imports_mpi4py() -> None:

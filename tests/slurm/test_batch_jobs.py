@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said_before_anything_waits_in_a_queue(slurm: Cluster) 
     assert "jobs.txt:2:13: there is no command or array 'nobody'" in refused
     (folder / "jobs.txt").write_text("true\n")
     words = ["mpi-runtime", "submit", "--batch", "jobs.txt"]
-    assert "a batch has one journal" in slurm.run(*words, "--max-jobs", "4", cwd=folder, code=2).stderr
+    assert "must be 1 or more" in slurm.run(*words, "--max-jobs", "0", cwd=folder, code=2).stderr
     assert "exclude each other" in slurm.run(*words, "--array", "0-3", cwd=folder, code=2).stderr
     (folder / "large.txt").write_text("true #batch num_cpus=64\n")
     words[3] = "large.txt"

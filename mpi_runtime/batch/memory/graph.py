@@ -90,7 +90,7 @@ class Graph:
         self._ended(name, DONE if is_success or policy == CONTINUE else FAILED)
 
     def cancelled(self, name: str) -> None:
-        """Note that a started command was cancelled: it counts as skipped."""
+        """Note that a command was cancelled: it counts as skipped."""
         self._move(name, SKIPPED)
         self._ended(name, SKIPPED)
 
@@ -108,6 +108,14 @@ class Graph:
     def names(self) -> list[str]:
         """All commands and arrays."""
         return [*self._known]
+
+    def members_of(self, name: str) -> list[str] | None:
+        """The commands that a name stands for; None: it is unknown."""
+        return [name] if name in self.commands else self._members.get(name)
+
+    def is_open(self, name: str) -> bool:
+        """Whether a command has not ended."""
+        return self.states[name] in (WAITING, STARTED)
 
     def knows(self, name: str) -> bool:
         """Whether a name stands for a command or an array."""

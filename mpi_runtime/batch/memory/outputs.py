@@ -48,6 +48,26 @@ class Archive:
         return begin, self._file.tell() - begin
 
 
+def of_attempt(command: Command, directory: str, attempt: int) -> Command:
+    """A command with an output file of its own, if a job that counts as lost may still write to the usual one."""
+    if not attempt or command.stdout:
+        return command
+    return msgspec.structs.replace(command, stdout=os.path.join(directory, f"{command.name}.out.{attempt}"))
+
+
+def kept(result: CommandResult, directory: str, attempt: int) -> CommandResult:
+    """Give the output of such an attempt the usual name."""
+    own = os.path.join(os.path.abspath(directory), f"{result.name}.out")
+    if not attempt or result.stdout != f"{own}.{attempt}":
+        return result
+    try:
+        os.replace(result.stdout, own)
+    except OSError:
+        return result
+    is_one = result.stderr == result.stdout
+    return msgspec.structs.replace(result, stdout=own, stderr=own if is_one else result.stderr)
+
+
 class SharedFiles:
     """Counts how many commands name a file as their output. Shared files are appended to; others are emptied first."""
 

@@ -23,6 +23,8 @@ class Paths:
         """The group of each command."""
         self._measured: dict[str, tuple[int, float]] = {}
         """For each group the number of its commands that were measured, and the sum of their seconds."""
+        self._all = (0, 0.0)
+        """The same of all groups together."""
         self._paths: dict[str, float] = {}
         self._look_again_at = 0
         """The number of measured groups at which paths are computed again: each time twice as many."""
@@ -41,6 +43,17 @@ class Paths:
         if owner is not None:
             count, known_s = self._measured.get(owner, (0, 0.0))
             self._measured[owner] = count + 1, known_s + seconds
+            self._all = self._all[0] + 1, self._all[1] + seconds
+
+    def expected_s(self, name: str) -> float:
+        """How long a command takes: as others of its array did, else as all did, at most its limit."""
+        owner = self._owners.get(name, "")
+        count, seconds = self._measured.get(owner, (0, 0.0))
+        if not count:
+            count, seconds = self._all
+        limit_s = self._groups[owner].commands[0].time_limit if owner in self._groups else None
+        found = seconds / count if count else _NOTHING_KNOWN_S
+        return found if limit_s is None else min(found, limit_s)
 
     def path_us(self, name: str) -> int:
         """How long a command and the longest chain after it take, in microseconds, rounded down to a power of two.

@@ -6,6 +6,9 @@
 - `ranks.py`: a rank of a command with several: its output, and whether it has started MPI
 - `program.py`: one attempt of a command: its shell, its limits, the end of all its processes
 - `loop.py`: the loop of a batch: submits commands, handles ends, reads new commands
+- `sharing.py`: the coordinator's side of a batch that several jobs run
+- `joining.py`: a job that joins the batch of another
+- `control.py`: requests of users to a batch that runs
 - `stream.py`: commands from standard input while the batch runs
 - `capacity.py`: finds commands that no node can ever run
 """

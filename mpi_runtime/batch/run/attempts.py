@@ -31,16 +31,22 @@ _ALONE = {"ranks": "1", "rank": "0", "hosts": f"{socket.gethostname()}:1"}
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
 
 
-def run_command(data: bytes, directory: str, raises: bool, names: str, *values: Any) -> CommandResult | bytes:
+def run_command(
+    data: bytes, directory: str, raises: bool, until_s: float, names: str, *values: Any
+) -> CommandResult | bytes:
     """The body of the task: run a command, with its retries.
 
     Args:
         data: the command in msgpack, which takes a tenth of the time of pickle.
         directory: of its output.
         raises: whether a program has submitted it: then the result is an object, else it is in msgpack too.
+        until_s: after this time, in seconds since 1970, it does not begin, and nothing is returned; 0: no such time.
+            If a job was stopped, another may have run the command meanwhile.
         names: parameters that get their values here, with commas between.
         values: their values, and whatever else it has waited for.
     """
+    if until_s and time.time() > until_s:
+        return b""
     made = _made(data, names, values)
     number = _alternative_of(made, current.client().scopes.current().call)
     if number:
@@ -60,7 +66,9 @@ def run_command(data: bytes, directory: str, raises: bool, names: str, *values: 
     return result
 
 
-def run_ranks(comm: None, data: bytes, directory: str, raises: bool, names: str, *values: Any) -> CommandResult | bytes:
+def run_ranks(
+    comm: None, data: bytes, directory: str, raises: bool, until_s: float, names: str, *values: Any
+) -> CommandResult | bytes:
     """The body of the task of a command with several ranks. It runs on all of them; the result of rank 0 counts.
 
     The arguments are those of `run_command`, behind the place of a communicator.
@@ -69,6 +77,8 @@ def run_ranks(comm: None, data: bytes, directory: str, raises: bool, names: str,
         RetriedError: this rank has failed, and the command is retried.
         CommandError: this rank has failed for good.
     """
+    if until_s and time.time() > until_s:
+        return b""
     made = _made(data, names, values)
     attempt = _attempt_number()
     if attempt > 1:

@@ -30,6 +30,7 @@ def submit(
     names: tuple[str, ...] = (),
     refs: Sequence[ObjectRef[Any]] = (),
     path_us: int = 0,
+    until_s: float = 0.0,
 ) -> ObjectRef[Any]:
     """Submit the task of a command. Its value is a `CommandResult`; unless it `raises`, in msgpack.
 
@@ -40,6 +41,7 @@ def submit(
         names: parameters that have references.
         refs: these references, then others to wait for.
         path_us: how long it and the longest chain after it take, in microseconds; 0: not known.
+        until_s: it does not begin after this time, in seconds since 1970: then its value is empty. 0: whenever it can.
     """
     name = made.name or "command"
     if not raises:  # thousands of names would be thousands of functions to the head
@@ -66,7 +68,9 @@ def submit(
             "retry_exceptions": (RetriedError,) if made.retries else False,
         }
     call = _call(tuple(made.resources.items()), *options.items())
-    found: ObjectRef[Any] = call.remote(msgspec.msgpack.encode(made), directory, raises, ",".join(names), *refs)
+    found: ObjectRef[Any] = call.remote(
+        msgspec.msgpack.encode(made), directory, raises, until_s, ",".join(names), *refs
+    )
     return _SETTLE.remote([found]) if made.ranks > 1 and raises and made.on_failure == CONTINUE else found
 
 

@@ -48,11 +48,11 @@ def overview(history: History, now: float, is_running: bool) -> Overview:
     began.sort(key=lambda one: (not one.host, one.time_s))
     failed = [ended for ended in ends if not ended.result.is_success and ended.result.name not in history.began]
     done = sum(ended.result.is_success and ended.result.name not in history.began for ended in ends)
-    run = history.runs[-1] if history.runs else None
-    begin_s = run.begin_s if run is not None else now
+    session = history.session()
+    begin_s = session[0].begin_s if session else now
     own = [ended for ended in history.all_ends if ended.result.end >= begin_s]
     end_s = now if is_running else max((ended.result.end for ended in own), default=begin_s)
-    nodes = run.nodes if run is not None else []
+    nodes = history.nodes()
     found = Overview(
         total=len(names),
         done=done,
@@ -75,8 +75,16 @@ def _use(had: Sequence[tuple[Ended, float]], whole: float, time_s: float) -> flo
     return min(1.0, used / (whole * time_s)) if whole and time_s > 0 else 0.0
 
 
-def in_lines(name: str, found: Overview, job: str, now: float) -> list[str]:
-    """A batch in lines for people; `job` runs it, in words; empty: none."""
+def in_lines(name: str, found: Overview, job: str, now: float, jobs: Sequence[tuple[str, int]] = ()) -> list[str]:
+    """A batch in lines for people.
+
+    Args:
+        name: of the batch.
+        found: its state.
+        job: that runs it, in words; empty: none.
+        now: in seconds since 1970.
+        jobs: those of an elastic batch, in words, with the number of commands that each has ended.
+    """
     begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
     lines = [f"{name}: {f'run by {job} since {begin}' if job else f'not running; last started {begin}'}"]
     seen = sum(bool(began.host) for began in found.running)
@@ -90,6 +98,7 @@ def in_lines(name: str, found: Overview, job: str, now: float) -> list[str]:
     if found.left_s is not None:
         used += f"; at this pace it ends in {duration(found.left_s)}"
     lines.append(used)
+    lines += [f"  job     {one}: {count} ended" for one, count in jobs]
     lines += [
         f"  runs    {began.name} for {duration(now - began.time_s)} on {began.host}"
         for began in found.running[: min(seen, RUNNING_SHOWN)]

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from mpi_runtime.batch.memory.outputs import tail
-from mpi_runtime.batch.memory.past import Ended, History
+from mpi_runtime.batch.memory.past import RUN, Ended, History
 from mpi_runtime.batch.memory.results import shortened
 from mpi_runtime.batch.show.overview import Overview, overview
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, lanes, use
@@ -38,10 +38,12 @@ def document(name: str, directory: str, history: History, now: float, is_running
         ]
     begin_s = min((one.start for one in ran), default=found.begin_s)
     end_s = max((one.end for one in ran), default=begin_s)
-    nodes = history.runs[-1].nodes if history.runs else []
-    meta = [os.path.abspath(directory), plural(len(history.runs), "run"), f"last started {clock(found.begin_s)}"]
-    if history.runs:
-        meta.insert(0, history.runs[-1].job)
+    nodes = history.nodes()
+    runs = sum(run.role == RUN for run in history.runs)
+    meta = [os.path.abspath(directory), plural(runs, "run"), f"last started {clock(found.begin_s)}"]
+    jobs = list(dict.fromkeys(run.job for run in history.session()))
+    if jobs:
+        meta.insert(0, jobs[0] if len(jobs) == 1 else plural(len(jobs), "job"))
     capacity = (sum(one.cpus for one in nodes), sum(one.gpus for one in nodes))
     series = use(ran, begin_s, end_s, capacity)
     blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": _cards(found, history, groups, now, is_running)}]

@@ -102,26 +102,6 @@ def test_what_is_named_is_run_on_ranks_too(tmp_path: Path) -> None:
     assert (tmp_path / "well").read_text() == (tmp_path / "after").read_text() == "\n"
 
 
-def test_two_runs_of_one_batch_do_not_run_at_a_time(tmp_path: Path) -> None:
-    file = written(tmp_path / "jobs.txt", "touch begun; sleep 1000\n")
-    with helpers.start_command([sys.executable, "-m", "mpi_runtime", "batch", file], cwd=tmp_path) as program:
-        helpers.wait_until((tmp_path / "begun").exists, 60)
-        assert "is in use by" in run_batch(file, cwd=tmp_path).expect(2).stderr
-        program.signal(signal.SIGINT)
-        program.finish().expect(130)
-
-
-def test_a_batch_that_another_job_took_over_names_that_job(tmp_path: Path) -> None:
-    file = written(tmp_path / "jobs.txt", "touch begun; sleep 1000\n")
-    with helpers.start_command([sys.executable, "-m", "mpi_runtime", "batch", file], cwd=tmp_path) as program:
-        helpers.wait_until((tmp_path / "begun").exists, 60)
-        other = f"123                {os.linesep}" + '{"job": "the other", "host": "x", "pid": 1, "started": "1"}'
-        (tmp_path / "batch-jobs" / "journal" / "owner-99").write_text(other)
-        done = program.finish().expect(2)
-    assert "the other has taken the journal over, because this job stood still. Running commands were" in done.stderr
-    assert "Free some space" not in done.stderr
-
-
 def test_a_journal_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.txt", "true\n")
     folder = tmp_path / "batch-jobs"

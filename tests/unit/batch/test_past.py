@@ -1,6 +1,7 @@
 """What a batch remembers: keys, ends that still hold, torn files, two runs at a time; which commands a run is about."""
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import select
+from mpi_runtime.batch.memory import past
 from mpi_runtime.batch.memory.past import FOLDER, BatchJournal, Planned, key_of, read_history, source_of, used_by
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments
+from mpi_runtime.scheduler.protocol.effects import Record
 
 
 def command(name: str = "a", **options: Any) -> Command:
@@ -68,7 +71,7 @@ def test_an_end_holds_until_something_before_it_ends_again(tmp_path: Path) -> No
         return found is not None
 
     def run(made: BatchJournal, one: Command) -> None:
-        made.ended(one, made.key_of(one)[0], result(one.name))
+        made.ended(one, made.key_of(one)[0], result(one.name), made.next_number())
 
     with journal(tmp_path) as made:
         assert not known(made, first)
@@ -90,27 +93,28 @@ def test_an_array_ends_with_its_last_command(tmp_path: Path) -> None:
     after = command("after", after=("all",))
     with journal(tmp_path) as made:
         for name in ("all.0", "all.1"):
-            made.ended(command(name, text=name), made.key_of(command(name, text=name))[0], result(name))
+            one = command(name, text=name)
+            made.ended(one, made.key_of(one)[0], result(name), made.next_number())
         made.settled_array("all", ["all.0", "all.1"])
         key, number = made.key_of(after)
-        assert number == 2
-        made.settled("all.0", b"another key", 7)
+        assert number == made.history.number
+        made.settled("all.0", b"another key", number + 5)
         made.settled_array("all", ["all.0", "all.1"])
         assert made.key_of(after)[0] != key
-        assert made.key_of(after)[1] == 7
+        assert made.key_of(after)[1] == number + 5
 
 
 def test_a_run_is_read_while_it_writes_and_after_it_was_torn(tmp_path: Path) -> None:
     with journal(tmp_path) as made:
         made.plan([Planned("a", (command("a"),)), Planned("b", (command("b"),))])
-        made.began(command("a"))
-        made.began(command("b"))
+        made.began("a", 1)
+        made.began("b", 2)
         made.placed("b", "node7", 1234.0)
         made.placed("b", "node7", 1235.0)
         made.placed("unknown", "node7", 1235.0)
         assert not read_history(str(tmp_path)).plan, "nothing is written before the turn"
         made.turn()
-        made.ended(command("a"), b"k" * 16, result("a", 3))
+        made.ended(command("a"), b"k" * 16, result("a", 3), 1)
         made.turn()
         found = read_history(str(tmp_path))
         assert [one.name for one in found.commands()] == ["a", "b"]
@@ -148,7 +152,7 @@ def test_the_journal_of_another_file_is_refused_unless_the_directory_is_named(tm
 
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
     with journal(tmp_path) as made:
-        made.began(command("a"))
+        made.began("a", 1)
         made._add("batch began", b"", b"", 0, {"wrong": 1})
     with pytest.raises(JournalError, match="of another version"):
         read_history(str(tmp_path))
@@ -198,3 +202,38 @@ def test_names_that_nothing_has_are_said() -> None:
 
 def test_results_are_small_on_disk() -> None:
     assert len(msgspec.msgpack.encode(command("a"))) < 30, "what is as always is not written"
+
+
+def test_records_of_several_jobs_count_in_any_order() -> None:
+    """A command that a job which was taken for dead has ended too; one that began again; one that ran after another."""
+    records = [
+        (past.ENDED, past.Ended(7, b"", result("a", 1))),
+        (past.ENDED, past.Ended(7, b"", result("a"))),
+        (past.ENDED, past.Ended(3, b"", result("a", 2))),
+        (past.BEGAN, past.Began("a", 1.0, "", 7)),
+        (past.BEGAN, past.Began("b", 1.0, "", 8)),
+        (past.ENDED, past.Ended(5, b"", result("b", 1))),
+    ]
+    for order in itertools.permutations(records):
+        history = past.History()
+        for kind, content in order:
+            history.add(Record(b"", b"", b"", kind, 0, []), msgspec.msgpack.encode(content))
+        assert history.ends["a"].result.is_success
+        assert [*history.began] == ["b"]
+
+
+def test_a_batch_that_an_earlier_version_began_continues(tmp_path: Path) -> None:
+    """Its ends are counted from 1, and its commands have no numbers: new ones are higher than all of these."""
+    first, second = command("first"), command("second", after=("first",))
+    with journal(tmp_path) as made:
+        key, _ = made.key_of(first)
+        made.ended(first, key, result("first"), 1)
+        made.ended(second, made.key_of(second)[0], result("second"), 2)
+        made._add(past.BEGAN, b"", b"", 0, {"name": "third", "time_s": 1.0})
+    with journal(tmp_path) as made:
+        known = made.known_end(first, *made.key_of(first))
+        assert known is not None
+        made.settled("first", key, known.number)
+        assert made.known_end(second, *made.key_of(second)) is not None
+        made.ended(first, key, result("first"), made.next_number())
+        assert made.known_end(second, *made.key_of(second)) is None, "the end before it is a later one"

@@ -210,7 +210,7 @@ def test_a_journal_of_a_dead_process_is_free(tmp_path: Path) -> None:
 def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Claim:
     """A claim of a job on another host."""
     with monkeypatch.context() as there:
-        there.setattr(claim, "_here", lambda: "elsewhere")
+        there.setattr(claim, "here", lambda: "elsewhere")
         return Claim(folder, "the first")
 
 
@@ -271,7 +271,7 @@ def test_a_stopped_owner_is_replaced_on_its_own_host_and_notices(
             with pytest.raises(JournalError, match="in use by the stopped"):
                 Claim(tmp_path, "the next")
             first.send_signal(signal.SIGSTOP)
-            wait_until(lambda: claim._state_and_start(first.pid)[0] == "T")
+            wait_until(lambda: claim.state_and_start(first.pid)[0] == "T")
             second = Claim(tmp_path, "the next")
             first.send_signal(signal.SIGCONT)
             assert "the next has taken the journal over" in first.communicate(timeout=30)[1]

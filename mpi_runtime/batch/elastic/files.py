@@ -1,0 +1,201 @@
+"""The files of one job of an elastic batch, in the directory of the journal.
+
+    member-TOKEN   token: 16 characters | newline | length: u32 | hash: 8 bytes | a `Status` in msgpack, in place
+    fence-TOKEN    `fence`
+    taken/SLICE    another name of `member-TOKEN`, if the job has begun the slice; of `fence-TOKEN`, if the coordinator
+                   has taken it back
+    offers-EPOCH   the entries of a coordinator, each added to the end
+
+The member file has its full size from the start, so that a full disk does not look like the death of a job. What is not
+whole is read again: over a network a part of what was written may be seen first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from mpi_runtime.batch.elastic.records import Note, Status
+from mpi_runtime.journal import claim, private, segments
+
+MEMBER, FENCE, OFFERS, TAKEN = "member-", "fence-", "offers-", "taken"
+FILE_BYTES = 16384
+LIST_EVERY = 5
+"""Every how many looks a member lists the directory: the coordinator's file tells it of most changes."""
+_TOKEN_BYTES = 17
+_HEAD = struct.Struct("<I8s")
+_FENCE_TEXT = b"fence"
+_statuses = msgspec.msgpack.Decoder(Status)
+
+
+class JobFiles:
+    """The files of this job. It is a `records.Files`."""
+
+    def __init__(self, folder: Path, token: str, notes_in: Callable[[Iterable[segments.Body]], list[Note]]) -> None:
+        """Make them.
+
+        Args:
+            folder: the directory of the journal.
+            token: of this job, 16 characters.
+            notes_in: finds the records for a coordinator among those of a segment.
+
+        Raises:
+            OSError: they cannot be made.
+        """
+        self._folder = folder
+        self.token = token
+        self.epoch = 0
+        self._notes_in = notes_in
+        self._looks = 0
+        self._offers = -1
+        private.make_directory(folder / TAKEN)
+        self._status = self._create(MEMBER, f"{token}\n".encode().ljust(FILE_BYTES, b"\0"))
+        os.close(self._create(FENCE, _FENCE_TEXT))
+
+    def _create(self, kind: str, content: bytes) -> int:
+        file = private.create_file(self._folder / f"{kind}{self.token}")
+        _write_all(file, content, 0)
+        return file
+
+    def close(self) -> None:
+        """Close the files. They stay, for other jobs to read."""
+        for file in (self._status, self._offers):
+            if file >= 0:
+                os.close(file)
+        self._status = self._offers = -1
+
+    def write_status(self, status: Status) -> None:
+        """Write the status of this job in place."""
+        data = msgspec.msgpack.encode(status)
+        _write_all(self._status, _HEAD.pack(len(data), _hash(data)) + data, _TOKEN_BYTES)
+
+    def tokens(self) -> list[str]:
+        """The jobs that are known, also those that are gone."""
+        return tokens_in(os.listdir(self._folder))
+
+    def read_status(self, token: str, slice: str = "") -> Status | None:
+        """The status of a job, by the name of a slice that it has begun if that is given; None: look again."""
+        return read_status(self._folder / TAKEN / slice if slice else self._folder / f"{MEMBER}{token}")
+
+    def is_gone(self, status: Status) -> bool:
+        """Whether a job is known to have ended, though it did not write this."""
+        return claim.is_dead(status.host, status.pid, status.started)
+
+    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
+        """The records of a job from a position, and the next position."""
+        begin = begin or segments.HEADER_BYTES
+        with open(self._folder / f"{status.segment:06d}{segments.SUFFIX}", "rb") as file:
+            file.seek(begin)
+            data = file.read() if is_last else file.read(max(0, status.length - begin))
+        bodies, size = segments.bodies_in(data)
+        if is_last and begin + size < status.length:
+            raise OSError(errno.EAGAIN, "its last records cannot be read yet")
+        return self._notes_in(bodies), begin + size
+
+    def make_name(self, slice: str, is_back: bool = False) -> str:
+        """Make the name of a slice unless it exists; return the token of its job, empty if it was taken back."""
+        path = self._folder / TAKEN / slice
+        with contextlib.suppress(FileExistsError):
+            os.link(self._folder / f"{FENCE if is_back else MEMBER}{self.token}", path)
+            return "" if is_back else self.token
+        with open(path, "rb") as file:  # over a network a link may be made, and its answer lost: this shows whose it is
+            holder = file.read(_TOKEN_BYTES)
+        if holder == _FENCE_TEXT:
+            return ""
+        if len(holder) != _TOKEN_BYTES or not holder.endswith(b"\n"):
+            raise OSError(errno.EAGAIN, "it cannot be read yet", str(path))
+        return holder[:-1].decode()
+
+    def coordinator(self) -> tuple[int, str, int] | None:
+        """Epoch and beat of the last coordinator, and how many bytes it has offered; None: look again."""
+        self._looks += 1
+        if not self.epoch or self._looks % LIST_EVERY == 0:
+            self.epoch = max(claim.numbers_in(os.listdir(self._folder)), default=self.epoch)
+        try:
+            found = claim.beat_of(self._folder, self.epoch)
+        except FileNotFoundError:
+            self.epoch = max(claim.numbers_in(os.listdir(self._folder)), default=self.epoch)
+            return None
+        return (self.epoch, *found) if found is not None else None
+
+    def read_offers(self, epoch: int, begin: int, length: int) -> bytes:
+        """Some bytes of the offers of a coordinator; empty: look again. A length below 0: all."""
+        try:
+            with open(self._folder / f"{OFFERS}{epoch}", "rb") as file:
+                file.seek(begin)
+                return file.read(length)
+        except FileNotFoundError:
+            return b""
+
+    def write_offers(self, at: int, data: bytes) -> None:
+        """Write to the own offers at a position."""
+        if self._offers < 0:
+            self._offers = private.create_file(self._folder / f"{OFFERS}{self.epoch}")
+        _write_all(self._offers, data, at)
+
+    def earlier_epochs(self) -> list[int]:
+        """Epochs before that of this coordinator that have offers."""
+        found = [name.removeprefix(OFFERS) for name in os.listdir(self._folder) if name.startswith(OFFERS)]
+        return [int(name) for name in found if name.isdecimal() and int(name) < self.epoch]
+
+
+def tokens_in(names: Iterable[str]) -> list[str]:
+    """The jobs among the names in a journal."""
+    return [name.removeprefix(MEMBER) for name in names if name.startswith(MEMBER)]
+
+
+def read_status(path: Path) -> Status | None:
+    """The status of a job; None: it cannot be read at this moment.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    content = path.read_bytes()[_TOKEN_BYTES:]
+    if len(content) < _HEAD.size:
+        return None
+    length, expected = _HEAD.unpack_from(content)
+    data = content[_HEAD.size : _HEAD.size + length]
+    return _statuses.decode(data) if length and _hash(data) == expected else None
+
+
+def statuses(folder: Path) -> list[Status]:
+    """The jobs of a batch that are not known to have ended, in the order of their names."""
+    found = []
+    for token in sorted(tokens_in(os.listdir(folder))):
+        with contextlib.suppress(OSError):
+            status = read_status(folder / f"{MEMBER}{token}")
+            if status is None or status.is_leaving or claim.is_dead(status.host, status.pid, status.started):
+                continue
+            found.append(status)
+    return found
+
+
+def clear(folder: Path) -> None:
+    """Remove what earlier jobs have left. A job that wakes up later finds no place for the names of its slices."""
+    for name in os.listdir(folder):
+        if name.startswith((MEMBER, FENCE, OFFERS)):
+            (folder / name).unlink(missing_ok=True)
+    taken = folder / TAKEN
+    if taken.is_dir():
+        for name in os.listdir(taken):
+            (taken / name).unlink(missing_ok=True)
+        taken.rmdir()
+
+
+def _write_all(file: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, at)
+        view, at = view[written:], at + written
+    os.close(os.dup(file))  # at a close NFS sends the data
+
+
+def _hash(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=8).digest()

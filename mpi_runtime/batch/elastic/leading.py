@@ -1,0 +1,191 @@
+"""The turns of the coordinator: it looks at all jobs, reads their records, writes offers, takes slices back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from mpi_runtime.batch.elastic.belonging import GAP_S
+from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
+from mpi_runtime.batch.elastic.records import Entry, Files, Note, Offer, Status, Stop, entries_in, framed
+from mpi_runtime.batch.elastic.watch import Watch
+
+LOST_LOOKS = 10
+"""How many looks in a row must find a job unchanged until its work is given to others."""
+
+
+class _Seen(msgspec.Struct):
+    watch: Watch
+    status: Status
+    position: int = 0
+    """How far its records were read."""
+    is_lost: bool = False
+    has_left: bool = False
+
+
+class Leading:
+    """The coordinator of a batch."""
+
+    def __init__(self, files: Files, coordinator: Coordinator, token: str, clock: Callable[[], float]) -> None:
+        """Begin to lead; `token`: this job's own."""
+        self.coordinator = coordinator
+        self.notes: list[tuple[Status, Note]] = []
+        """Records of other jobs, for the caller."""
+        self.length = 0
+        """How many bytes of offers may be read by others: the caller publishes it."""
+        self.problem = ""
+        self._files = files
+        self._token = token
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._entries: list[Entry] = []
+        """Not written yet."""
+        self._answers: list[str] = []
+        """Slices to take back, whose names could not be made yet."""
+        self._turned_s: float | None = None
+        self._begun = ""
+
+    def members(self) -> list[Status]:
+        """The jobs that take part, without this one."""
+        return [one.status for one in self._seen.values() if not (one.is_lost or one.has_left)]
+
+    def recover(self, is_strict: bool = True) -> bool:
+        """Read what earlier coordinators have offered; return whether all of it could be read.
+
+        The caller has noted all ends that it knows in the coordinator before.
+
+        Args:
+            is_strict: whether the records of all jobs must be readable, not the offers alone.
+        """
+        try:
+            if not self._look_at_all() and is_strict:
+                return False
+            offers = []
+            for epoch in sorted(self._files.earlier_epochs()):
+                entries, _ = entries_in(self._files.read_offers(epoch, 0, -1))
+                offers += [entry for entry in entries if isinstance(entry, Offer)]
+        except OSError as error:
+            self.problem = str(error)
+            return False
+        for offer in offers:
+            self.coordinator.found(offer)
+        return True
+
+    def write(self, entry: Entry) -> None:
+        """Write an entry with the next turn. An offer to this job counts as begun."""
+        self._entries.append(entry)
+        if isinstance(entry, Offer):
+            self._begun = entry.slice
+
+    def turn(self) -> list[Offer]:
+        """Act once. Return the new offers for this job, which are written."""
+        self.problem = ""
+        now_s = self._clock()
+        if self._turned_s is not None and now_s - self._turned_s > GAP_S:
+            for one in self._seen.values():
+                one.watch.failed()
+        self._turned_s = now_s
+        try:
+            self._look_at_all()
+        except OSError as error:
+            self.problem = str(error)
+        if not any(isinstance(entry, Offer) for entry in self._entries):  # else the disk is full
+            for order in self.coordinator.orders(self._clock()):
+                if isinstance(order, TakeBack):
+                    self._answers.append(order.slice)
+                else:
+                    self._entries.append(order)
+        self._take_back()
+        return self._write()
+
+    def _look_at_all(self) -> bool:
+        """Look at all jobs; return whether all could be read."""
+        tokens = [token for token in self._files.tokens() if token != self._token]
+        present = [token for token in tokens if not (token in self._seen and self._seen[token].has_left)]
+        return all([self._look(token) for token in present])
+
+    def _look(self, token: str, slice: str = "") -> bool:
+        """Look at one job; return whether its status and all that it has published could be read."""
+        known = self._seen.get(token)
+        try:
+            status = self._files.read_status(token, slice)
+        except OSError as error:
+            self.problem = str(error)
+            status = None
+        if status is None or (known is not None and status.beat < known.status.beat):
+            if known is not None:
+                known.watch.failed()
+            return False
+        if known is None:
+            known = self._seen[token] = _Seen(Watch(LOST_LOOKS), status)
+        has_moved = status.beat != known.status.beat
+        known.status = status
+        is_gone = status.is_leaving or self._files.is_gone(status)
+        is_lost = known.watch.look(status.beat, self._clock()) or is_gone
+        if not self._read(known, is_gone or (is_lost and not known.is_lost)):
+            return False  # its last records first
+        if is_lost:
+            if not known.is_lost:
+                known.is_lost = True
+                self.coordinator.lost(token)
+            known.has_left = is_gone
+        elif has_moved or not known.is_lost:
+            known.is_lost = False
+            ends_s = None if status.left_s is None else self._clock() + status.left_s
+            self.coordinator.joined(token, status.nodes, ends_s)
+            if status.left_s is not None and status.left_s <= 0:
+                self.coordinator.refuses(token)
+        return known.position >= status.length
+
+    def _read(self, one: _Seen, is_last: bool) -> bool:
+        """Read the records of a job; return whether that was possible."""
+        if one.status.length <= one.position and not is_last:
+            return True
+        try:
+            notes, one.position = self._files.read_notes(one.status, one.position, is_last)
+        except OSError as error:
+            self.problem = str(error)
+            one.watch.failed()
+            return False
+        for note in notes:
+            if note.what == "ended":
+                other = self.coordinator.job_with(note.numbers[0])
+                if other not in ("", one.status.token):  # a job that was taken for dead has ended it after all
+                    self.write(Stop(note.numbers))
+                self.coordinator.ended(note.numbers[0])
+            else:
+                self.coordinator.returned(note.numbers, note.slices, note.is_begun)
+            self.notes.append((one.status, note))
+        return True
+
+    def _take_back(self) -> None:
+        answers, self._answers = self._answers, []
+        for slice in answers:
+            token = self.coordinator.token_of(slice)
+            if token is None:
+                continue
+            try:
+                is_ours = not self._files.make_name(slice, is_back=True)
+                is_known = is_ours or token in self._seen or token == self._token or self._look(token, slice)
+            except OSError as error:
+                self.problem = str(error)
+                is_known = False
+            if is_known:
+                self.coordinator.took_back(slice, is_ours)
+            else:
+                self._answers.append(slice)
+
+    def _write(self) -> list[Offer]:
+        if not self._entries:
+            return []
+        data = b"".join(map(framed, self._entries))
+        try:
+            self._files.write_offers(self.length, data)
+        except OSError as error:
+            self.problem = str(error)
+            return []
+        self.length += len(data)
+        entries, self._entries = self._entries, []
+        own = [entry for entry in entries if isinstance(entry, Offer) and entry.token == self._token]
+        return [entry for entry in own if entry.slice != self._begun]

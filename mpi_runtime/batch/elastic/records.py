@@ -1,0 +1,186 @@
+"""What the jobs of an elastic batch write for each other."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+Request = tuple[tuple[str, float], ...]
+"""Amounts of resources by name, without zeros, in the order of names."""
+
+EPOCH_BITS = 32
+"""Numbers of commands: those of a later coordinator are higher. A command keeps its number if it is offered again."""
+
+
+class Work(msgspec.Struct, frozen=True, array_like=True):
+    """A command that may start."""
+
+    number: int
+    """Given by the coordinator when the command may start: a later start of a command has a higher number."""
+    name: str
+    key: bytes
+    """The hash of the command: an end counts only for it."""
+    command: bytes = b""
+    """In msgpack. Not its place in a file, which may be edited while jobs run."""
+    request: Request = ()
+    seconds: float = 1.0
+    """How long it is assumed to take."""
+    limit_s: float = 0.0
+    """How long it may take at most; 0: not known."""
+    order: tuple[int, int] = (0, 0)
+    """Commands with lower values are offered first."""
+    attempt: int = 0
+    """How often it was offered before to a job that was lost."""
+    together: str = ""
+    """Commands with this text run in one job, because they write to one file."""
+    group: str = ""
+    group_limit: int = 0
+    """How many commands of the group run at a time in all jobs; 0: any number."""
+    path_us: int = 0
+    """For the scheduler of the job that runs it."""
+
+
+class Offer(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Commands for one job."""
+
+    slice: str
+    """The name that a job must make before it starts any of them. There is only one such offer."""
+    token: str
+    """The job."""
+    works: tuple[Work, ...]
+
+
+class Stop(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Commands that are to be ended wherever they run."""
+
+    numbers: tuple[int, ...]
+
+
+class Closed(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Nothing is left: all jobs may end."""
+
+    exit_code: int
+
+
+Entry = Offer | Stop | Closed
+_HASH_BYTES = 8
+_LENGTH = struct.Struct("<I")
+_entries = msgspec.msgpack.Decoder(Entry)
+
+
+def framed(entry: Entry) -> bytes:
+    """An entry of the offers as bytes: length, hash, content."""
+    data = msgspec.msgpack.encode(entry)
+    return _LENGTH.pack(len(data)) + _hash(data) + data
+
+
+def entries_in(data: bytes) -> tuple[list[Entry], int]:
+    """The whole entries at the start of these bytes, and how many bytes they take. What is not readable yet is left."""
+    found: list[Entry] = []
+    at = 0
+    while at + _LENGTH.size + _HASH_BYTES <= len(data):
+        begin = at + _LENGTH.size + _HASH_BYTES
+        end = begin + _LENGTH.unpack_from(data, at)[0]
+        if end > len(data) or _hash(data[begin:end]) != data[at + _LENGTH.size : begin]:
+            break
+        found.append(_entries.decode(data[begin:end]))
+        at = end
+    return found, at
+
+
+def _hash(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_HASH_BYTES).digest()
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What a job writes about itself, again and again."""
+
+    token: str
+    """Random: a job that is requeued keeps its id."""
+    beat: int
+    job: str
+    """The job in words."""
+    host: str
+    """The scope of its process number."""
+    pid: int
+    started: str
+    batch_job: str
+    """Its id in Slurm; empty: none."""
+    segment: int
+    """The number of the file with its records."""
+    length: int
+    """How many bytes of that file are written."""
+    nodes: tuple[dict[str, float], ...]
+    left_s: float | None = None
+    """How long from now it starts commands; None: no limit is known."""
+    is_leaving: bool = False
+    """It starts nothing more and writes nothing more."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A record of a job that the coordinator reads."""
+
+    what: Literal["ended", "returned"]
+    """A command has ended; or a job gives commands back, and will not end them."""
+    numbers: tuple[int, ...]
+    slices: tuple[str, ...] = ()
+    """Of returned commands: those with which the job had them. It may have been offered one of them again since."""
+    is_begun: bool = False
+    """Whether returned commands had begun."""
+    content: Any = None
+    """For the history of the batch."""
+
+
+class Files(Protocol):
+    """The files of a job, and those that it reads. Each method raises OSError if its file system fails."""
+
+    def write_status(self, status: Status) -> None:
+        """Write the status of this job in place."""
+
+    def tokens(self) -> list[str]:
+        """The jobs that are known, also those that are gone."""
+
+    def read_status(self, token: str, slice: str = "") -> Status | None:
+        """The status of a job, by the name of a slice that it has begun if that is given; None: look again."""
+
+    def is_gone(self, status: Status) -> bool:
+        """Whether a job is known to have ended, though it did not write this."""
+
+    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
+        """The records of a job from a position, and the next position. `is_last`: to the end of the file."""
+
+    def make_name(self, slice: str, is_back: bool = False) -> str:
+        """Make the name of a slice, to begin it or to take it back, unless it exists.
+
+        Returns:
+            The token of the job that has begun it; empty: it was taken back.
+        """
+
+    def coordinator(self) -> tuple[int, str, int] | None:
+        """Epoch and beat of the last coordinator, and how many bytes it has offered; None: look again."""
+
+    def read_offers(self, epoch: int, begin: int, length: int) -> bytes:
+        """Some bytes of the offers of a coordinator; empty: look again. A length below 0: all."""
+
+    def write_offers(self, at: int, data: bytes) -> None:
+        """Write to the own offers at a position."""
+
+    def earlier_epochs(self) -> list[int]:
+        """Epochs before that of this coordinator that have offers."""
+
+
+def share_of(request: Request, nodes: tuple[dict[str, float], ...]) -> float:
+    """The largest share of a resource of all nodes of a job that a command needs."""
+    most = 0.0
+    for name, amount in request:
+        total = sum(node.get(name, 0.0) for node in nodes)
+        most = max(most, amount / total if total else 1.0)
+    return most
+
+
+def fits(request: Request, nodes: tuple[dict[str, float], ...]) -> bool:
+    """Whether one of the nodes has room for a command when it is empty."""
+    return any(all(node.get(name, 0.0) >= amount for name, amount in request) for node in nodes)

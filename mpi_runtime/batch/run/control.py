@@ -1,0 +1,116 @@
+"""Requests of users to a batch that runs: what each changes, and the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from mpi_runtime.batch.file.entries import is_refused
+from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.parse import Group, read_batch
+from mpi_runtime.batch.memory.graph import NAMES_MAX, WAITING, Graph, wrong_names
+from mpi_runtime.batch.memory.requests import Answer, Request
+from mpi_runtime.batch.run.capacity import infeasible, node_resources
+
+_RANGE = re.compile(r"(.+)\.(\d+)-(\d+)")
+
+
+class Controlled(Protocol):
+    """What requests act on: a `BatchRun`."""
+
+    graph: Graph
+    paused: set[str]
+
+    def add_groups(self, groups: list[Group]) -> None:
+        """Add commands."""
+
+    def cancel(self, names: list[str]) -> None:
+        """End these commands, or never start them."""
+
+    def withdraw(self, names: list[str]) -> None:
+        """Take back commands that have not begun, so that they are submitted as they are now, or held."""
+
+    def resume(self, names: list[str]) -> None:
+        """Let these commands start."""
+
+
+def perform(run: Controlled, request: Request) -> Answer:
+    """Do what a request says."""
+    if request.verb == "add":
+        return _add(run, request)
+    names, wrong = _expanded(run.graph, request.names)
+    if wrong:
+        return Answer(False, wrong)
+    action = _ACTIONS.get(request.verb)
+    if action is None:
+        return Answer(
+            False, f"the job that coordinates the batch does not know {request.verb!r}: it is of another version"
+        )
+    open_names = [name for name in names if run.graph.is_open(name)]
+    if not open_names:
+        return Answer(False, "all of these have ended")
+    action(run, open_names, request)
+    count = len(open_names)
+    return Answer(True, f"{count} command{'' if count == 1 else 's'} {_DONE[request.verb]}")
+
+
+def _add(run: Controlled, request: Request) -> Answer:
+    groups, problems = read_batch(request.text, request.form, {}, request.folder)
+    problems += wrong_names(groups, run.graph)
+    problems += [] if is_refused(problems) else infeasible(groups, node_resources())
+    if is_refused(problems):
+        return Answer(False, "\n".join(problem.shown("line") for problem in sorted(problems) if not problem.is_note))
+    run.add_groups(groups)
+    return Answer(True, f"{sum(len(group.commands) for group in groups)} commands were added")
+
+
+def _expanded(graph: Graph, asked: tuple[str, ...]) -> tuple[list[str], str]:
+    """The commands that names, arrays and ranges of arrays (`train.3-7`) mean, and what is wrong with them."""
+    found: dict[str, None] = {}
+    for name in asked:
+        members = graph.members_of(name)
+        if members is None and (parts := _RANGE.fullmatch(name)):
+            members = [f"{parts[1]}.{number}" for number in range(int(parts[2]), int(parts[3]) + 1)]
+            members = members if members and all(one in graph.commands for one in members) else None
+        if members is None:
+            return [], unknown("command or array", name, graph.names()[:NAMES_MAX])
+        found |= dict.fromkeys(members)
+    return [*found], ""
+
+
+def _cancel(run: Controlled, names: list[str], request: Request) -> None:
+    run.cancel(names)
+
+
+def _pause(run: Controlled, names: list[str], request: Request) -> None:
+    run.paused.update(names)
+    run.withdraw(names)
+
+
+def _resume(run: Controlled, names: list[str], request: Request) -> None:
+    run.paused.difference_update(names)
+    run.resume(names)
+
+
+def _set_priority(run: Controlled, names: list[str], request: Request) -> None:
+    commands = run.graph.commands
+    for name in names:
+        commands[name] = msgspec.structs.replace(commands[name], priority=request.priority)
+    run.withdraw([name for name in names if run.graph.states[name] != WAITING])
+
+
+_ACTIONS: Mapping[str, Callable[[Controlled, list[str], Request], None]] = {
+    "cancel": _cancel,
+    "pause": _pause,
+    "resume": _resume,
+    "priority": _set_priority,
+}
+_DONE = {
+    "cancel": "cancelled; the same line runs them again",
+    "pause": "paused; those that have begun continue",
+    "resume": "resumed",
+    "priority": "have the new priority; those that have begun continue",
+}

@@ -1,0 +1,277 @@
+"""A job that joins a batch which another job coordinates: it takes slices, runs them, and records their ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+import mpi_runtime
+from mpi_runtime.batch.elastic.belonging import Belonging
+from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.elastic.records import Work
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.memory.outputs import kept, of_attempt
+from mpi_runtime.batch.memory.past import MEMBER, BatchJournal, notes_in
+from mpi_runtime.batch.memory.results import CommandResult, lost
+from mpi_runtime.batch.run.capacity import capacities
+from mpi_runtime.batch.run.loop import (
+    DOUBT_S,
+    ENDED,
+    INTERRUPTED,
+    LATE,
+    LOOK_S,
+    TIME_IS_OVER,
+    Events,
+    Place,
+    Running,
+    expired,
+    is_doubtful,
+)
+from mpi_runtime.batch.run.sharing import TURN_S, Statuses, boot_clock
+from mpi_runtime.batch.run.submission import submit
+from mpi_runtime.client.refs import future_of
+from mpi_runtime.errors import JournalError, TaskCancelledError
+from mpi_runtime.journal.claim import Claim
+
+PROGRESS_S = 10.0
+DRAIN_S = 8.0
+"""Seconds for which commands may run on after the end in time was requested."""
+_results = msgspec.msgpack.Decoder(CommandResult)
+_commands = msgspec.msgpack.Decoder(Command)
+
+
+class MemberRun:
+    """This job as a member."""
+
+    def __init__(self, directory: str, say: Callable[[str], None], idle_s: float, end_s: float | None) -> None:
+        """Join.
+
+        Args:
+            directory: of the output.
+            say: shows a line.
+            idle_s: it leaves if it has had nothing to do for this long.
+            end_s: when this job starts nothing more, in seconds since 1970; None: not known.
+
+        Raises:
+            JournalError, OSError: the journal cannot be used.
+        """
+        self.has_run = self.is_late = False
+        """Whether it has run a command; whether the end of its time has ended it."""
+        self._directory = directory
+        self._say = say
+        self._idle_s = idle_s
+        self._journal = BatchJournal(directory, role=MEMBER)
+        self._journal.plan([], capacities(), is_new=False)
+        token = os.urandom(8).hex()
+        self._files = JobFiles(self._journal.path, token, notes_in)
+        self._statuses = Statuses(token, self._journal, end_s)
+        self._member = Member(token, self._statuses.nodes)
+        self._belonging = Belonging(self._files, self._member, boot_clock)
+        self._events: Events = queue.SimpleQueue()
+        self._running: dict[str, Running] = {}
+        self._doubted: set[str] = set()
+        self._expired: set[str] = set()
+        self._expired_s = 0.0
+        self._done = self._failed = 0
+        self._busy_s = self._said_s = time.monotonic()
+        self._leave_s: float | None = None
+        """When commands that still run are ended, and the job leaves; None: it stays."""
+        self._is_interrupted = False
+        self._election: threading.Thread | None = None
+        self._claim: Claim | None = None
+
+    def end_in_time(self) -> None:
+        """Take nothing more, and leave: the job's time is nearly over. Any thread may call this."""
+        self._events.put((LATE, None, None))
+
+    def run(self) -> int | Place:
+        """Take part until the batch has ended, or this job must end.
+
+        Returns:
+            The exit code; or the place of the coordinator, if that is gone and this job takes it.
+        """
+        with self._ctrl_c_as_event():
+            while True:
+                problem = self._write()
+                turn = self._belonging.turn(
+                    self._statuses.next(not problem and self._leave_s is None), not problem and self._leave_s is None
+                )
+                self._show_problem(problem or self._belonging.problem)
+                for number in turn.end:
+                    self._cancel(number)
+                now_s = time.time() - boot_clock()
+                for number, until_s in turn.start:
+                    self._start(self._member.started[number], until_s + now_s)
+                self._give_back(self._member.overdue(boot_clock()))
+                self._write()
+                if turn.exit_code is not None:
+                    return self._leave(turn.exit_code)
+                if turn.is_orphaned and self._election is None and self._leave_s is None:
+                    self._election = threading.Thread(target=self._elect, name="batch election", daemon=True)
+                    self._election.start()
+                if self._election is not None and not self._election.is_alive():
+                    self._election = None
+                    self._belonging.stood_up()
+                    if self._claim is not None:
+                        return self._succeed(self._claim)
+                if (code := self._end_if_due()) is not None:
+                    return self._leave(code)
+                self._handle_events()
+
+    def _elect(self) -> None:
+        """Try to take the place of the coordinator. This takes ten seconds if it is not known to be dead."""
+        with contextlib.suppress(JournalError, OSError):
+            self._claim = Claim(self._journal.path, self._journal.job)
+
+    def _succeed(self, claim: Claim) -> Place:
+        self._say("the coordinator of the batch is gone: this job takes its place")
+        self._write()
+        self._journal.close()
+        return Place(claim, self._events, self._running, self._member, self._files)
+
+    def _end_if_due(self) -> int | None:
+        """The exit code, if this job is to leave now."""
+        if not self._member.is_idle():
+            self._busy_s = time.monotonic()
+        if self._leave_s is not None:
+            if self._running and time.monotonic() < self._leave_s:
+                return None
+            if self._running:
+                self._end_all()
+            return 130 if self._is_interrupted else TIME_IS_OVER
+        if time.monotonic() - self._busy_s > self._idle_s:
+            self._say(f"nothing to do for {self._idle_s:g} s: this job leaves the batch")
+            return 0
+        return None
+
+    def _end_all(self) -> None:
+        """End what runs, and give it back."""
+        numbers = tuple(one.number for one in self._running.values())
+        for one in self._running.values():
+            mpi_runtime.cancel(one.ref)
+        limit_s = time.monotonic() + DRAIN_S
+        while self._running and time.monotonic() < limit_s:
+            self._handle_events()
+        left = [number for number in numbers if number in self._member.started]
+        self._journal.returned(left, self._member.slices, True)
+
+    def _leave(self, exit_code: int) -> int:
+        self._journal.returned(self._member.leave(), self._member.slices, False)
+        self._journal.close()
+        with contextlib.suppress(OSError):
+            self._files.write_status(self._statuses.next(is_leaving=True))
+        self._files.close()
+        failed = f", {self._failed} failed" if self._failed else ""
+        self._say(f"{self._done} commands were done by this job{failed}; output in {self._directory}/")
+        return exit_code
+
+    def _start(self, work: Work, until_s: float) -> None:
+        self.has_run = True
+        self._journal.began(work.name, work.number)
+        made = of_attempt(_commands.decode(work.command), self._directory, work.attempt)
+        ref = submit(made, self._directory, False, path_us=work.path_us, until_s=until_s)
+        self._running[work.name] = Running(ref, work.key, work.number, work.attempt, until_s)
+        future_of(ref, lambda future: self._events.put((ENDED, work.name, future)))  # in another thread
+
+    def _cancel(self, number: int) -> None:
+        for one in self._running.values():
+            if one.number == number:
+                mpi_runtime.cancel(one.ref)
+
+    def _handle_events(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            self._handle(*self._events.get(timeout=TURN_S))
+            while True:
+                self._handle(*self._events.get_nowait())
+        if time.monotonic() - self._expired_s > LOOK_S and self._leave_s is None:
+            self._expired_s = time.monotonic()
+            self._expired = set(expired(self._running))
+            for name in self._expired:
+                mpi_runtime.cancel(self._running[name].ref)
+        if time.monotonic() - self._said_s >= PROGRESS_S:
+            self._said_s = time.monotonic()
+            self._say(f"{self._done} commands were done by this job, {len(self._running)} are running or ready")
+
+    def _handle(self, what: str, name: Any, value: Any) -> None:
+        if what == ENDED:
+            self._end(name, value)
+        elif what == INTERRUPTED:
+            self._is_interrupted = True
+            self._leave_s = 0.0
+            self._say("interrupted: this job ends what it runs, and leaves the batch; others continue")
+        elif what == LATE and self._leave_s is None:
+            self.is_late = True
+            self._leave_s = time.monotonic() + DRAIN_S
+            self._say("SIGTERM or the end of the job's time: this job leaves the batch")
+
+    def _end(self, name: str, future: Any) -> None:
+        if name not in self._doubted and is_doubtful(future):
+            self._doubted.add(name)
+            timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, future),))
+            timer.daemon = True
+            timer.start()
+            return
+        one = self._running.pop(name)
+        self._doubted.discard(name)
+        work = self._member.started.get(one.number)
+        error = future.exception()
+        if isinstance(error, TaskCancelledError) or work is None:
+            if self._leave_s is None:  # else it is given back
+                self._member.ended(one.number)
+            if name in self._expired and work is not None:
+                self._give_back([one.number])
+            return
+        self._member.ended(one.number)
+        if error is None and not future.result():  # its turn came too late: once more, unless another job has it
+            self._member.waiting[one.number] = work
+            return
+        command = _commands.decode(work.command)
+        result = lost(name, command.shown(), error) if error is not None else _results.decode(future.result())
+        result = kept(result, self._directory, one.attempt)
+        self._journal.ended(command, one.key, result, one.number)
+        self._done += result.is_success
+        if not result.is_success:
+            self._failed += 1
+            self._say(f"failed: {name}: {result.ending()}")
+
+    def _give_back(self, numbers: list[int]) -> None:
+        """Let other jobs run what has not begun here."""
+        self._member.given_back += numbers
+        self._journal.returned(numbers, self._member.slices, False)
+
+    def _write(self) -> str:
+        """Write the journal; return why that is impossible."""
+        try:
+            self._journal.turn()
+        except OSError as error:
+            return f"the journal cannot be written, so this job takes nothing more: {error.strerror or error}"
+        return ""
+
+    def _show_problem(self, problem: str) -> None:
+        if problem and time.monotonic() - self._said_s >= PROGRESS_S:
+            self._said_s = time.monotonic()
+            self._say(problem)
+
+    @contextlib.contextmanager
+    def _ctrl_c_as_event(self) -> Iterator[None]:
+        """Make the first Ctrl-C an event; the second raises as usual."""
+        before = signal.getsignal(signal.SIGINT)
+
+        def interrupted(number: int, frame: object) -> None:
+            signal.signal(signal.SIGINT, before)
+            self._events.put((INTERRUPTED, None, None))
+
+        signal.signal(signal.SIGINT, interrupted)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,278 @@
+"""The coordinator's side of a batch that several jobs run: its files, its turns, and its own part of the commands.
+
+As long as no other job has joined, none of this is used: all commands go to the scheduler of this job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from mpi_runtime.batch.elastic.belonging import LEASE_S
+from mpi_runtime.batch.elastic.coordinator import Coordinator
+from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
+from mpi_runtime.batch.elastic.leading import Leading
+from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work, fits
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.memory.past import BatchJournal, Ended, notes_in
+from mpi_runtime.batch.run.capacity import node_resources
+from mpi_runtime.journal import claim
+from mpi_runtime.slurm import allocation
+
+TURN_S = 0.5
+"""Seconds between turns."""
+CLOSING_S = 3.0
+"""How long the end of the batch is announced before the coordinator ends."""
+
+
+def boot_clock() -> float:
+    """Seconds, also while the host is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def request_of(command: Command) -> Request:
+    """The resources of a command, of all its ranks together, for the decisions of the coordinator."""
+    own = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory), **command.resources}
+    return tuple(sorted((name, command.ranks * amount) for name, amount in own.items() if amount))
+
+
+def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: int) -> Work:
+    """What jobs are offered."""
+    return Work(
+        number,
+        command.name,
+        key,
+        msgspec.msgpack.encode(command),
+        request_of(command),
+        seconds,
+        command.time_limit + command.grace if command.time_limit is not None else 0.0,
+        (-command.priority, -path_us),
+        together="\n".join(getattr(command, stream) for stream in command.appends),
+        group=command.group,
+        group_limit=command.group_limit,
+        path_us=path_us,
+    )
+
+
+class Statuses:
+    """Makes the statuses of this job."""
+
+    def __init__(self, token: str, journal: BatchJournal, end_s: float | None) -> None:
+        """Begin; `end_s`: when this job starts nothing more, in seconds since 1970; None: not known."""
+        self.token = token
+        self.end_s = end_s
+        self.nodes = tuple(node_resources())
+        self._journal = journal
+        self._beat = 0
+        _, self._started = claim.state_and_start(os.getpid())
+
+    def next(self, is_taking: bool = True, is_leaving: bool = False) -> Status:
+        """The next status."""
+        self._beat += 1
+        left_s = None if self.end_s is None else max(0.0, self.end_s - time.time())
+        return Status(
+            self.token,
+            self._beat,
+            self._journal.job,
+            claim.here(),
+            os.getpid(),
+            self._started,
+            allocation().job,
+            self._journal.segment,
+            self._journal.length,
+            self.nodes,
+            left_s if is_taking else 0.0,
+            is_leaving,
+        )
+
+
+class Sharing:
+    """This job as the coordinator."""
+
+    def __init__(
+        self,
+        journal: BatchJournal,
+        start: Callable[[Work, float], None],
+        end_s: float | None,
+        token: str = "",
+        member: Member | None = None,
+        files: JobFiles | None = None,
+    ) -> None:
+        """Begin without other jobs.
+
+        Args:
+            journal: of the batch.
+            start: submits a command to the scheduler of this job, with the time, in seconds since 1970, after which it
+                must not begin.
+            end_s: when this job starts nothing more, in seconds since 1970; None: not known.
+            token: of this job, if it was a member before; so for `member` and `files`.
+            member: its work so far.
+            files: its files.
+        """
+        self.token = token or os.urandom(8).hex()
+        self.is_on = False
+        """Whether there are other jobs, or were."""
+        self._journal = journal
+        self._start = start
+        self._end_s = end_s
+        self._files = files
+        self._member = member
+        self._turned_s = 0.0
+
+    def must_begin(self) -> bool:
+        """Whether another job has joined."""
+        return not self.is_on and any(name.startswith(MEMBER) for name in self._journal.names)
+
+    def begin(self, running: Mapping[int, Work]) -> None:
+        """Share the commands from now on; `running`: those in the scheduler of this job.
+
+        Raises:
+            OSError: the files cannot be made.
+        """
+        if self._files is None:
+            self._files = JobFiles(self._journal.path, self.token, notes_in)
+        self._files.epoch = self._journal.epoch
+        self.statuses = Statuses(self.token, self._journal, self._end_s)
+        self.coordinator = Coordinator(self._journal.epoch)
+        for ended in self._journal.history.all_ends:
+            self.coordinator.ended(ended.number)
+        self._leading = Leading(self._files, self.coordinator, self.token, boot_clock)
+        own = self._member or Member(self.token, self.statuses.nodes)
+        own.new_coordinator()
+        self._member = own
+        ends_s = None if self._end_s is None else self._end_s - time.time() + boot_clock()
+        self.coordinator.joined(self.token, own.nodes, ends_s)
+        self.coordinator.returned(own.given_back, map(own.slices.__getitem__, own.given_back))
+        if running:
+            offer = Offer(f"{self._journal.epoch}-0", self.token, tuple(running.values()))
+            self._files.make_name(offer.slice)
+            self._leading.write(offer)
+            self.coordinator.begun(offer)
+            for work in running.values():
+                own.adopt(work)
+                own.slices[work.number] = offer.slice
+        self.is_on = True
+
+    def recover(self, is_strict: bool) -> dict[str, Work]:
+        """Read what earlier coordinators have offered; return the works that have not ended, by name.
+
+        Args:
+            is_strict: whether the records of all jobs must be readable now. The journal has read them, too.
+
+        Raises:
+            OSError: it cannot be read at this moment.
+        """
+        if not self._leading.recover(is_strict):
+            raise OSError(self._leading.problem or "the status of a job cannot be read yet")
+        for ended in self._notes():
+            self._journal.history.note(ended)
+        works = [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]
+        return {work.name: work for work in works}
+
+    def add(self, work: Work) -> None:
+        """A command may start."""
+        self.coordinator.add(work)
+
+    def ended(self, number: int) -> None:
+        """A command has ended in this job."""
+        if self.is_on and self._member is not None:
+            self.coordinator.ended(number)
+            self._member.ended(number)
+
+    def returned(self, number: int) -> None:
+        """A command was withdrawn from the scheduler of this job: it may be offered to another."""
+        assert self._member is not None
+        self._member.ended(number)
+        self.coordinator.returned([number], [self._member.slices[number]])
+
+    def not_begun(self, number: int) -> None:
+        """A command came too late to its turn in this job: it is submitted again, unless another job has it."""
+        assert self._member is not None
+        work = self._member.started.get(number)
+        if work is not None:
+            self._member.ended(number)
+            self._member.waiting[number] = work
+
+    def turn(self, checked_s: float) -> list[Ended]:
+        """Act if it is time to; return the ends in other jobs. `checked_s`: when this job was known to coordinate."""
+        if not self.is_on or time.monotonic() - self._turned_s < TURN_S:
+            return []
+        self._turned_s = time.monotonic()
+        assert self._files is not None
+        assert self._member is not None
+        with contextlib.suppress(OSError):  # its successor reads offers and records
+            self._files.write_status(self.statuses.next())
+        for offer in self._leading.turn():
+            self._member.offered(offer)
+        self._journal.published = self._leading.length
+        while (own := self._member.wants()) is not None:
+            try:
+                holder = self._files.make_name(own.slice)
+            except OSError:
+                self._member.doubt(own)
+                break
+            self._member.took(own, holder == self.token)
+        overdue = self._member.overdue(boot_clock())
+        self.coordinator.returned(overdue, map(self._member.slices.__getitem__, overdue))
+        for work in self._member.start():
+            self._start(work, checked_s + LEASE_S)
+        return self._notes()
+
+    def _notes(self) -> list[Ended]:
+        notes, self._leading.notes = self._leading.notes, []
+        ended: list[Ended] = [note.content for _, note in notes if note.what == "ended"]
+        if self._member is not None:
+            self._member.stop([one.number for one in ended])  # the caller ends those that it has started
+        return ended
+
+    def withdraw(self, number: int) -> bool:
+        """Take back a command that no job has been offered; return whether this was one."""
+        return self.is_on and self.coordinator.withdraw(number)
+
+    def stop(self, numbers: tuple[int, ...]) -> None:
+        """End these commands in all jobs."""
+        for number in numbers:
+            self.coordinator.withdraw(number)
+        if self._member is not None:
+            self._member.stop(numbers)  # the caller ends those that it has started
+        self._leading.write(Stop(numbers))
+
+    def others(self) -> list[Status]:
+        """The other jobs that take part."""
+        return self._leading.members() if self.is_on else []
+
+    def stuck(self) -> tuple[str, bool]:
+        """Why nothing runs in any job though commands wait, in words, and whether more time would help."""
+        works = self.coordinator.stuck() if self.is_on else []
+        if not works:
+            return "", False
+        members = self.coordinator.members.values()
+        late = [work for work in works if any(fits(work.request, member.nodes) for member in members)]
+        if late:
+            return f"{late[0].name} cannot end before the time of its job does", True
+        needs = ", ".join(f"{name} {amount:g}" for name, amount in works[0].request)
+        return f"{works[0].name} needs {needs}, which no node of a job has that takes part", False
+
+    def close(self, exit_code: int) -> None:
+        """Announce the end of the batch to the other jobs, and wait a little until they have read it."""
+        if not self.is_on:
+            return
+        self._leading.write(Closed(exit_code))
+        limit_s = time.monotonic() + CLOSING_S
+        while self.others() and time.monotonic() < limit_s:
+            self._turned_s = 0.0
+            self.turn(0.0)
+            self._journal.turn()
+            time.sleep(TURN_S)
+
+    def leave(self) -> None:
+        """Write nothing more."""
+        if self._files is not None:
+            with contextlib.suppress(OSError):  # it counts as lost a little later
+                self._files.write_status(self.statuses.next(is_leaving=True))
+            self._files.close()

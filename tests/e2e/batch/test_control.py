@@ -1,0 +1,91 @@
+"""The verbs that change a batch which runs, with one job and with two; `wait`, `list`, `log --follow`."""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests import helpers
+from tests.e2e.batch.test_elastic import is_joined
+from tests.e2e.cli.test_batch import run_batch, written
+
+JOBS = """
+    [[task]]
+    name = "gate"
+    command = "touch begun-{i}; while [ ! -e go ]; do sleep 0.05; done"
+    product = {i = [0, 1, 2, 3]}
+    priority = 9
+    [[task]]
+    name = "late"
+    command = "echo {i} >> ran"
+    product = {i = [0, 1, 2, 3, 4, 5]}
+    [[task]]
+    name = "next"
+    command = "echo next >> ran"
+    after = ["late.2"]
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_path: Path, count: int) -> None:
+    written(tmp_path / "jobs.toml", JOBS)
+    written(tmp_path / "more.txt", "echo more >> ran #batch after=late name=more\n")
+    written(tmp_path / "wrong.txt", "true #batch after=nobody\n")
+    env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": str(4 // count)}
+
+    def verb(*words: str, code: int = 0) -> str:
+        done = run_batch(*words, cwd=tmp_path).expect(code)
+        return done.stdout + done.stderr
+
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.toml", "--priority", "0"]
+    with helpers.start_command(command, cwd=tmp_path, env=env) as first:
+        helpers.wait_until((tmp_path / "begun-0").exists, 60)
+        second = helpers.start_command(command, cwd=tmp_path, env=env) if count == 2 else None
+        if second is not None:
+            helpers.wait_until(partial(is_joined, tmp_path, 1), 60)
+        for number in range(4):
+            helpers.wait_until((tmp_path / f"begun-{number}").exists, 60)
+        assert "jobs: 0 of 11 done; run by" in verb("list")
+        if count == 1:  # else another job may have them already
+            assert "2 commands paused" in verb("pause", "jobs", "late.0-1")
+        assert "have the new priority" in verb("priority", "jobs", "late.5", "--to", "7")
+        assert "2 commands cancelled" in verb("cancel", "jobs", "late.2", "gate.3")
+        assert "did you mean 'late'?" in verb("cancel", "jobs", "lat", code=2)
+        assert "all of these have ended" in verb("cancel", "jobs", "late.2", code=2)
+        assert "1 commands were added" in verb("add", "jobs", "more.txt")
+        assert "there is no command or array 'nobody'" in verb("add", "jobs", "wrong.txt", code=2)
+        (tmp_path / "go").touch()
+        if count == 1:
+            helpers.wait_until(lambda: len(ran(tmp_path)) == 3, 60)
+            assert ran(tmp_path)[0] == "5", "it has the higher priority"
+            assert sorted(ran(tmp_path)) == ["3", "4", "5"]
+            assert "2 commands resumed" in verb("resume", "jobs", "late.0", "late.1")
+        first.finish().expect(1)
+        if second is not None:
+            with second:
+                second.finish().expect(1)
+    assert sorted(ran(tmp_path)) == ["0", "1", "3", "4", "5"], "what follows a cancelled one is skipped"
+    assert "8 of 12 done" in verb("wait", "jobs", code=1)
+    assert "no job runs the batch jobs" in verb("cancel", "jobs", "late", code=2)
+    run_batch("jobs.toml", cwd=tmp_path).expect(0)
+    assert "next" in ran(tmp_path), "the same line runs what was cancelled"
+
+
+def ran(folder: Path) -> list[str]:
+    return (folder / "ran").read_text().split() if (folder / "ran").exists() else []
+
+
+def test_an_output_is_followed_to_its_end(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "jobs.txt", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two #batch name=long\n"
+    )
+    batch = [sys.executable, "-m", "mpi_runtime", "batch"]
+    with helpers.start_command([*batch, file], cwd=tmp_path) as program:
+        helpers.wait_until(lambda: (tmp_path / "batch-jobs" / "long.out").exists(), 60)
+        with helpers.start_command([*batch, "log", "jobs", "long", "--follow"], cwd=tmp_path) as follower:
+            helpers.wait_until(lambda: "one" in follower.stdout, 60)
+            (tmp_path / "go").touch()
+            assert follower.finish().expect(0).stdout == "one\ntwo\n"
+        program.finish().expect(0)

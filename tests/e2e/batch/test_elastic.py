@@ -1,0 +1,163 @@
+"""Several jobs run one batch: each command is done, none again after its end was recorded, whatever is killed."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.batch.elastic import files
+from mpi_runtime.batch.memory.past import read_history
+from tests import helpers
+from tests.e2e.cli.test_batch import run_batch, written
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def commands(count: int) -> str:
+    return "".join(f"echo {number} >> began; sleep 0.1; echo {number} >> done\n" for number in range(count))
+
+
+@contextlib.contextmanager
+def jobs(folder: Path, count: int, *words: str) -> Iterator[list[helpers.Program]]:
+    """Start jobs of one batch: each when the one before has begun, so that the first one coordinates."""
+    env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": "2"}
+    with contextlib.ExitStack() as stack:
+        found = []
+        for number in range(count):
+            command = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt", *words]
+            program = stack.enter_context(helpers.start_command(command, cwd=folder, env=env))
+            found.append(program)
+            helpers.wait_until(lambda: (folder / "began").exists(), 60)
+            if number:
+                helpers.wait_until(partial(is_joined, folder, number), 60)
+        yield found
+
+
+def members(folder: Path) -> list[str]:
+    """The jobs that take part: as soon as there are two, the coordinator is one of them."""
+    return [one.job for one in files.statuses(folder / "batch-jobs" / "journal")]
+
+
+def is_joined(folder: Path, number: int) -> bool:
+    return len(members(folder)) > number
+
+
+def lines(folder: Path, name: str) -> Counter[str]:
+    return Counter((folder / name).read_text().split()) if (folder / name).exists() else Counter()
+
+
+class Watcher:
+    """Notes how often each command had begun when its end was first seen recorded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.begun: dict[str, int] = {}
+
+    def look(self) -> int:
+        history = read_history(str(self.folder / "batch-jobs"))
+        began = lines(self.folder, "began")
+        for name, ended in history.ends.items():
+            if ended.result.is_success:
+                number = str(int(name.removeprefix("line-")) - 1)
+                self.begun.setdefault(number, began[number])
+        return len(self.begun)
+
+    def judge(self, count: int) -> None:
+        done, began = lines(self.folder, "done"), lines(self.folder, "began")
+        assert sorted(done, key=int) == [str(number) for number in range(count)], "each is done"
+        assert self.look() == count, "and recorded"
+        assert began == self.begun, "and none is begun again after that"
+
+
+def test_two_jobs_share_a_batch(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", commands(150))
+    with jobs(tmp_path, 2) as programs:
+        status = run_batch("status", "jobs", cwd=tmp_path).expect(0).stdout
+        assert "run by 2 jobs since" in status, status
+        first, second = (program.finish().expect(0) for program in programs)
+    assert "another job has joined: the commands are shared" in first.stderr
+    assert "150 of 150 done" in first.stderr
+    assert "this job joins it" in second.stderr
+    assert lines(tmp_path, "began") == lines(tmp_path, "done") == {str(number): 1 for number in range(150)}
+    runs = read_history(str(tmp_path / "batch-jobs")).runs
+    assert [run.role for run in runs] == ["mpi-runtime batch", "mpi-runtime batch member"]
+    assert sum(run.ended for run in runs) == 150
+    assert min(run.ended for run in runs) > 10, "both have done a part"
+    again = run_batch("jobs.txt", cwd=tmp_path).expect(0)
+    assert "150 commands were done by earlier runs" in again.stderr
+
+
+def kill_a_member(programs: list[helpers.Program]) -> int:
+    os.kill(programs[-1].pid, signal.SIGKILL)
+    return len(programs) - 1
+
+
+def kill_the_coordinator(programs: list[helpers.Program]) -> int:
+    os.kill(programs[0].pid, signal.SIGKILL)
+    return 0
+
+
+@pytest.mark.parametrize("strike", [kill_a_member, kill_the_coordinator])
+def test_a_job_is_killed_and_the_others_do_its_part(
+    tmp_path: Path, strike: Callable[[list[helpers.Program]], int]
+) -> None:
+    written(tmp_path / "jobs.txt", commands(500))
+    watcher = Watcher(tmp_path)
+    with jobs(tmp_path, 4) as programs:
+        helpers.wait_until(lambda: watcher.look() > 30, 60)
+        killed = strike(programs)
+        while any(program.process.poll() is None for program in programs):
+            watcher.look()
+        for number, program in enumerate(programs):
+            program.finish().expect(0 if number != killed else -9)
+    watcher.judge(500)
+
+
+def test_a_coordinator_that_stood_still_joins_the_batch_again(tmp_path: Path) -> None:
+    """Its scheduler runs on meanwhile, and begins nothing that another job may have."""
+    written(tmp_path / "jobs.txt", commands(600))
+    watcher = Watcher(tmp_path)
+    with jobs(tmp_path, 2) as (first, second):
+        helpers.wait_until(lambda: watcher.look() > 30, 60)
+        os.kill(first.pid, signal.SIGSTOP)
+        second.wait_for_line("the coordinator of the batch is gone: this job takes its place", 60)
+        helpers.wait_until(lambda: watcher.look() > 250, 90)
+        os.kill(first.pid, signal.SIGCONT)
+        while second.process.poll() is None or first.process.poll() is None:
+            watcher.look()
+        stopped = first.finish().expect(0)
+        second.finish().expect(0)
+    assert "another job coordinates the batch now" in stopped.stderr
+    watcher.judge(600)
+
+
+def test_a_job_can_only_join_a_batch_as_it_is(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", "touch began; while [ ! -e go ]; do sleep 0.1; done\n")
+    with jobs(tmp_path, 1) as (program,):
+        refused = run_batch("jobs.txt", "--fresh", cwd=tmp_path).expect(2).stderr
+        assert "a job can join it only without --fresh" in refused
+        left = run_batch("jobs.txt", "--idle-timeout", "0.5", cwd=tmp_path).expect(0).stderr
+        assert "nothing to do for 0.5 s: this job leaves the batch" in left
+        (tmp_path / "go").touch()
+        program.finish().expect(0)
+
+
+def test_what_fits_no_job_waits_for_one_with_room(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", "echo 1 >> began\necho large >> began #batch num_cpus=4\n")
+    with jobs(tmp_path, 1, "--join") as (small,):
+        env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": "4"}
+        large = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+        with helpers.start_command(large, cwd=tmp_path, env=env) as program:
+            assert "1 commands were done by this job" in program.finish().expect(0).stderr
+        small.finish().expect(0)
+    assert lines(tmp_path, "began") == {"1": 1, "large": 1}
+    written(tmp_path / "jobs.txt", "true #batch num_cpus=4 name=four\n")
+    words = ["jobs.txt", "--join", "--fresh", "--idle-timeout", "1"]
+    left = run_batch(*words, cwd=tmp_path, env={**os.environ, "MPI_RUNTIME_NUM_CPUS": "2"}).expect(75)
+    assert "no job can run what is left: four needs CPU 4, which no node of a job has" in left.stderr

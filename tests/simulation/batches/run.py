@@ -1,0 +1,147 @@
+"""Simulate elastic batches: `python -m tests.simulation.batches.run [--seed N | --seeds A:B] [-v]`.
+
+Each seed makes a batch, jobs that come and go, and a file system with its faults. The same seed makes the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+
+from mpi_runtime.batch.memory.past import History
+from tests.simulation.batches.jobs import Batch, Job, Task, WrongError
+from tests.simulation.batches.world import Faults, FileSystem, World
+
+
+def simulate(seed: int) -> tuple[Counter[str], list[str]]:
+    """Run one simulation; return what it has explored, and its log.
+
+    Raises:
+        WrongError: a rule was broken, with the log.
+    """
+    world = World(seed)
+    rng = random.Random(-seed - 1)
+    batch = Batch(world, FileSystem(world, faults_of(rng)), tasks_of(rng))
+    count = rng.randint(1, 5)
+    jobs = [
+        Job(batch, f"job{number}", f"host{number % 3}", rng.choice([1.0, 2.0, 4.0]), 3000.0) for number in range(count)
+    ]
+    jobs[0].cpus = 4.0  # everything fits somewhere
+    jobs[0]._begin_life()
+    for number, job in enumerate(jobs):
+        world.add(job, 0.0 if not number else rng.uniform(0, 40))
+    for _ in range(rng.randint(0, 4)):
+        trouble(world, batch, jobs, rng)
+    try:
+        world.run()
+        judge_end(batch, rng)
+    except BaseException as error:
+        raise WrongError(f"seed {seed}: {type(error).__name__}: {error}\n" + "\n".join(world.log[-60:])) from error
+    return world.counters, world.log
+
+
+def tasks_of(rng: random.Random) -> dict[str, Task]:
+    count = rng.randint(5, 60)
+    scale = rng.choice([0.2, 2.0, 8.0])
+    found: dict[str, Task] = {}
+    for number in range(count):
+        names = [*found]
+        after = tuple(sorted(rng.sample(names, min(len(names), rng.choice([0, 0, 1, 2])))))
+        cpus = rng.choice([1.0, 1.0, 1.0, 2.0, 4.0])
+        found[f"c{number}"] = Task(f"c{number}", rng.uniform(0.1, 2) * scale, cpus, after)
+    return found
+
+
+def faults_of(rng: random.Random) -> Faults:
+    found = Faults()
+    if rng.random() < 0.6:
+        found.names_s, found.sizes_s = rng.choice([(30.0, 3.0), (2.0, 1.0)])
+    found.fails = rng.choice([0.0, 0.0, 0.005, 0.03])
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        begin = rng.uniform(0, 150)
+        found.stalls.append((begin, begin + rng.choice([8.0, 25.0, 60.0])))
+    for _ in range(rng.choice([0, 0, 0, 1])):
+        begin = rng.uniform(0, 100)
+        found.full.append((begin, begin + rng.uniform(5, 40)))
+    return found
+
+
+def trouble(world: World, batch: Batch, jobs: list[Job], rng: random.Random) -> None:
+    """Plan that a job is killed, or stopped and continued: often the coordinator."""
+    kind = rng.choice(["kill", "stop driver", "stop all", "leave"])
+    is_coordinator = rng.random() < 0.5
+    seconds = rng.choice([3.0, 20.0, 60.0, 150.0])
+
+    def strike() -> None:
+        alive = [job for job in jobs if not (job.is_killed or job.has_left)]
+        chosen = [job for job in alive if job.role == "coordinator"] if is_coordinator else alive
+        job = world.rng.choice(chosen) if chosen else None
+        if job is None or (kind in ("kill", "leave") and (len(alive) < 2 or job is jobs[0])):
+            return
+        world.counters[kind] += 1
+        world.note(f"{kind} {job.name} ({job.role})")
+        if kind == "leave":
+            job.drain_s = min(job.drain_s, world.now + 30)
+            return
+        if job.role == "coordinator":
+            batch.doubtful_until = world.now + seconds + 90
+        job.troubled_s = world.now + seconds
+        if kind == "kill":
+            job.is_killed = True
+            for _, execution in job.running.values():
+                execution.is_aborted = True
+        else:
+            job.is_tree_stopped = kind == "stop all"
+            job.stopped_until = world.now + seconds
+
+    world.at(rng.uniform(1, 120), strike)
+
+
+def judge_end(batch: Batch, rng: random.Random) -> None:
+    """All is done, and the records say this in whatever order they are read."""
+    records = [
+        [one[1] for one in file.versions] for path, file in batch.system.files.items() if path.startswith("segment-")
+    ]
+    rng.shuffle(records)
+    history = History()
+    for segment in records:
+        for what, content in segment:
+            if what == "ended":
+                history.note(content)
+    for name, task in batch.tasks.items():
+        ended = history.ends.get(name)
+        if ended is None or not ended.result.is_success:
+            raise WrongError(f"{name} is not done")
+        if any(history.ends[one].number >= ended.number for one in task.after):
+            raise WrongError(f"{name} does not come after {task.after}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seeds", default="0:100")
+    parser.add_argument("-v", action="store_true")
+    chosen = parser.parse_args()
+    begin, end = (chosen.seed, chosen.seed + 1) if chosen.seed is not None else map(int, chosen.seeds.split(":"))
+    total: Counter[str] = Counter()
+    failed = 0
+    for seed in range(begin, end):
+        try:
+            counters, log = simulate(seed)
+        except WrongError as error:
+            failed += 1
+            print(error, "\n")
+            if failed >= 3:
+                break
+            continue
+        total += counters
+        if chosen.v:
+            print("\n".join(log) if chosen.seed is not None else f"{seed}: {dict(counters)}")
+    print(f"{end - begin} seeds, {failed} failed: {dict(total)}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

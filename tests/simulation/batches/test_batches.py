@@ -1,0 +1,124 @@
+"""Elastic batches in virtual time: seeds without a fault of ours, and bugs that are planted and found."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from mpi_runtime.batch.elastic import belonging, leading, watch
+from mpi_runtime.batch.elastic.coordinator import Coordinator
+from mpi_runtime.batch.elastic.records import Work
+from mpi_runtime.batch.memory import past
+from tests.simulation.batches import jobs, world
+from tests.simulation.batches.jobs import WrongError
+from tests.simulation.batches.run import simulate
+
+SEEDS = 100
+FLOORS = {
+    "coordinators": 150, "elections": 60, "replaced coordinators": 5, "kill": 8, "stop all": 15, "stop driver": 15,
+    "failures": 1000, "no room": 100, "leases that ended": 50, "begun twice": 8,
+}  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+def test_each_command_is_done_whatever_happens_to_jobs_and_files() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        total += simulate(seed)[0]
+    assert {name: total[name] for name, least in FLOORS.items() if total[name] < least} == {}
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    assert simulate(3) == simulate(3)
+
+
+def an_epoch_that_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator writes over the file of the last one, instead of making one of its own."""
+    perform = jobs.Job._perform
+
+    def planted(self: jobs.Job, what: str, number: int) -> object:
+        if what == "link" and number > 1:
+            self.batch.system.set(self, f"owner-{number - 1}", (self.token, 0))
+        return perform(self, what, number)
+
+    patch.setattr(jobs.Job, "_perform", planted)
+    patch.setattr(jobs.Job, "elect", lambda self: self.__dict__.update(election=None) or 1)
+
+
+def a_slice_begun_without_its_name(patch: pytest.MonkeyPatch) -> None:
+    make_name = world.SimulatedFiles.make_name
+
+    def planted(self: world.SimulatedFiles, slice: str, is_back: bool = False) -> str:
+        return make_name(self, slice, True) if is_back else self.token
+
+    patch.setattr(world.SimulatedFiles, "make_name", planted)
+
+
+def ends_merged_by_number(patch: pytest.MonkeyPatch) -> None:
+    """Each driver counts its own ends."""
+    ended = jobs.ended
+    counts: Counter[str] = Counter()
+
+    def planted(work: Work, now: float) -> past.Ended:
+        counts[str(now)[:3]] += 1
+        return past.Ended(counts[str(now)[:3]], b"", ended(work, now).result)
+
+    patch.setattr(jobs, "ended", planted)
+
+
+def deaths_counted_in_seconds(patch: pytest.MonkeyPatch) -> None:
+    def planted(self: watch.Watch, beat: object, now_s: float) -> bool:
+        if beat != self._beat or self._looked_s is None:
+            self._beat, self._looked_s = beat, now_s
+        return now_s - self._looked_s > 10
+
+    patch.setattr(watch.Watch, "look", planted)
+    patch.setattr(watch.Watch, "failed", lambda self: None)
+
+
+def a_later_coordinator_that_reads_no_offers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Coordinator, "found", lambda self, offer: None)
+
+
+def a_slice_that_is_offered_again_before_it_is_taken_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Coordinator, "_ask", lambda self, slice: self._again(slice, 0))
+
+
+def a_stopped_job_that_starts_at_once(patch: pytest.MonkeyPatch) -> None:
+    """It neither waits for a sign of the coordinator nor lets its commands expire."""
+    patch.setattr(belonging, "LEASE_S", 1e9)
+    patch.setattr(jobs, "LEASE_S", 1e9)
+
+
+def last_records_that_are_not_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(leading.Leading, "_read", lambda self, one, is_last: True)
+
+
+BUGS = (
+    an_epoch_that_is_replaced,
+    a_slice_begun_without_its_name,
+    ends_merged_by_number,
+    deaths_counted_in_seconds,
+    a_later_coordinator_that_reads_no_offers,
+    a_slice_that_is_offered_again_before_it_is_taken_back,
+    a_stopped_job_that_starts_at_once,
+    last_records_that_are_not_read,
+)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("plant", BUGS)
+def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    found = next(filter(None, map(wrong, range(300))), "")
+    print(found)
+    assert found, "300 seeds have not shown it"
+
+
+def wrong(seed: int) -> str:
+    """What is wrong with a run; empty: nothing."""
+    try:
+        simulate(seed)
+    except WrongError as error:
+        return str(error).splitlines()[0]
+    return ""

@@ -1,0 +1,302 @@
+"""Virtual time, and a file system with everything that network file systems do.
+
+Each job is a thread, and one runs at a time: it can be killed or stopped at each operation on a file. Names and sizes
+that another host has written are seen late; operations fail, stall, or are done and reported as failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpi_runtime.batch.elastic.records import Note, Status
+
+END_S = 4000.0
+
+
+class KilledError(BaseException):
+    """The job was killed with -9."""
+
+
+class Process:
+    """A thread in virtual time."""
+
+    def __init__(self, world: World, name: str, host: str) -> None:
+        self.world, self.name, self.host = world, name, host
+        self.is_killed = self.has_ended = False
+        self.stopped_until = 0.0
+        self.troubled_s = -1e9
+        """When it was last stopped, stalled or out of room: until then it counts as calm."""
+        self.error: BaseException | None = None
+        self._turn = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def body(self) -> None:
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        self._turn.acquire()
+        try:
+            if not self.is_killed:
+                self.body()
+        except KilledError:
+            pass
+        except BaseException as error:
+            self.error = error
+        self.has_ended = True
+        self.world.idle.release()
+
+    def resume(self) -> None:
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._turn.release()
+        self.world.idle.acquire()
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass. The job may be killed meanwhile."""
+        self.world.at(self.world.now + seconds, self)
+        self.world.idle.release()
+        self._turn.acquire()
+        if self.is_killed:
+            raise KilledError
+
+    def finish(self) -> None:
+        """End the thread."""
+        self.is_killed = True
+        if self._thread.is_alive():
+            self.resume()
+            self._thread.join()
+
+    def clock(self) -> float:
+        return self.world.now
+
+
+class World:
+    """Time and events."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.idle = threading.Semaphore(0)
+        self.counters: Counter[str] = Counter()
+        self.processes: list[Process] = []
+        self._events: list[tuple[float, int, Process | Callable[[], None]]] = []
+        self._serial = 0
+        self.log: list[str] = []
+
+    def at(self, time_s: float, what: Process | Callable[[], None]) -> None:
+        self._serial += 1
+        heapq.heappush(self._events, (time_s, self._serial, what))
+
+    def add(self, process: Process, time_s: float) -> None:
+        self.processes.append(process)
+        self.at(time_s, process)
+
+    def note(self, text: str) -> None:
+        self.log.append(f"{self.now:8.2f} {text}")
+
+    def run(self) -> None:
+        """Run until all processes have ended."""
+        try:
+            while self._events and self.now < END_S:
+                self.now, _, what = heapq.heappop(self._events)
+                if not isinstance(what, Process):
+                    what()
+                elif what.stopped_until > self.now and not what.is_killed:
+                    self.at(what.stopped_until, what)
+                elif not what.has_ended:
+                    what.resume()
+                    if what.error is not None:
+                        raise what.error
+            late = [one.name for one in self.processes if not one.has_ended]
+            assert not late, f"{late} did not end"
+        finally:
+            for one in self.processes:
+                one.finish()
+
+
+@dataclass
+class File:
+    """The versions of a file, or the records that were added to it, each with its time and writer."""
+
+    writer: Process
+    made_s: float
+    versions: list[tuple[float, Any]] = field(default_factory=list)
+    is_removed: bool = False
+
+
+@dataclass
+class Faults:
+    """How bad the file system is."""
+
+    names_s: float = 0.0
+    """How late new names are seen by other hosts, at most."""
+    sizes_s: float = 0.0
+    fails: float = 0.0
+    """The probability that an operation fails."""
+    stalls: list[tuple[float, float]] = field(default_factory=list)
+    """Times at which all operations wait, and until when."""
+    full: list[tuple[float, float]] = field(default_factory=list)
+    """Times at which nothing can be added to files."""
+
+
+class FileSystem:
+    """All files of the batch."""
+
+    def __init__(self, world: World, faults: Faults) -> None:
+        self.world, self.faults = world, faults
+        self.files: dict[str, File] = {}
+        self._listings: dict[tuple[str, str], tuple[float, list[str]]] = {}
+        self._absent: dict[tuple[str, str], float] = {}
+
+    def operation(self, process: Process, what: str = "") -> None:
+        """Let the time of an operation pass; it may fail."""
+        world = self.world
+        process.pause(world.rng.uniform(0.0005, 0.01))
+        for begin, end in self.faults.stalls:
+            if begin <= world.now < end:
+                process.troubled_s = end
+                process.pause(end - world.now)
+        world.counters["operations"] += 1
+        if world.rng.random() < self.faults.fails:
+            world.counters["failures"] += 1
+            number = world.rng.choice([errno.ESTALE, errno.EIO])
+            raise OSError(number, os.strerror(number), what)
+
+    def add_to(self, process: Process, path: str, content: Any) -> None:
+        self.operation(process, path)
+        if any(begin <= self.world.now < end for begin, end in self.faults.full):
+            process.troubled_s = self.world.now
+            self.world.counters["no room"] += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        self.set(process, path, content)
+
+    def set(self, process: Process, path: str, content: Any) -> None:
+        file = self.files.setdefault(path, File(process, self.world.now))
+        if file.is_removed and self.faults.names_s:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        file.versions.append((self.world.now, content))
+
+    def names(self, process: Process, prefix: str) -> list[str]:
+        """A listing. A host keeps one for a while, and does not see what others have made since."""
+        self.operation(process, prefix)
+        until_s, found = self._listings.get((process.host, prefix), (-1.0, []))
+        if until_s < self.world.now:
+            found = [path for path, file in self.files.items() if path.startswith(prefix) and not file.is_removed]
+            until_s = self.world.now + self.world.rng.uniform(0, self.faults.names_s)
+            self._listings[process.host, prefix] = until_s, found
+        own = [path for path, file in self.files.items() if path.startswith(prefix) and file.writer is process]
+        return [path for path in {**dict.fromkeys(found), **dict.fromkeys(own)} if not self.files[path].is_removed]
+
+    def versions(self, process: Process, path: str) -> list[Any]:
+        """What this process can see of a file. A host remembers for a while that there was none."""
+        self.operation(process, path)
+        file = self.files.get(path)
+        is_absent = self._absent.get((process.host, path), -1.0) > self.world.now
+        if file is None or file.is_removed or is_absent:
+            if not is_absent:
+                self._absent[process.host, path] = self.world.now + self.world.rng.uniform(0, self.faults.names_s)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        late = 0.0 if file.writer.host == process.host else self._lateness(process, path, self.faults.sizes_s)
+        return [content for time_s, content in file.versions if time_s + late <= self.world.now]
+
+    def _lateness(self, process: Process, what: str, most_s: float) -> float:
+        return random.Random(f"{process.name} {what} {self.world.now // 20}").uniform(0, most_s) if most_s else 0.0
+
+    def link(self, process: Process, path: str, content: Any) -> None:
+        """Make a name of a file that has this content, unless it exists. The server decides, not what a host sees."""
+        self.operation(process, path)
+        is_answered = self.world.rng.random() >= self.faults.fails
+        if path not in self.files:
+            self.files[path] = File(process, self.world.now, [(self.world.now, content)])
+        if not is_answered:
+            raise OSError(errno.EIO, "the answer is lost", path)
+
+
+class SimulatedFiles:
+    """The files of one job: `records.Files` in this file system."""
+
+    def __init__(self, system: FileSystem, process: Process, token: str) -> None:
+        self.system, self.process, self.token = system, process, token
+        self.records: list[tuple[str, Any]] = []
+        """Records of this job that were not written yet."""
+        self.written = 0
+        self.epoch = 0
+
+    def write_status(self, status: Status) -> None:
+        self.system.operation(self.process, "status")
+        self.system.set(self.process, f"member-{self.token}", status)
+
+    def tokens(self) -> list[str]:
+        return [path.removeprefix("member-") for path in self.system.names(self.process, "member-")]
+
+    def read_status(self, token: str, slice: str = "") -> Status | None:
+        path = f"member-{token}"
+        if slice:  # another name of the same file
+            self.system._absent.pop((self.process.host, path), None)
+        versions = self.system.versions(self.process, path)
+        if not versions or self.system.world.rng.random() < 0.01:
+            return None
+        found: Status = versions[-1]
+        return found
+
+    def is_gone(self, status: Status) -> bool:
+        return status.host == self.process.host and self.owner(status.token).is_killed
+
+    def owner(self, token: str) -> Process:
+        return self.system.files[f"member-{token}"].writer
+
+    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
+        versions = self.system.versions(self.process, f"segment-{status.segment}") if status.length else []
+        end = len(versions) if is_last else min(len(versions), status.length)
+        if is_last and end < status.length:
+            raise OSError(errno.EAGAIN, "the rest is not here yet")
+        end = begin + self.system.world.rng.randint(0, end - begin) if not is_last and end > begin else end
+        found = []
+        for what, content in versions[begin:end]:
+            if what == "ended":
+                found.append(Note("ended", (content.number,), content=content))
+            elif what == "returned":
+                found.append(Note("returned", *content))
+        return found, max(begin, end)
+
+    def make_name(self, slice: str, is_back: bool = False) -> str:
+        mine = "" if is_back else self.token
+        self.system.link(self.process, f"taken-{slice}", mine)
+        holder: str = self.system.files[f"taken-{slice}"].versions[0][1]
+        return holder
+
+    def coordinator(self) -> tuple[int, str, int] | None:
+        numbers = [int(path.removeprefix("owner-")) for path in self.system.names(self.process, "owner-")]
+        if not numbers or max(numbers) < self.epoch:
+            return None
+        self.epoch = max(numbers)
+        versions = self.system.versions(self.process, f"owner-{self.epoch}")
+        return (self.epoch, *versions[-1]) if versions else None
+
+    def read_offers(self, epoch: int, begin: int, length: int) -> bytes:
+        try:
+            data = b"".join(self.system.versions(self.process, f"offers-{epoch}"))
+        except FileNotFoundError:
+            return b""
+        if length >= 0:
+            return data[begin : begin + self.system.world.rng.randint(0, length)]
+        return b"".join(content for _, content in self.system.files[f"offers-{epoch}"].versions)
+
+    def write_offers(self, at: int, data: bytes) -> None:
+        file = self.system.files.get(f"offers-{self.epoch}")
+        length = sum(len(content) for _, content in file.versions) if file is not None else 0
+        assert at == length, "two jobs write to one file"
+        self.system.add_to(self.process, f"offers-{self.epoch}", data)
+
+    def earlier_epochs(self) -> list[int]:
+        """Read from the server: a claim waits until it has seen all files of those before it."""
+        found = [int(path.removeprefix("offers-")) for path in self.system.files if path.startswith("offers-")]
+        return [one for one in found if one < self.epoch]

@@ -1,0 +1,160 @@
+"""The files of elastic batches on a disk, with what network file systems do: torn, cut off, late, lost and full."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mpi_runtime.batch.elastic import files
+from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
+from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.records import Closed, Entry, Offer, Status, Stop, Work, entries_in, framed
+from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
+from mpi_runtime.batch.memory import requests
+from mpi_runtime.batch.memory.requests import Answer, Request
+
+ONE, TWO = "1" * 16, "2" * 16
+
+
+def job(folder: Path, token: str) -> JobFiles:
+    return JobFiles(folder, token, lambda bodies: [])
+
+
+def status(token: str, beat: int = 1, **more: Any) -> Status:
+    return Status(token, beat, "a job", "here", 1, "", "", 1, 0, ({"CPU": 2.0},), **more)
+
+
+def test_a_slice_has_one_owner_also_if_the_answer_to_a_link_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = job(tmp_path, ONE), job(tmp_path, TWO)
+    assert first.make_name("1-1") == ONE
+    assert first.make_name("1-1") == second.make_name("1-1") == second.make_name("1-1", is_back=True) == ONE
+    assert second.make_name("1-2", is_back=True) == first.make_name("1-2") == "", "it was taken back"
+    link = os.link
+
+    def made_without_an_answer(source: Path, target: Path) -> None:
+        link(source, target)
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(os, "link", made_without_an_answer)
+    with pytest.raises(OSError, match="lost"):
+        first.make_name("1-3")
+    monkeypatch.undo()
+    assert first.make_name("1-3") == ONE, "the next attempt shows whose it is"
+    first.write_status(status(ONE))
+    found = second.read_status("", "1-3")
+    assert found is not None
+    assert found.token == ONE, "the name of a slice shows the status of its job"
+    for one in (first, second):
+        one.close()
+
+
+def test_a_status_that_is_torn_is_read_again_later_and_keeps_its_size(tmp_path: Path) -> None:
+    own = job(tmp_path, ONE)
+    path = tmp_path / f"{files.MEMBER}{ONE}"
+    assert own.read_status(ONE) is None, "nothing is written yet"
+    size = path.stat().st_size
+    own.write_status(status(ONE, 7))
+    assert own.read_status(ONE) == status(ONE, 7)
+    assert path.stat().st_size == size, "so a full disk does not look like a death"
+    data = path.read_bytes()
+    path.write_bytes(data[:60] + b"\0" + data[61:])
+    assert own.read_status(ONE) is None
+    own.close()
+
+
+def test_offers_are_read_to_their_last_whole_entry() -> None:
+    entries: list[Entry] = [Offer("1-1", ONE, (Work(1, "a", b"k"),)), Stop((1, 2)), Closed(0)]
+    data = b"".join(map(framed, entries))
+    assert entries_in(data) == (entries, len(data))
+    whole = len(framed(entries[0]))
+    for end in range(whole, whole + len(framed(entries[1]))):
+        assert entries_in(data[:end]) == (entries[:1], whole)
+    zeros = data[: whole + 4] + bytes(len(data) - whole - 4)
+    assert entries_in(zeros) == (entries[:1], whole), "what is not there yet may be read as zeros"
+
+
+def test_offers_that_a_full_disk_has_cut_off_are_written_again_at_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = job(tmp_path, ONE)
+    own.epoch = 3
+    data = framed(Closed(0))
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, view, at: write(file, view[:5], at) if not at else full())
+
+    def full() -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    with pytest.raises(OSError, match="full"):
+        own.write_offers(0, data)
+    monkeypatch.undo()
+    own.write_offers(0, data)
+    assert entries_in(own.read_offers(3, 0, -1)) == ([Closed(0)], len(data))
+    assert own.read_offers(4, 0, 10) == b""
+    own.close()
+
+
+def test_a_job_is_lost_after_quick_looks_alone() -> None:
+    watch = Watch()
+    assert not any(watch.look(1, float(second)) for second in range(LOOKS))
+    watch.failed()
+    assert not any(watch.look(1, 100.0 + second) for second in range(LOOKS)), "a failed look starts the count again"
+    assert watch.look(1, 100.0 + LOOKS)
+    slow = Watch()
+    assert not any(slow.look(1, second * (QUICK_S + 1)) for second in range(5 * LOOKS)), "the observer is slow"
+    moving = Watch()
+    assert not any(moving.look(second, float(second)) for second in range(5 * LOOKS))
+
+
+def test_a_large_command_gets_the_first_job_with_room_and_small_ones_do_not_overtake_it() -> None:
+    coordinator = Coordinator(1)
+    coordinator.joined("small", ({"CPU": 2.0},), None)
+    small = [Work(number, f"s{number}", b"", request=(("CPU", 1.0),), seconds=100.0) for number in range(2, 8)]
+    large = Work(1, "large", b"", request=(("CPU", 8.0),), seconds=100.0)
+    for work in [large, *small]:
+        coordinator.add(work)
+    assert [work.name for offer in offers(coordinator) for work in offer.works] == ["s2", "s3"]
+    coordinator.joined("big", ({"CPU": 8.0},), None)
+    found = {work.name: offer.token for offer in offers(coordinator) for work in offer.works}
+    assert found == {"large": "big"}
+
+
+def test_work_is_not_offered_to_a_job_that_ends_before_it_and_returns_when_a_job_is_lost() -> None:
+    coordinator = Coordinator(1)
+    coordinator.joined("short", ({"CPU": 1.0},), 50.0)
+    coordinator.add(Work(1, "a", b"", request=(("CPU", 1.0),), seconds=1.0, limit_s=60.0))
+    assert not offers(coordinator)
+    coordinator.joined("long", ({"CPU": 1.0},), 100.0)
+    (offer,) = offers(coordinator)
+    assert offer.token == "long"
+    coordinator.lost("long")
+    (back,) = coordinator.orders(0.0)
+    assert back == TakeBack(offer.slice), "first its name is made, so that no job can begin it"
+    coordinator.took_back(offer.slice, False)
+    coordinator.joined("third", ({"CPU": 1.0},), None)
+    (again,) = offers(coordinator)
+    assert (again.works[0].number, again.works[0].attempt) == (1, 1), "it may have begun"
+    coordinator.ended(1)
+    assert not coordinator.outstanding()
+
+
+def offers(coordinator: Coordinator) -> list[Offer]:
+    return [order for order in coordinator.orders(0.0) if isinstance(order, Offer)]
+
+
+def test_a_request_is_answered_once_and_withdrawn_without_an_answer(tmp_path: Path) -> None:
+    assert requests.send(tmp_path, Request("cancel", ("a",)), limit_s=0.0) is None
+    assert not os.listdir(tmp_path)
+    (tmp_path / "request-x").write_bytes(msgspec.json.encode(Request("add", text="true")))
+    (tmp_path / "request-y").write_text("{")
+    found = dict(requests.pending(tmp_path, os.listdir(tmp_path)))
+    assert found == {"x": Request("add", text="true"), "y": None}
+    requests.answer(tmp_path, "x", Answer(True, "done"))
+    requests.answer(tmp_path, "x", Answer(False, "twice"))
+    assert sorted(os.listdir(tmp_path)) == ["answer-x", "request-y"]
+    assert msgspec.json.decode((tmp_path / "answer-x").read_bytes(), type=Answer) == Answer(True, "done")
