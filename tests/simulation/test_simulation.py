@@ -35,7 +35,7 @@ FLOORS = {
     "batched results": 40, "stops": 150, "kills": 3, "refused": 4, "spoilt": 15, "groups removed": 10, "removals": 10,
     "cancels": 120, "cancelled": 50, "interrupts": 15, "refusals of cancelled calls": 4, "kills of cancelled calls": 4,
     "calls beside others": 80, "deaths with several calls": 8, "items": 200, "items again": 15, "back-pressure": 100,
-    "streams given up": 20, "killers": 30, "ends that were not told": 5,
+    "streams given up": 20, "killers": 30, "ends that were not told": 4,
     "GPUs of a type": 60, "shares of described GPUs": 30, "bytes of GPUs": 60, "several described GPUs": 13,
     "GPUs that not all ranks can use": 10, "faults of GPUs": 20, "quarantines": 10, "faults of GPUs: busy": 5,
     "faults of GPUs: node": 5, "instances of MIG": 5,
