@@ -135,8 +135,9 @@ class Sampler:
 
     def get_state(self) -> bytes | None:
         """Return everything that the next fragments depend on; None if the environments cannot be pickled."""
+        now = (self.envs, self.state)
         try:
-            found: bytes = cloudpickle.dumps((self.envs, self.state))
+            found: bytes = cloudpickle.dumps(now)
         except Exception:  # whatever an environment raises when it is pickled
             return None
         return found

@@ -44,7 +44,7 @@ class Samplers:
         self._asked: dict[Any, tuple[int, tuple[Any, ...], float, int]] = {}
         if not count:
             self.local = made(spec, 0)
-            self.local.get_state()  # makes the environments, and raises their errors, now
+            _ = self.local.state  # makes the environments, and raises their errors, now
             return
         if not mpi_runtime.is_initialized():
             mpi_runtime.init()

@@ -26,6 +26,7 @@ def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = Tru
     import gymnasium
 
     gymnasium.register_envs(ale_py)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else each game greets on standard error
     made = gymnasium.make(env, render_mode=render_mode, frameskip=1)
     made = gymnasium.wrappers.AtariPreprocessing(made, terminal_on_life_loss=False)
     if episodic_life:

@@ -140,8 +140,8 @@ LINES = {
         r"the best: [1-5]\d\d with lr \d\.\de-0\d",
     ],
     "rl_atari_gpu": [
-        r"the learner computes on cpu; the network has 16871\d\d weights",
-        r"^128 steps, 1\.79 nats\n256 steps, ",
+        r"the learner computes on cpu; the network has 1687\d\d\d weights",
+        r"128 steps, 1\.79 nats(.*\n)*.*256 steps, ",
     ],
 }
 """What each example prints, as patterns that are found in this order."""

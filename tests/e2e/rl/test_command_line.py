@@ -27,7 +27,7 @@ def run_command(
         return program.finish(timeout=timeout)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_the_run_of_the_articles(tmp_path: Path) -> None:
     words = ["--run", "PPO", "--env", "CartPole-v1", f"--stop={STOP}", "--checkpoint-freq", "10", "--checkpoint-at-end"]
     done = run_command(
