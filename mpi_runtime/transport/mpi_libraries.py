@@ -7,7 +7,8 @@ function. During MPI_Init yields stay on: without them ranks would take the core
 
 MPI libraries share memory within a host by files in /dev/shm. Their names are removed as soon as all ranks of the host
 have opened them: a killed rank removes none, and the memory would stay until the host restarts. UCX removes the names
-of its files (`ucx_shm_posix_*`) itself, as soon as it has made one.
+of its files (`ucx_shm_posix_*`) itself, as soon as it has made one. A rank that is killed in that moment leaves a file,
+and nothing tells it from one that a process of another container still opens.
 """
 
 from __future__ import annotations
