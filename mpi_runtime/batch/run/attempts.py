@@ -124,13 +124,14 @@ def _alternative_of(made: Command, call: Call | None) -> int:
     spec = current.client().feed.specs.get(call.spec) if made.alternatives and call is not None else None
     if spec is None:
         return 0
-    granted = spec.cpu, spec.gpu, spec.memory, tuple(sorted(spec.custom.items()))
+    custom = tuple(sorted((name, units) for name, units in spec.custom.items() if units))
+    granted = spec.cpu, spec.gpu, spec.memory, custom
     return [amounts(one) for one in made.alternatives].index(granted)
 
 
 def amounts(demand: Demand) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
     """CPU, GPU, memory and custom resources as the scheduler counts them."""
-    custom = tuple(sorted((name, round(amount * UNIT)) for name, amount in demand.resources.items()))
+    custom = tuple(sorted((name, round(amount * UNIT)) for name, amount in demand.resources.items() if amount))
     return round(demand.num_cpus * UNIT), round(demand.num_gpus * UNIT), demand.memory, custom
 
 

@@ -98,7 +98,7 @@ def inheritable():
 
 @ray.remote
 def look():
-    allowed = ("_mapping_policy", "_binding_policy", "_AS_ROOT", "_AS_ROOT_CONFIRM")  # the tests' own
+    allowed = ("_default_slots", "_mapping_policy", "_binding_policy", "_AS_ROOT", "_AS_ROOT_CONFIRM")  # settings
     kinds = ("OMPI_COMM", "PMIX_RANK", "PMI_RANK", "PMI_FD", "PRTE_", "MPI_LOCAL", "HYDI_")
     return {
         "directory": os.getcwd(),
