@@ -23,7 +23,9 @@ def main() -> None:
                 "episode_reward_mean",
                 "max",
                 scheduler=PopulationBasedTraining(
-                    perturbation_interval=4, hyperparam_mutations={"lr": tune.loguniform(1e-4, 1e-2)}
+                    time_attr="training_iteration",
+                    perturbation_interval=4,
+                    hyperparam_mutations={"lr": tune.loguniform(1e-4, 1e-2)},
                 ),
             ),
             run_config=tune.RunConfig(

@@ -71,7 +71,6 @@ ALIASES = {
     "dueling": "duelling",
     "double_q": "double",
     "n_step": "n",
-    "tau": "tau",
 }
 """Names of RLlib and Stable-Baselines3, and ours."""
 P = TypeVar("P", bound=Common)

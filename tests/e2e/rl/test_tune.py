@@ -40,7 +40,10 @@ def test_trials_reserve_their_samplers_too(tmp_path: Path) -> None:
 def test_a_population_changes_learning_rates_and_inherits_weights(tmp_path: Path) -> None:
     tune.register_env("another probe", lambda config: probes.ByAction())
     scheduler = PopulationBasedTraining(
-        perturbation_interval=2, hyperparam_mutations={"lr": tune.loguniform(1e-4, 1e-1)}, quantile_fraction=0.5
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations={"lr": tune.loguniform(1e-4, 1e-1)},
+        quantile_fraction=0.5,
     )
     config = tune.TuneConfig("episode_reward_mean", "max", scheduler=scheduler, num_samples=2, seed=1)
     results = run(
