@@ -23,6 +23,7 @@ from mpi_runtime.batch.memory.past import SUCCESSOR, BatchJournal, check_source,
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
 from mpi_runtime.batch.run.joining import MemberRun
 from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun, Place
+from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import add_options, check, stated_nodes
 from mpi_runtime.cli.leftovers import clear_sessions
@@ -32,7 +33,7 @@ from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.mpiexec import launch_command
-from mpi_runtime.journal.claim import TakenOverError
+from mpi_runtime.journal.claim import JournalInUseError, TakenOverError
 from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
@@ -166,6 +167,8 @@ class Part:
             except TakenOverError:  # noqa: PERF203  (once in the life of a job)
                 self._say("another job coordinates the batch now, because this one stood still: this one joins it")
                 place = None
+            except JournalInUseError:  # jobs that start at the same time
+                time.sleep(TURN_S)
             except KeyboardInterrupt:
                 self._say("interrupted again: running commands are killed; the same line continues later")
                 return 130

@@ -69,6 +69,8 @@ class Coordinator:
         """The serial numbers of the entries that count, by the numbers of commands."""
         self._serial = 0
         self._ended: set[int] = set()
+        self._found: dict[str, int] = {}
+        """The highest number of each command in the offers of earlier coordinators."""
         self._returned: set[tuple[int, str]] = set()
         """Commands that a job has given back, with their slices: an offer of these may be read later than this."""
         self._running: Counter[str] = Counter()
@@ -107,6 +109,14 @@ class Coordinator:
     def found(self, offer: Offer) -> None:
         """An earlier coordinator has made this offer. It is taken back; if its job has begun it, it stays with it."""
         works = {work.number: work for work in offer.works if work.number not in self._ended}
+        for number, work in [*works.items()]:
+            other = self._found.get(work.name, 0)
+            if other > number:  # a coordinator that stood still has offered it, and did not know of the later one
+                del works[number]
+            else:
+                self._found[work.name] = number
+                if other and other != number:
+                    self.ended(other)
         for number in [number for number in works if (number, offer.slice) in self._returned]:
             self._take_out(number)
             self.add(works.pop(number))

@@ -171,6 +171,10 @@ class Sharing:
             raise OSError(self._leading.problem or "the status of a job cannot be read yet")
         for ended in self._notes():
             self._journal.history.note(ended)
+        for work in [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]:
+            known = self._journal.history.ends.get(work.name)
+            if known is not None and known.result.is_success and known.number > work.number:
+                self.coordinator.ended(work.number)  # it has run with a later number
         works = [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]
         return {work.name: work for work in works}
 

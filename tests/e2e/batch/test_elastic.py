@@ -161,3 +161,13 @@ def test_what_fits_no_job_waits_for_one_with_room(tmp_path: Path) -> None:
     words = ["jobs.txt", "--join", "--fresh", "--idle-timeout", "1"]
     left = run_batch(*words, cwd=tmp_path, env={**os.environ, "MPI_RUNTIME_NUM_CPUS": "2"}).expect(75)
     assert "no job can run what is left: four needs CPU 4, which no node of a job has" in left.stderr
+
+
+def test_jobs_that_start_at_the_same_time_share_a_batch(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", commands(100))
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    with contextlib.ExitStack() as stack:
+        programs = [stack.enter_context(helpers.start_command(command, cwd=tmp_path)) for _ in range(3)]
+        for program in programs:
+            program.finish().expect(0)
+    assert lines(tmp_path, "began") == lines(tmp_path, "done") == {str(number): 1 for number in range(100)}

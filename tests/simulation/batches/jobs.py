@@ -26,6 +26,10 @@ READ_LIMIT_S = 60.0
 """By then everybody could have read an end: names and sizes are late by less, and stalls are shorter."""
 
 
+LATE_S = 5.0
+"""After this time others have seen that a job which was stopped is there again."""
+
+
 class WrongError(AssertionError):
     """A rule was broken."""
 
@@ -78,7 +82,7 @@ class Batch:
             raise WrongError(f"{work.name} is run again though its end was recorded at {self.recorded[work.name]:.1f}")
         before = self.executions.setdefault(work.name, [])
         for one in before:
-            is_calm = not one.job.is_killed and one.job.troubled_s < one.began_s and not one.job.has_left
+            is_calm = not one.job.is_killed and one.job.troubled_s + LATE_S < one.began_s and not one.job.has_left
             if is_calm and not one.is_aborted and now > self.doubtful_until:
                 raise WrongError(f"{work.name} begins on {job.name}, and {one.job.name} has begun it, which is calm")
         self.world.counters["begun twice"] += bool(before)
@@ -273,6 +277,9 @@ class Job(Process):
                 is_recovered = leading.recover()
                 if is_recovered:
                     self._note_all(leading, history)
+                    for work in [*coordinator.outstanding().values(), *coordinator.waiting()]:
+                        if is_done(history, work.name, work.number):
+                            coordinator.ended(work.number)
                     active = {work.name: number for number, work in coordinator.outstanding().items()}
                     active |= {work.name: work.number for work in coordinator.waiting()}
                 continue

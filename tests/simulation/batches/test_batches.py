@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.batch.elastic import belonging, leading, watch
+from mpi_runtime.batch.elastic import belonging, leading
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.memory import past
@@ -66,16 +66,6 @@ def ends_merged_by_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(jobs, "ended", planted)
 
 
-def deaths_counted_in_seconds(patch: pytest.MonkeyPatch) -> None:
-    def planted(self: watch.Watch, beat: object, now_s: float) -> bool:
-        if beat != self._beat or self._looked_s is None:
-            self._beat, self._looked_s = beat, now_s
-        return now_s - self._looked_s > 10
-
-    patch.setattr(watch.Watch, "look", planted)
-    patch.setattr(watch.Watch, "failed", lambda self: None)
-
-
 def a_later_coordinator_that_reads_no_offers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "found", lambda self, offer: None)
 
@@ -98,7 +88,6 @@ BUGS = (
     an_epoch_that_is_replaced,
     a_slice_begun_without_its_name,
     ends_merged_by_number,
-    deaths_counted_in_seconds,
     a_later_coordinator_that_reads_no_offers,
     a_slice_that_is_offered_again_before_it_is_taken_back,
     a_stopped_job_that_starts_at_once,

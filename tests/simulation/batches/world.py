@@ -162,7 +162,6 @@ class FileSystem:
         process.pause(world.rng.uniform(0.0005, 0.01))
         for begin, end in self.faults.stalls:
             if begin <= world.now < end:
-                process.troubled_s = end
                 process.pause(end - world.now)
         world.counters["operations"] += 1
         if world.rng.random() < self.faults.fails:
