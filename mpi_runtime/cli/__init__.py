@@ -6,6 +6,7 @@
 - `leftovers.py`: clears what a killed launcher has left
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
 - `batch.py`: `batch`: runs the commands of a file
+- `batch_options.py`: its options and verbs, for the parser and for completion
 - `batch_check.py`: `batch --check`: what can never run, on which nodes
 - `batch_control.py`: the verbs that change a batch which runs, `batch wait`, `batch list`
 - `batch_views.py`: `batch status`, `batch report`, `batch log`

@@ -16,7 +16,7 @@ import mpi_runtime
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
-from mpi_runtime.batch.file.parse import FORMS, JSON, Group, form_of, read_batch
+from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
 from mpi_runtime.batch.memory.past import SUCCESSOR, BatchJournal, check_source, planned_groups, source_of, used_by
@@ -25,7 +25,8 @@ from mpi_runtime.batch.run.joining import MemberRun
 from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun, Place
 from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.show.live import Live, live_view
-from mpi_runtime.cli.batch_check import add_options, check, stated_nodes
+from mpi_runtime.cli.batch_check import check, stated_nodes
+from mpi_runtime.cli.batch_options import CONTROLS, NO_FLAGS, VIEWS, parser
 from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
@@ -38,21 +39,6 @@ from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
 
-VIEWS = ("status", "report", "log")
-"""Verbs that show a batch."""
-CONTROLS = ("cancel", "pause", "resume", "priority", "add", "wait", "list")
-"""Verbs that change a batch which runs, or wait for it."""
-_NO_FLAGS = ("name", "after", "ranks", "mpi")
-"""Options that are not for all commands."""
-METAVARS = {
-    "num_cpus": "CPUS", "num_gpus": "GPUS", "memory": "SIZE", "resources": "NAME=AMOUNT,...",
-    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE", "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
-    "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
-    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE", "retries": "COUNT",
-    "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
-    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT",
-}  # fmt: skip
-"""What the value of each option is, for help on the command line."""
 END_S = 20.0
 """Running commands are ended this long, and the longest grace, before the job's time is over: time for the journal."""
 _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
@@ -70,7 +56,7 @@ def batch(words: Sequence[str]) -> int:
         return view(words)
     if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], (*VIEWS, *CONTROLS), 1)):
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
-    options = _parser().parse_args(words)
+    options = parser().parse_args(words)
     if options.ranks < 1:
         raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
     if options.max_failures is not None and options.max_failures < 0:
@@ -308,7 +294,7 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
     Raises:
         LaunchError: the file cannot be read, or an option is wrong.
     """
-    options = _parser().parse_args(words)
+    options = parser().parse_args(words)
     form = options.form or form_of(options.file)
     groups, problems = read_batch(_read(options.file), form, _defaults(options), os.path.dirname(options.file))
     problems += wrong_names(groups) or beyond(groups, bounds, _drain_s(groups))
@@ -322,7 +308,7 @@ def _defaults(options: argparse.Namespace) -> dict[str, Any]:
         LaunchError: an option is wrong.
     """
     stated = vars(options)
-    found = {name: stated[name] for name in OPTIONS if name not in _NO_FLAGS and stated[name] is not None}
+    found = {name: stated[name] for name in OPTIONS if name not in NO_FLAGS and stated[name] is not None}
     found |= {} if stated["command_ranks"] is None else {"ranks": stated["command_ranks"]}
     _, wrong = read_command("true", found, {})
     if wrong:
@@ -352,64 +338,9 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mpi-runtime batch",
-        usage="mpi-runtime batch VERB NAME ...\n       mpi-runtime batch FILE [options] [options of commands]",
-        description=_verbs_in_words(),
-        epilog="Options of commands are for all commands; those in the file override them. docs/batch.md has examples.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("file", metavar="FILE", help="a command a line, TOML (.toml) or JSON lines (.jsonl); -: stdin")
-    group = parser.add_argument_group("how the file is read")
-    group.add_argument("--check", action="store_true", help="show the graph and all problems; start no command")
-    group.add_argument("--json", action="store_true", help="with --check: print JSON; docs/json.md has the fields")
-    group.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
-    group = parser.add_argument_group("with --check: the nodes of the job; by default a profile, or this host")
-    add_options(group)
-    group = parser.add_argument_group("what is run")
-    group.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
-    group.add_argument("--retry-failed", action="store_true", help="run only failed commands and their followers")
-    help_only = "run this command or array alone, done or not; may be repeated"
-    group.add_argument("--only", action="append", metavar="COMMAND", help=help_only)
-    help_from = "run this command or array and its followers again, done or not; may be repeated"
-    group.add_argument("--from", dest="begin", action="append", metavar="COMMAND", help=help_from)
-    group.add_argument("--max-failures", type=int, metavar="COUNT", help="stop if more than this many fail; never")
-    group = parser.add_argument_group("where it runs")
-    group.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="COUNT", help="how many ranks; 1")
-    group.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
-    group.add_argument("--hosts", metavar="HOST[:RANKS],...", help="start the ranks on these hosts (by ssh)")
-    group.add_argument(
-        "--gpus-per-node", "--gpus", metavar="COUNT", help="GPUs of each node, there or not; those that are found"
-    )
-    group.add_argument("--requeue", action="store_true", help="requeue the Slurm job if its time is too short")
-    help_join = "other jobs may have room for what never fits here: wait for these"
-    group.add_argument("--join", action="store_true", help=help_join)
-    help_idle = "a job that has joined leaves after this many seconds with nothing to do; 60"
-    group.add_argument("--idle-timeout", type=float, default=60.0, metavar="SECONDS", help=help_idle)
-    group = parser.add_argument_group("output")
-    group.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
-    group.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
-    group = parser.add_argument_group("options of commands, with their defaults")
-    help_ranks = "how many MPI ranks each command has: its option `ranks`"
-    group.add_argument("--command-ranks", metavar="COUNT", help=help_ranks)
-    for name, (_, what) in OPTIONS.items():
-        if name not in _NO_FLAGS:
-            group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=METAVARS[name], help=what)
-    return parser
-
-
-def _verbs_in_words() -> str:
-    from mpi_runtime.cli.batch_views import VERBS  # not at the top: a run does not need it
-
-    verbs = "\n".join(f"  {name + ' NAME':12} {what}" for name, (_, what) in VERBS.items())
-    return f"verbs:\n{verbs}\n  FILE         run the commands of a file, as many at a time as the resources allow"
-
-
 if __name__ == "__main__":
     try:
-        sys.exit(run_batch(_parser().parse_args()))
+        sys.exit(run_batch(parser().parse_args()))
     except (JournalError, LaunchError) as error:
         print(f"mpi-runtime batch: {error}", file=sys.stderr)
         sys.exit(2)

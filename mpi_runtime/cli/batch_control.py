@@ -16,7 +16,7 @@ from mpi_runtime.errors import JournalError, LaunchError
 
 WAIT_S = 1.0
 """Seconds between looks at a batch that is awaited."""
-_HELP = {
+VERBS = {
     "cancel": "end commands, or never start them; what depends on them is skipped",
     "pause": "start no command of these until they are resumed; those that run continue",
     "resume": "let paused commands start",
@@ -42,7 +42,7 @@ def control(words: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mpi-runtime batch", description="Control a batch.", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, what in _HELP.items():
+    for name, what in VERBS.items():
         verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
         if name == "list":
             continue

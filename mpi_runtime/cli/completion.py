@@ -86,14 +86,14 @@ def _parser_of(function: Callable[[Sequence[str]], int], words: Sequence[str]) -
 
 def verbs() -> Iterator[Verb]:
     """All verbs, and those below them."""
-    from mpi_runtime.cli.batch import VIEWS  # not at the top: it loads the whole package
+    from mpi_runtime.cli.batch_options import CONTROLS, VIEWS  # not at the top: it loads the whole package
 
     for name, (place, what) in VERBS.items():
         module, _, function = place.partition(":")
         call = getattr(import_module(module), function)
         parser = _parser_of(call, [])
         below: dict[str, argparse.ArgumentParser] = {}
-        for word in VIEWS if name == "batch" else ():
+        for word in (*VIEWS, *CONTROLS) if name == "batch" else ():
             below |= _below(_parser_of(call, [word]), word)
         if parser is not None:
             below |= _below(parser)

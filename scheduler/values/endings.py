@@ -19,7 +19,10 @@ REPORTED = {
 
 def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
     """Fail a call with an error of the runtime. `code` names the class."""
-    errors.note(state, task, f"{code}: {message}", task.executor)
+    if task.leader is None:  # else it is a part of a call on a gang, which is counted once
+        errors.note(state, task, f"{code}: {message}", task.executor)
+        task.function.failed += 1
+        state.failed += 1
     advance(state.stories, task, move, code)
     data = message.encode()
     if code in REPORTED:
@@ -36,9 +39,6 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
     release_arguments(state, task)
     forget_child(state, task)
     task.executor = None
-    if task.leader is None:
-        task.function.failed += 1
-        state.failed += 1
 
 
 def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:

@@ -37,16 +37,6 @@ EQUIVALENT = [
         NO_NODE,
     ),
     Equivalent(
-        "scheduler/dispatch/queues.py",
-        "queue_for",
-        "if near < 0 and depth < len(function.queues):",
-        "if near < (-1) and depth < len(function.queues):",
-        "saves a look into the table, which finds the same",
-    ),
-    Equivalent(
-        "scheduler/dispatch/queues.py", "queue_for", "if near < 0:", "if near < (-1):", "the same is found in the table"
-    ),
-    Equivalent(
         "scheduler/dispatch/queues.py", "find_queue", "own = spec.id if function.is_timed else 0", "", "ids are hashes"
     ),
     Equivalent(

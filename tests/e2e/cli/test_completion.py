@@ -79,7 +79,7 @@ def test_a_shell_completes_verbs_options_values_and_files(
     assert offered(shell, folder, "batch", "--form", "") >= {"lines", "toml", "json"}
     assert offered(shell, folder, "batch", "--num-cpus", "") == set()
     assert offered(shell, folder, "template", "rank_per_g") == {"rank_per_gpu"}
-    assert offered(shell, folder, "batch", "a") == {"a file.toml", "a folder"}
+    assert offered(shell, folder, "batch", "a") == {"a file.toml", "a folder", "add"}
     assert "a file.toml" in offered(shell, folder, "run", "-n", "2", "a")
     assert "a folder" in offered(shell, folder, "batch", "--directory", "a")
 

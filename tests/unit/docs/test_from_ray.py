@@ -23,6 +23,7 @@ NOT_RAYS = {
     "errors",
     "mpi",
     "exceptions",
+    "rl",
     "runtime_context",
     "runtime_env",
     "util",

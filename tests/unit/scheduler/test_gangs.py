@@ -366,7 +366,7 @@ def test_a_call_on_a_gang_is_listed_once() -> None:
         members = started(cluster, id, 2)
         (listed,) = cluster.ask("tasks")
         assert (listed["num_ranks"], listed["worker_id"]) == (2, f"{members[0]:032x}")
-        glance = cluster.scheduler.glance(cluster.now)
+        glance = cluster.scheduler.look("glance", None, cluster.now)
         assert (glance["counts"]["running"], glance["running"][0][0]) == (1, "f (2 ranks)")
         assert "a gang of 2 on host0" in cluster.explain(id)["why"]
 

@@ -1,0 +1,80 @@
+"""The options of `mpi-runtime batch FILE`, and the names of its verbs."""
+
+import argparse
+
+from mpi_runtime.batch.file.model import OPTIONS
+from mpi_runtime.batch.file.parse import FORMS
+from mpi_runtime.cli.batch_check import add_options
+
+VIEWS = ("status", "report", "log")
+"""Verbs that show a batch."""
+CONTROLS = ("cancel", "pause", "resume", "priority", "add", "wait", "list")
+"""Verbs that change a batch which runs, or wait for it."""
+NO_FLAGS = ("name", "after", "ranks", "mpi")
+"""Options that are not for all commands."""
+METAVARS = {
+    "num_cpus": "CPUS", "num_gpus": "GPUS", "memory": "SIZE", "resources": "NAME=AMOUNT,...",
+    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE", "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
+    "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
+    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE", "retries": "COUNT",
+    "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
+    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT",
+}  # fmt: skip
+"""What the value of each option is, for help on the command line."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of a run, with the verbs in its help."""
+    made = argparse.ArgumentParser(
+        prog="mpi-runtime batch",
+        usage="mpi-runtime batch VERB NAME ...\n       mpi-runtime batch FILE [options] [options of commands]",
+        description=_verbs_in_words(),
+        epilog="Options of commands are for all commands; those in the file override them. docs/batch.md has examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("file", metavar="FILE", help="a command a line, TOML (.toml) or JSON lines (.jsonl); -: stdin")
+    group = made.add_argument_group("how the file is read")
+    group.add_argument("--check", action="store_true", help="show the graph and all problems; start no command")
+    group.add_argument("--json", action="store_true", help="with --check: print JSON; docs/json.md has the fields")
+    group.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
+    group = made.add_argument_group("with --check: the nodes of the job; by default a profile, or this host")
+    add_options(group)
+    group = made.add_argument_group("what is run")
+    group.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
+    group.add_argument("--retry-failed", action="store_true", help="run only failed commands and their followers")
+    help_only = "run this command or array alone, done or not; may be repeated"
+    group.add_argument("--only", action="append", metavar="COMMAND", help=help_only)
+    help_from = "run this command or array and its followers again, done or not; may be repeated"
+    group.add_argument("--from", dest="begin", action="append", metavar="COMMAND", help=help_from)
+    group.add_argument("--max-failures", type=int, metavar="COUNT", help="stop if more than this many fail; never")
+    group = made.add_argument_group("where it runs")
+    group.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="COUNT", help="how many ranks; 1")
+    group.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
+    group.add_argument("--hosts", metavar="HOST[:RANKS],...", help="start the ranks on these hosts (by ssh)")
+    group.add_argument(
+        "--gpus-per-node", "--gpus", metavar="COUNT", help="GPUs of each node, there or not; those that are found"
+    )
+    group.add_argument("--requeue", action="store_true", help="requeue the Slurm job if its time is too short")
+    help_join = "other jobs may have room for what never fits here: wait for these"
+    group.add_argument("--join", action="store_true", help=help_join)
+    help_idle = "a job that has joined leaves after this many seconds with nothing to do; 60"
+    group.add_argument("--idle-timeout", type=float, default=60.0, metavar="SECONDS", help=help_idle)
+    group = made.add_argument_group("output")
+    group.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
+    group.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
+    group = made.add_argument_group("options of commands, with their defaults")
+    help_ranks = "how many MPI ranks each command has: its option `ranks`"
+    group.add_argument("--command-ranks", metavar="COUNT", help=help_ranks)
+    for name, (_, what) in OPTIONS.items():
+        if name not in NO_FLAGS:
+            group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=METAVARS[name], help=what)
+    return made
+
+
+def _verbs_in_words() -> str:
+    from mpi_runtime.cli import batch_control, batch_views  # not at the top: a run does not need them
+
+    helps = {name: what for name, (_, what) in batch_views.VERBS.items()} | batch_control.VERBS
+    verbs = "\n".join(f"  {name + ' NAME' * (name != 'list'):14} {what}" for name, what in helps.items())
+    return f"verbs:\n{verbs}\n  FILE           run the commands of a file, as many at a time as the resources allow"
