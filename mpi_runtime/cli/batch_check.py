@@ -28,7 +28,7 @@ _STATED = ("profile", "nodes", "cpus_per_node", "memory_per_node")
 """Options that are for --check alone; a run has --gpus-per-node too."""
 
 
-def add_options(parser: argparse._ArgumentGroup) -> None:
+def add_options(parser: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
     """Add the options that state nodes."""
     parser.add_argument(
         "--profile", metavar="NAME", help="the nodes of a profile for Slurm; 'default', if there is one"

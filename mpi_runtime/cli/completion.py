@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from mpi_runtime.cli.main import VERBS
 
@@ -18,6 +18,8 @@ _FILES, _DIRECTORIES = ("FILE", "PATH"), ("DIR",)
 """Metavars of files, and of directories."""
 _WITH_PROGRAM = ("run", "submit")
 """Verbs whose first word that is no option is a program, which their parsers never see."""
+
+_SubParsers = argparse._SubParsersAction  # pyright: ignore[reportPrivateUsage]
 
 
 class Option(NamedTuple):
@@ -107,20 +109,21 @@ def _below(parser: argparse.ArgumentParser | None, word: str = "") -> dict[str, 
     """The verbs below a parser; the parser itself, if there are none and `word` is its own verb."""
     actions = parser._actions if parser is not None else []
     for action in actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
+        if isinstance(action, _SubParsers):
+            return dict(cast("dict[str, argparse.ArgumentParser]", action.choices))
     return {word: parser} if parser is not None and word else {}
 
 
 def _verb(path: str, what: str, parser: argparse.ArgumentParser, below: tuple[str, ...] = ()) -> Verb:
-    options, positional, choices = [], "", below
+    options: list[Option] = []
+    positional, choices = "", below
     for action in parser._actions:
         values = tuple(map(str, action.choices or ()))
         if action.option_strings:
             kind = "" if action.nargs == 0 else _kind(action)
             flags = tuple(flag for flag in action.option_strings if flag.startswith("--") or len(flag) == 2)
             options.append(Option(flags, _plain(action.help or ""), kind, values if kind else ()))
-        elif not isinstance(action, argparse._SubParsersAction) and not positional:
+        elif not isinstance(action, _SubParsers) and not positional:
             positional, choices = "" if values else _kind(action), choices + values
     return Verb(path, _plain(what), tuple(options), positional, choices)
 
@@ -142,7 +145,7 @@ def _plain(text: str) -> str:
 
 def _arms(found: Sequence[Verb], line: Callable[[Verb, Option], str]) -> list[str]:
     """A line of a `case` for each option with a value: `"batch --form") ...`."""
-    arms = []
+    arms: list[str] = []
     for verb in found:
         for option in verb.options:
             if option.value:
@@ -163,7 +166,7 @@ def bash(found: Sequence[Verb]) -> str:
             return f'COMPREPLY=($(compgen -W {quote(" ".join(option.choices))} -- "$cur"))'
         return {FILES: "_mpi_runtime_files -f", DIRECTORIES: "_mpi_runtime_files -d"}.get(option.value, "COMPREPLY=()")
 
-    arms = []
+    arms: list[str] = []
     for verb in found:
         flags = " ".join(flag for option in verb.options for flag in option.flags)
         files = {FILES: "-f", DIRECTORIES: "-d"}.get(verb.positional, "")
@@ -214,7 +217,7 @@ def zsh(found: Sequence[Verb]) -> str:
         return {FILES: "_files", DIRECTORIES: "_files -/"}.get(option.value, f"_message {quote(option.help)}")
 
     help_of = {verb.path: verb.help for verb in found}
-    arms = []
+    arms: list[str] = []
     for verb in found:
         flags = described([(flag, option.help) for option in verb.options for flag in option.flags])
         words = described([(word, help_of.get(f"{verb.path} {word}", "")) for word in verb.choices])

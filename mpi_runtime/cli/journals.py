@@ -44,7 +44,7 @@ def show_runs(directory: Path, as_json: bool) -> int:
 
 
 def _runs(directory: Path) -> dict[str, Any]:
-    files, counts = [], Counter[str]()
+    files, counts = list[dict[str, Any]](), Counter[str]()
     for segment in upkeep.read(directory):
         counts.update(record.name for record in segment.records)
         files.append({

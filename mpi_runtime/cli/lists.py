@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from mpi_runtime.api.timeline import events
 from mpi_runtime.errors import LaunchError
@@ -60,10 +60,11 @@ def _text(name: str, value: Any) -> str:
     if name == "object_size":
         return size(value)
     if isinstance(value, dict):
-        plain = {key: amount for key, amount in value.items() if not key.startswith("node:")}
+        amounts = cast("dict[str, Any]", value)
+        plain = {key: amount for key, amount in amounts.items() if not key.startswith("node:")}
         return ", ".join(f"{key} {size(one) if 'memory' in key else f'{one:g}'}" for key, one in plain.items()) or "-"
     if isinstance(value, list):
-        return "; ".join(_text("", one) for one in value)
+        return "; ".join(_text("", one) for one in cast("list[Any]", value))
     return str(value)
 
 
@@ -125,9 +126,10 @@ def timeline(words: Sequence[str]) -> int:
     )
     options = parser.parse_args(words)
     found = _ask(options.job, "timeline", "history", 0)
-    pid, runs = visitor.chosen(options.job, "timeline"), found["runs"]
-    while page := (visitor.ask(pid, "history", found["dropped"] + len(runs)) or {}).get("runs"):
-        runs += page
+    pid = visitor.chosen(options.job, "timeline")
+    runs: list[Any] = found["runs"]
+    while (answer := visitor.ask(pid, "history", found["dropped"] + len(runs))) is not None and answer["runs"]:
+        runs += answer["runs"]
     text = json.dumps(events(found))
     if options.output == "-":
         print(text)

@@ -9,7 +9,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -235,7 +235,7 @@ def _actors(facts: Facts) -> RenderableType:
 
 
 def _errors(facts: Facts, details: bool) -> list[Text]:
-    found = []
+    found: list[Text] = []
     for one in failures_first(facts.glance["errors"])[: 8 if details else 3]:
         text = Text("✕ ", "red").append(f"{one['function']}: ", "bold").append(one["text"])
         again = f", {count(one['retried'])} ran again" if one["retried"] else ""
@@ -260,7 +260,7 @@ def _running(facts: Facts) -> RenderableType:
 
 
 @contextlib.contextmanager
-def _keys() -> Iterator[None]:
+def _keys() -> Generator[None]:
     """Read keys one by one inside the block, without an echo."""
     before = termios.tcgetattr(sys.stdin)
     try:
