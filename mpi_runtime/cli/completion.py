@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from shlex import quote
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from mpi_runtime.cli.main import VERBS
 
@@ -110,7 +110,8 @@ def _below(parser: argparse.ArgumentParser | None, word: str = "") -> dict[str, 
     actions = parser._actions if parser is not None else []
     for action in actions:
         if isinstance(action, _SubParsers):
-            return dict(cast("dict[str, argparse.ArgumentParser]", action.choices))
+            found: Any = action.choices  # pyright: ignore[reportUnknownMemberType]
+            return dict(found)
     return {word: parser} if parser is not None and word else {}
 
 

@@ -64,7 +64,8 @@ def _text(name: str, value: Any) -> str:
         plain = {key: amount for key, amount in amounts.items() if not key.startswith("node:")}
         return ", ".join(f"{key} {size(one) if 'memory' in key else f'{one:g}'}" for key, one in plain.items()) or "-"
     if isinstance(value, list):
-        return "; ".join(_text("", one) for one in cast("list[Any]", value))
+        parts: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return "; ".join(_text("", one) for one in parts)
     return str(value)
 
 
