@@ -110,7 +110,7 @@ def _below(parser: argparse.ArgumentParser | None, word: str = "") -> dict[str, 
     actions = parser._actions if parser is not None else []
     for action in actions:
         if isinstance(action, _SubParsers):
-            found: Any = action.choices  # pyright: ignore[reportUnknownMemberType]
+            found: Any = action.choices  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             return dict(found)
     return {word: parser} if parser is not None and word else {}
 
