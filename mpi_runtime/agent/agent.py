@@ -12,13 +12,12 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.agent.custodian import Custodian
 from mpi_runtime.agent.executors import Drafts, LocalExecutor, describe_status, keep_spare, last_words
 from mpi_runtime.agent.extents import NOBODY, Extents
 from mpi_runtime.agent.forkserver import ForkserverLine, Forkservers
-from mpi_runtime.agent.gangs import Gangs
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
@@ -35,6 +34,9 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import Ended, Pull, Unpull, WorkerToHead
+
+if TYPE_CHECKING:
+    from mpi_runtime.agent.gangs import Gangs
 
 
 class NodeAgent:
@@ -91,7 +93,8 @@ class NodeAgent:
         self._executors: dict[int, LocalExecutor] = {}
         self._logs_paused = False
         self._memory = memory
-        self.gangs = Gangs(poller, rank, setup.scratch, report, self._kill, self.custodian.ignore, self._give_up)
+        self._scratch = setup.scratch
+        self._gangs: Gangs | None = None
         self._forkserver = ForkserverLine(
             poller,
             forkservers,
@@ -218,6 +221,17 @@ class NodeAgent:
             self.custodian.before_frames(number, partial(self.gangs.before_frames, executor))
             self.gangs.start(executor, effect.member, request, fork)
 
+    @property
+    def gangs(self) -> Gangs:
+        """The gangs of this rank. Their modules are loaded with the first one."""
+        if self._gangs is None:
+            from mpi_runtime.agent.gangs import Gangs
+
+            self._gangs = Gangs(
+                self._poller, self._rank, self._scratch, self._report, self._kill, self.custodian.ignore, self._give_up
+            )
+        return self._gangs
+
     def _give_up(self, executor: LocalExecutor, cause: str) -> None:
         """Report the end of an executor that was not forked."""
         self._on_exited(executor, Exited(executor.number, 0, cause))
@@ -301,11 +315,13 @@ class NodeAgent:
 
     def stop(self) -> None:
         """End forkserver and executors."""
-        self.gangs.before_end()
+        if self._gangs is not None:
+            self._gangs.before_end()
         self._forkserver.end()
         for executor in list(self._executors.values()):
             self._forget(executor)
-        self.gangs.close()
+        if self._gangs is not None:
+            self._gangs.close()
         self.custodian.stop()
         self._transfers.stop_all()
 

@@ -150,7 +150,7 @@ def task_spec(
     made |= _placed(TASK, name, options, inherited, environment) | _retrying(options)
     if made["num_returns"] == RANKS:
         made["num_returns"], made["by_rank"] = made["ranks"], True
-    if made.get("alternatives") and (made.get("where") is not None or made["ranks"]):
+    if made.get("alternatives") and (made.get("where") is not None or made.get("ranks")):
         raise ValueError(f"{name} has alternatives, and these exclude a place such as a placement group, and ranks")
     if code:
         count = made["num_returns"]

@@ -191,7 +191,7 @@ class Attack:
             self.poller,
             report,
             AgentArena(self.memory, rank),
-            cast(Any, None),
+            cast(Any, SimpleNamespace(scratch="")),
             Forkservers([]),
             lambda: cast(Any, NoGpus()),
             now_s=lambda: 0.0,

@@ -466,7 +466,7 @@ def test_dynamic() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(TypeError, match="'streaming' or 'dynamic', not 'many'"):
+    with pytest.raises(TypeError, match="'streaming', 'dynamic' or 'ranks', not 'many'"):
         count.options(num_returns="many")
     with pytest.raises(ValueError, match="async def"):
 

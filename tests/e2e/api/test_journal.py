@@ -390,7 +390,7 @@ def test_a_directory_that_cannot_be_used(how: Any, tmp_path: Path) -> None:
     (tmp_path / "journal").write_text("")
     _, _, done = run("", tmp_path, **how)
     assert done.returncode != 0
-    assert re.search(r"JournalError: the journal \S+ cannot be used: File exists", done.stderr)
+    assert re.search(r"JournalError: the journal \S+ cannot be used: Not a directory", done.stderr)
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

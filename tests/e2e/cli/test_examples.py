@@ -146,6 +146,7 @@ LINES = {
 }
 """What each example prints, as patterns that are found in this order."""
 NEEDS = {
+    "heat": ["mpi4py"],
     "rl_cartpole": ["torch", "gymnasium"],
     "rl_custom_env": ["torch", "gymnasium"],
     "rl_es": ["gymnasium"],

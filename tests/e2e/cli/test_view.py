@@ -238,7 +238,7 @@ def test_the_screen_of_top(tmp_path: Path) -> None:
             ["-m", "mpi_runtime", "top", "--watch", str(program.pid)],
             dimensions=(90, 140),
             timeout=60,
-            env={**os.environ, "PYTHONPATH": str(helpers.ROOT), "TERM": "xterm"},
+            env={**os.environ, "PYTHONPATH": str(helpers.ROOT), "TERM": "xterm", "COLUMNS": "140", "LINES": "90"},
         )
         try:
             child.expect("the-counter")
