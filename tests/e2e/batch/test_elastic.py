@@ -122,7 +122,7 @@ def test_a_job_is_killed_and_the_others_do_its_part(
 
 
 def test_a_coordinator_that_stood_still_joins_the_batch_again(tmp_path: Path) -> None:
-    """Its scheduler runs on meanwhile. A few commands may be run by both jobs: each had ended in the other one just then."""
+    """Its scheduler runs on meanwhile. Both jobs may run a few commands: one ends them just when the other begins."""
     written(tmp_path / "jobs.txt", commands(600))
     watcher = Watcher(tmp_path)
     with jobs(tmp_path, 2) as (first, second):
