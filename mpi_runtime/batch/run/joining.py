@@ -224,7 +224,8 @@ class MemberRun:
         self._doubted.discard(name)
         work = self._member.started.get(one.number)
         error = future.exception()
-        if isinstance(error, TaskCancelledError) or work is None:
+        was_ended = self._leave_s is not None and is_doubtful(future)  # with this job, by a signal to all its processes
+        if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)
             if name in self._expired and work is not None:

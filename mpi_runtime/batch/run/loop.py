@@ -519,7 +519,8 @@ class BatchRun:
         error = future.exception()
         command = self.graph.commands[name]
         is_empty = error is None and not future.result()
-        if isinstance(error, TaskCancelledError) or is_empty:
+        was_ended = self._sharing.is_on and self.is_late and is_doubtful(future)  # by a signal to all of this job
+        if isinstance(error, TaskCancelledError) or is_empty or was_ended:
             self._journal.history.began.pop(name, None)
             is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"
             if name in self._withdrawn and not is_unwanted:
