@@ -20,7 +20,7 @@ class Watching(LiveJob):
         """Look at a job.
 
         Raises:
-            LaunchError: there is none with this process id.
+            LaunchError: no job has this process id.
         """
         words = shlex.split(visitor.command_of(pid))
         scripts = [word for word in words[1:] if not word.startswith("-")]

@@ -3,6 +3,7 @@
 - `log.py`: log lines about a job, through `logging` if the program has set it up
 - `tables.py`: lists that a notebook shows as tables
 - `numbers.py`: three digits, units, times of the day
+- `writing.py`: replaces a file as a whole
 - `page.py`: builds every page from a document of blocks; `assets/` has its style and scripts
 - `charts.py`: lanes, use over time, and colours of functions, for pages
 - `facts.py`: all that is known about a job

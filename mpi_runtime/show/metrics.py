@@ -6,13 +6,12 @@ https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mpi_runtime.show.facts import Facts
+    from mpi_runtime.show.writing import replace_file
+from mpi_runtime.show.facts import Facts
 
 PREFIX = "mpi_runtime"
 _Sample = tuple[dict[str, str], float]
@@ -25,15 +24,7 @@ def write(path: str, facts: Facts) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    beside = f"{path}.{os.getpid()}.new"
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text(facts))
-        os.replace(beside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
+    replace_file(path, text(facts))
 
 
 def text(facts: Facts) -> str:

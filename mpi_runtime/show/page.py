@@ -23,14 +23,14 @@ look alike, and what they show is decided in Python.
 
 from __future__ import annotations
 
-import contextlib
 import html
-import os
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
 import msgspec
+
+from mpi_runtime.show.writing import replace_file
 
 SCRIPTS = ("kit.js", "blocks.js", "search.js", "page.js")
 Document = dict[str, Any]
@@ -43,15 +43,7 @@ def write(path: str, document: Document) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    beside = f"{path}.{os.getpid()}.new"
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(page(document))
-        os.replace(beside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
+    replace_file(path, page(document))
 
 
 def page(document: Document) -> str:

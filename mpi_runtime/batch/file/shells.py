@@ -37,7 +37,7 @@ def notes_on_shells(found: Iterable[tuple[Place, Command]]) -> list[Problem]:
 
 
 def _word_of_bash(command: Command) -> str:
-    """The first word or sign of a command that its shell may not know; empty if there is none."""
+    """The first word or sign of a command that its shell may not know; empty if its shell knows all."""
     if os.path.basename(command.shell) not in ("sh", "dash") or (command.shell == SHELL and _is_bash(SHELL)):
         return ""
     match = _OF_BASH.search(_QUOTED.sub("''", command.text))

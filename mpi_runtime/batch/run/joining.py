@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -33,6 +32,7 @@ from mpi_runtime.batch.run.loop import (
     Events,
     Place,
     Running,
+    ctrl_c_as_event,
     expired,
     is_doubtful,
 )
@@ -99,7 +99,7 @@ class MemberRun:
         Returns:
             The exit code; or the place of the coordinator, if that is gone and this job takes it.
         """
-        with self._ctrl_c_as_event():
+        with ctrl_c_as_event(self._events):
             while True:
                 problem = self._write()
                 turn = self._belonging.turn(
@@ -261,18 +261,3 @@ class MemberRun:
         if problem and time.monotonic() - self._said_s >= PROGRESS_S:
             self._said_s = time.monotonic()
             self._say(problem)
-
-    @contextlib.contextmanager
-    def _ctrl_c_as_event(self) -> Iterator[None]:
-        """Make the first Ctrl-C an event; the second raises as usual."""
-        before = signal.getsignal(signal.SIGINT)
-
-        def interrupted(number: int, frame: object) -> None:
-            signal.signal(signal.SIGINT, before)
-            self._events.put((INTERRUPTED, None, None))
-
-        signal.signal(signal.SIGINT, interrupted)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)

@@ -100,6 +100,22 @@ def is_doubtful(future: Any) -> bool:
     return not result.problem and result.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
+@contextlib.contextmanager
+def ctrl_c_as_event(events: Events) -> Iterator[None]:
+    """Make the first Ctrl-C an event; the second raises as usual."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupted(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        events.put((INTERRUPTED, None, None))
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Place(NamedTuple):
     """The place of a coordinator that is gone, for a member that takes it."""
 
@@ -238,7 +254,7 @@ class BatchRun:
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
-        with self._ctrl_c_as_event():
+        with ctrl_c_as_event(self._events):
             self._submit_ready()
             while self._handle_requests() or not self._is_over():
                 self._look()
@@ -284,21 +300,6 @@ class BatchRun:
             with contextlib.suppress(queue.Empty):
                 self._handle(*self._events.get(timeout=TURN_S))
         self._sharing.leave()
-
-    @contextlib.contextmanager
-    def _ctrl_c_as_event(self) -> Iterator[None]:
-        """Make the first Ctrl-C an event; the second raises as usual."""
-        before = signal.getsignal(signal.SIGINT)
-
-        def interrupted(number: int, frame: object) -> None:
-            signal.signal(signal.SIGINT, before)
-            self._events.put((INTERRUPTED, None, None))
-
-        signal.signal(signal.SIGINT, interrupted)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     def _is_over(self) -> bool:
         is_open = self._stream is not None and not self.graph.is_stopped

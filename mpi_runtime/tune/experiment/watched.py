@@ -41,7 +41,7 @@ class Watched(Sequence[WatchedTrial]):
         """Read the journal.
 
         Raises:
-            JournalError: there is none.
+            JournalError: the directory has no experiment.
         """
         header = study_log.header(directory)
         self.metric: str | None = header.get("metric") or None
