@@ -38,7 +38,6 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "scheduler": (
         ("core", "recording"),
-        ("checks",),
         ("answers",),
         ("losses",),
         ("gangs",),

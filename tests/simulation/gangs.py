@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import Cancel, StartExecutor, StopExecutor, TakeBack
@@ -39,6 +38,7 @@ from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankLost, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import ToExecutor
+from tests.checks import executors as invariants
 from tests.simulation.options import UNIT, Options, Shape
 from tests.simulation.require import require
 from tests.simulation.world import joined
