@@ -48,37 +48,29 @@ class ProgressReporter(Callback):
         self._driver: Any = None
         self._shown_s = 0.0
 
-    def setup(
-        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
-    ) -> None:
-        """Begin."""
+    def setup(self, *args: Any, **info: Any) -> None:
         self._driver = info.get("driver")
         self._path = info.get("path", "")
         self._shown_s = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Count it."""
         self._live[trial.trial_id] = trial
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Count it."""
         self._counts[TERMINATED] += 1
         self._live.pop(trial.trial_id, None)
 
     def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Count it."""
         self._counts[ERROR] += 1
         self._live.pop(trial.trial_id, None)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Show the state, if it is due."""
         now = time.monotonic()
         if now - self._shown_s >= self._every_s:
             self._shown_s = now
             self.show(False)
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Show the end."""
         self.show(True)
 
     def show(self, is_end: bool) -> None:
@@ -184,7 +176,6 @@ class JupyterNotebookReporter(ProgressReporter):
         self._handle: Any = None
 
     def show(self, is_end: bool) -> None:
-        """Show the table."""
         import importlib
 
         ipython = importlib.import_module("IPython.display")
@@ -205,7 +196,6 @@ class StopKeyWarning(Callback):
     def on_trial_result(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Look for the keys, once."""
         keys, self._keys = self._keys, []
         if missing := [key for key in keys if not has_value(result, key)]:
             warnings.warn(

@@ -61,7 +61,6 @@ class Float(Domain):
     q: float | None = None
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
-        """Draw a value."""
         if self.log:
             value = math.exp(rng.uniform(math.log(self.lower), math.log(self.upper)))
         else:
@@ -96,7 +95,6 @@ class Normal(Domain):
     q: float | None = None
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
-        """Draw a value."""
         value = float(rng.normal(self.mean, self.sd))
         return value if self.q is None else round(value / self.q) * self.q
 
@@ -105,7 +103,6 @@ class Normal(Domain):
         return replace(self, q=_step("quantized", q))
 
     def is_valid(self, value: Any) -> bool:
-        """Every number is."""
         return True
 
 
@@ -132,7 +129,6 @@ class Integer(Domain):
         return self.upper - 1 if self.q == 1 else self.upper // self.q * self.q
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> int:
-        """Draw a value."""
         low, high = self.first // self.q, self.last // self.q
         if self.log:
             number = int(math.exp(rng.uniform(math.log(low), math.log(high + 1))))
@@ -160,7 +156,6 @@ class Categorical(Domain):
     categories: Sequence[Any]
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
-        """Draw a value."""
         return self.categories[int(rng.integers(len(self.categories)))]
 
     def uniform(self) -> Categorical:
@@ -168,7 +163,6 @@ class Categorical(Domain):
         return self
 
     def is_valid(self, value: Any) -> bool:
-        """Whether it is one of the values."""
         return value in self.categories
 
     def __len__(self) -> int:
@@ -185,11 +179,9 @@ class Function(Domain):
     func: Callable[..., Any]
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
-        """Call the function."""
         return self.func(config) if _takes_one(self.func) else self.func()
 
     def is_valid(self, value: Any) -> bool:
-        """Every value is."""
         return True
 
 
