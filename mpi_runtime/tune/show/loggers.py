@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.errors.optional import load
+from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import Trial, flat
 
@@ -135,11 +136,7 @@ class CSVLoggerCallback(_Lines):
         with path.open(newline="") as file:
             rows = list(csv.reader(file))[1:]
         self._names[trial.trial_id] = names
-        spare = path.with_name(f"{path.name}.part")
-        with spare.open("w") as file:
-            file.write(_csv(names))
-            file.writelines(_csv(row + [""] * (len(names) - len(row))) for row in rows)
-        os.replace(spare, path)
+        replace_file(os.fspath(path), "".join(_csv(row + [""] * (len(names) - len(row))) for row in [names, *rows]))
 
 
 def numbers_in(result: Mapping[str, Any], with_config: bool = False) -> dict[str, float]:
