@@ -25,7 +25,7 @@ import pytest
 from tests import helpers
 from tests.chaos.killer import EXECUTOR, FORKSERVER, victims
 from tests.conftest import nothing_left
-from tests.helpers import Program, mpi_python, start_command
+from tests.helpers import Program
 from tests.hosts.lab import Lab, lab
 
 HOSTS = {"host1": 3, "host2": 2, "host3": 2}
@@ -86,24 +86,6 @@ def answer() -> int:
     return value
 
 
-def started(hosts: Lab, folder: Path, mpi: str) -> Program:
-    """The program on all hosts, to be started again whenever it is killed."""
-    folder.mkdir()
-    folder.chmod(0o755)
-    (folder / "app.py").write_text(APP)
-    (folder / "place").mkdir()
-    agent = "PRTE_MCA_plm_ssh_agent" if mpi == "openmpi" else "HYDRA_LAUNCHER_EXEC"
-    env: dict[str, str | None] = {
-        "PRTE_MCA_rmaps_default_mapping_policy": None,
-        "TMPDIR": None,
-        agent: str(hosts.place / "ssh"),
-    }
-    places = ",".join(f"{name}:{ranks}" for name, ranks in HOSTS.items())
-    words = ["run", "-n", str(sum(HOSTS.values())), "--mpi", mpi, "--hosts", places, "--journal", f"{folder}/journal"]
-    command = [*hosts.enter("host1"), str(mpi_python(mpi)), "-m", "mpi_runtime", *words, "--restarts", "99"]
-    return start_command([*command, f"{folder}/app.py"], env=env, cwd=folder, place=folder / "place")
-
-
 def found(program: Program, kind: str) -> list[int]:
     """The living processes of a kind, in the order of their numbers."""
     if kind in (EXECUTOR, FORKSERVER):
@@ -148,7 +130,7 @@ def run(mpi: str, seed: int, strikes: int, pause_s: float) -> Counter[str]:
     kinds = dict(WEIGHTS)
     with lab(len(HOSTS)) as hosts, ExitStack() as healing:
         folder = hosts.place / "run"
-        with started(hosts, folder, mpi) as program:
+        with hosts.restarted(APP, folder, ranks=HOSTS, mpi=mpi, restarts=99) as program:
             heal_s = 0.0
             while counts.total() < strikes and program.process.poll() is None:
                 time.sleep(chance.expovariate(1 / pause_s))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import Completed, Program, mpi_python, run_program, start_command, wait_until
+from tests.helpers import Completed, Program, run_program, wait_until
 from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(240)]
@@ -65,20 +65,7 @@ print("answer", value, ray.get(account.all.remote()), flush=True)
 
 def started(lab: Lab, folder: Path, mpi: str) -> Program:
     """The program with two ranks on each host, to be started again if it does not come to its end."""
-    folder.mkdir()
-    folder.chmod(0o755)
-    (folder / "app.py").write_text(APP)
-    (folder / "place").mkdir()
-    ssh = str(lab.place / "ssh")
-    env: dict[str, str | None] = {
-        "PRTE_MCA_rmaps_default_mapping_policy": None,
-        "TMPDIR": None,
-        "PRTE_MCA_plm_ssh_agent" if mpi == "openmpi" else "HYDRA_LAUNCHER_EXEC": ssh,
-    }
-    hosts = ",".join(f"{host}:2" for host in lab.hosts)
-    words = ["run", "-n", f"{2 * len(lab.hosts)}", "--mpi", mpi, "--hosts", hosts, "--journal", f"{folder}/journal"]
-    command = [*lab.enter("host1"), str(mpi_python(mpi)), "-m", "mpi_runtime", *words, "--restarts", "3"]
-    return start_command([*command, f"{folder}/app.py", str(folder)], env=env, cwd=folder, place=folder / "place")
+    return lab.restarted(APP, folder, str(folder), ranks=dict.fromkeys(lab.hosts, 2), mpi=mpi, restarts=3)
 
 
 def victim(program: Program, what: str, folder: Path) -> int:
