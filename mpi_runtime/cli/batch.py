@@ -19,10 +19,12 @@ from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
-from mpi_runtime.batch.memory.past import SUCCESSOR, BatchJournal, check_source, planned_groups, source_of, used_by
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.past import SUCCESSOR, check_source, planned_groups, source_of, used_by
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
+from mpi_runtime.batch.run.events import TIME_IS_OVER, Place
 from mpi_runtime.batch.run.joining import MemberRun
-from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun, Place
+from mpi_runtime.batch.run.loop import BatchRun
 from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import check, stated_nodes

@@ -19,7 +19,8 @@ from mpi_runtime.batch.elastic.leading import Leading
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work, fits
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.past import BatchJournal, Ended, notes_in
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.past import Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.journal import claim
 from mpi_runtime.slurm import allocation
