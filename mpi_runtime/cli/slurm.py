@@ -20,7 +20,7 @@ _OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "COUNT"}
 _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
-    ("-N", "--nodes"): {"help": "number of nodes (default: 1)", **_NUMBER},
+    ("-N", "--nodes"): {"metavar": "COUNT|MIN-MAX", "help": "number of nodes, or a range (default: 1)"},
     ("--ranks-per-node",): {"help": "ranks on each node (default: 1)", **_NUMBER},
     ("--cpus-per-node",): {"help": "CPUs on each node; other jobs may then use the rest", **_NUMBER},
     ("--gpus-per-node",): {"metavar": "[TYPE:]COUNT", "help": "GPUs on each node"},
@@ -58,6 +58,8 @@ def submit(words: Sequence[str]) -> int:
         own, program = [*own, "--doctor"], program[1:]
     given = vars(_submit_parser().parse_args(own))
     options: dict[str, Any] = {name: value for name, value in given.items() if name not in _OWN}
+    if options["nodes"] is not None and options["nodes"].isdecimal():
+        options["nodes"] = int(options["nodes"])
     options["requeue"] = options["requeue"] or None  # without the flag a profile decides
     if given["env"]:
         pairs = [one.partition("=") for one in given["env"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 from mpi_runtime.batch.elastic.records import EPOCH_BITS
 from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
-from mpi_runtime.batch.memory.outputs import ARCHIVE
+from mpi_runtime.batch.memory.outputs import ARCHIVE, STARTED
 from mpi_runtime.batch.memory.past import (
     BEGAN,
     CONTROL,
@@ -87,6 +88,7 @@ class BatchJournal:
                 if is_fresh:
                     for path in (*segments.paths(self.path), Path(directory, ARCHIVE)):
                         path.unlink(missing_ok=True)
+                    shutil.rmtree(self.path / STARTED, ignore_errors=True)
                     self.history = History()
                 path, self._file = segments.create(self.path)
             except BaseException:

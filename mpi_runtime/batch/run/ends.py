@@ -143,6 +143,7 @@ class Ends(Starts):
             self._stop()
         self._journal.turn()
         if self._sharing.must_begin():
+            self._say("another job has joined: the commands are shared")
             self._share()
         for ended in self._sharing.turn(time.time()):
             self._ended_elsewhere(ended)

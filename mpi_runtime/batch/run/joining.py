@@ -177,7 +177,7 @@ class MemberRun:
     def _start(self, work: Work, until_s: float) -> None:
         self.has_run = True
         self._journal.began(work.name, work.number)
-        made = of_attempt(_commands.decode(work.command), self._directory, work.attempt)
+        made = of_attempt(_commands.decode(work.command), self._directory, work.attempt, work.key)
         ref = submit(made, self._directory, False, path_us=work.path_us, until_s=until_s)
         self._running[work.name] = Running(ref, work.key, work.number, work.attempt, until_s)
         future_of(ref, lambda future: self._events.put((ENDED, work.name, future)))  # in another thread

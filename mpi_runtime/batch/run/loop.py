@@ -103,7 +103,7 @@ class BatchRun(Ends):
         self._add(groups)
         if self._is_successor:
             self._recover()
-        elif self._idle_s is not None:
+        elif self._idle_s is not None or self._has_shares:
             self._sharing.begin({})
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
@@ -218,8 +218,7 @@ class BatchRun(Ends):
             for problem in problems:
                 self._say(problem.shown("-"))
             if group is not None:
-                self._journal.plan([_planned(group)], is_new=False)
-                self._add([group])
+                self.add_groups([group])
 
     def _handle_requests(self) -> bool:
         """Do what users have requested since the last look; return whether there was anything."""
@@ -243,6 +242,8 @@ class BatchRun(Ends):
         """Add commands to the batch."""
         self._journal.plan([_planned(group) for group in groups], is_new=False)
         self._add(groups)
+        if self._has_shares and not self._sharing.is_on:
+            self._share()
 
     def _progress(self) -> str:
         counts = self.graph.counts

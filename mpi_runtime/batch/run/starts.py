@@ -11,13 +11,13 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime.batch.elastic.belonging import LEASE_S
-from mpi_runtime.batch.elastic.records import Work, share_of
+from mpi_runtime.batch.elastic.records import Work, share_on
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory.graph import STARTED, Graph
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.outputs import SharedFiles, of_attempt
+from mpi_runtime.batch.memory.outputs import SharedFiles, forget_start, of_attempt
 from mpi_runtime.batch.memory.paths import Paths
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
@@ -72,6 +72,8 @@ class Starts:
         self._withdrawn: set[str] = set()
         """Commands that are taken from the scheduler of this job, to be given to all."""
         self._is_successor = place is not None
+        self._has_shares = False
+        """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
         self._sharing = Sharing(
             journal,
             self._start_offered,
@@ -89,6 +91,7 @@ class Starts:
         self.graph.add(groups)
         self._paths.add(groups)
         self._outputs.add(command for group in groups for command in group.commands)
+        self._has_shares = self._has_shares or any(command.shares for group in groups for command in group.commands)
         for group in groups:
             for command in group.commands:
                 known = self._journal.history.ends.get(command.name)
@@ -136,6 +139,8 @@ class Starts:
         elif self._journal.history.controls.get(command.name) == "cancel":
             self.graph.cancelled(command.name)
         else:
+            if not command.rerun and command.name in self._selection.again and not self._is_successor:
+                forget_start(self._directory, command.name, key)
             self._submit(command, key)
 
     def _submit(self, command: Command, key: bytes) -> None:
@@ -157,7 +162,7 @@ class Starts:
     def _start(self, command: Command, key: bytes, number: int, until_s: float = 0.0, attempt: int = 0) -> None:
         name = command.name
         self._journal.began(name, number)
-        made = of_attempt(self._outputs.marked(command), self._directory, attempt)
+        made = of_attempt(self._outputs.marked(command), self._directory, attempt, key)
         ref = submit(made, self._directory, False, path_us=self._paths.path_us(name), until_s=until_s)
         self._running[name] = Running(ref, key, number, attempt, until_s)
         self._names[ref.binary()] = name
@@ -182,8 +187,7 @@ class Starts:
         self._shared = {name: work.number for name, work in found.items() if name in self.graph.commands}
 
     def _share(self) -> None:
-        """Another job has joined: from now on all jobs get their part. What runs here, or soon will, stays here."""
-        self._say("another job has joined: the commands are shared")
+        """From now on all jobs get their part of the commands. What runs here, or soon will, stays here."""
         running = {id for id, _, _ in current.client().questions.query("running")}
         nodes = tuple(node_resources())
         works: dict[int, Work] = {}
@@ -193,7 +197,7 @@ class Starts:
             if one.ref.binary() in running:
                 works[one.number] = work
                 continue
-            ahead_s += share_of(work.request, nodes) * work.seconds
+            ahead_s += share_on(work, nodes) * work.seconds
             if ahead_s < SOON_S:  # it may begin at any moment
                 works[one.number] = work
         self._sharing.begin(works)

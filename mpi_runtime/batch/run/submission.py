@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import CONTINUE, Command
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.values import CONTINUE
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.attempts import RetriedError, amounts, run_command, run_ranks
 from mpi_runtime.batch.run.ranks import GRACE_S
