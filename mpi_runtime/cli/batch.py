@@ -112,13 +112,18 @@ def run_batch(options: argparse.Namespace) -> int:
     except ValueError as error:  # of a flag or a variable
         raise LaunchError(str(error)) from error
     with job:
-        name = Path(options.file).stem if options.file != "-" else "stdin"
-        directory = options.directory or f"batch-{name}"
+        directory = directory_of(options)
         is_joining = options.join or used_by(directory)
         if not is_joining and (problems := infeasible(groups, node_resources())):
             return _refuse(options.file, problems)
         with live_view() as live:
             return Part(options, groups, defaults, directory, is_stream, live).take()
+
+
+def directory_of(options: argparse.Namespace) -> str:
+    """The directory of the output."""
+    name = Path(options.file).stem if options.file != "-" else "stdin"
+    return options.directory or f"batch-{name}"
 
 
 class Part:

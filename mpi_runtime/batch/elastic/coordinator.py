@@ -47,6 +47,8 @@ class _Member(msgspec.Struct):
     share: float = 0.0
     work_s: float = 0.0
     slices: dict[str, None] = {}
+    is_silent: bool = False
+    """It does not show that it lives: nothing is offered to it, and what it has begun is not begun elsewhere yet."""
 
 
 _Queue = tuple[object, ...]
@@ -102,12 +104,22 @@ class Coordinator:
                     self._count(self.members[token], name, one.works.values(), 1)
         else:
             known.ends_s = ends_s
+            known.is_silent = False
 
     def refuses(self, token: str) -> None:
         """A job begins nothing at present: its disk is full, or its time is over."""
         for name in self.members[token].slices:
             if not self._slices[name].is_begun:
                 self._ask(name)
+
+    def silent(self, token: str) -> float:
+        """A job does not show that it lives. Return the longest time that one of its commands is assumed to take."""
+        member = self.members.get(token)
+        if member is None:
+            return 0.0
+        member.is_silent = True
+        self.refuses(token)
+        return max((work.seconds for name in member.slices for work in self._slices[name].works.values()), default=0.0)
 
     def found(self, offer: Offer) -> None:
         """An earlier coordinator has made this offer. It is taken back; if its job has begun it, it stays with it."""
@@ -212,7 +224,7 @@ class Coordinator:
 
     def _offers(self, now_s: float) -> list[Offer]:
         chosen: dict[str, list[Work]] = {}
-        loads = [(member.work_s, token) for token, member in self.members.items()]
+        loads = [(member.work_s, token) for token, member in self.members.items() if not member.is_silent]
         heapq.heapify(loads)
         while loads:
             _, token = heapq.heappop(loads)
@@ -269,7 +281,8 @@ class Coordinator:
 
     def _steal(self, now_s: float) -> None:
         """For each job with nothing to do take back a slice that its job has no room to begin now."""
-        idle = [member for member in self.members.values() if member.share < 1.0 - 1e-9 and not member.slices]
+        able = [member for member in self.members.values() if not member.is_silent]
+        idle = [member for member in able if member.share < 1.0 - 1e-9 and not member.slices]
         for member in idle if len(idle) < len(self.members) else ():
             for name, one in reversed(self._slices.items()):
                 if self._may_move(one, member, now_s):

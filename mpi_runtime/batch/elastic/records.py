@@ -157,6 +157,9 @@ class Files(Protocol):
     def is_gone(self, status: Status) -> bool:
         """Whether a job is known to have ended, though it did not write this."""
 
+    def ask(self, status: Status) -> None:
+        """Ask the batch system whether a job has ended, if it has one: `is_gone` has the answer later."""
+
     def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
         """The records of a job from a position, and the next position. `is_last`: to the end of the file."""
 

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import mpi_runtime
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
+from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.outputs import is_full, tail
@@ -28,6 +29,7 @@ from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.show.live import Live
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.client import current
+from mpi_runtime.slurm.commands import SlurmError
 
 PROGRESS_S = 10.0
 FAILURES_SHOWN = 10
@@ -121,6 +123,7 @@ class BatchRun(Ends):
         code = int(bool(self.graph.counts[FAILED] or self.graph.counts[SKIPPED] or self.refused))
         if not is_left:
             self._sharing.close(code)
+            self._cancel_jobs()
         self._sharing.leave()
         if self.is_interrupted:
             return 130
@@ -244,6 +247,13 @@ class BatchRun(Ends):
         self._add(groups)
         if self._has_shares and not self._sharing.is_on:
             self._share()
+
+    def _cancel_jobs(self) -> None:
+        """Cancel jobs that still wait in the queue for this batch: nothing is left for them."""
+        try:
+            submitted.cancel(self._directory)
+        except (OSError, SlurmError) as error:
+            self._say(f"jobs of this batch that still wait in the queue cannot be cancelled: {error}")
 
     def _progress(self) -> str:
         counts = self.graph.counts
