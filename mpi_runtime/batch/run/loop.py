@@ -7,8 +7,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.file.parse import Group
@@ -79,7 +79,7 @@ class BatchRun(Ends):
     def run(
         self,
         groups: Sequence[Group],
-        stream: TextIO | None = None,
+        stream: Iterable[str] | None = None,
         defaults: Mapping[str, Any] | None = None,
         source: str = "",
     ) -> int:
