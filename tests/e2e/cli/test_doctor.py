@@ -44,7 +44,7 @@ def test_it_names_versions_limits_and_settings(
 @pytest.mark.mpi
 @pytest.mark.parametrize("launch", [[], ["run", "-n", "2", "-m", "mpi_runtime"]])
 def test_a_setting_with_which_mpi_cannot_start_is_named(launch: list[str]) -> None:
-    words = [mpi_python("openmpi"), "-m", "mpi_runtime", *launch, "doctor"]
+    words = [str(mpi_python("openmpi")), "-m", "mpi_runtime", *launch, "doctor"]
     with start_command(words, env={"OMPI_MCA_pml": "nonsense", "OMPI_MCA_osc": "^ucx"}) as program:
         done = program.finish().expect(1)
     assert "wrong: MPI_Init fails with OMPI_MCA_pml=nonsense in the environment, and starts without\n" in done.stdout

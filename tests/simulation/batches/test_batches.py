@@ -8,6 +8,7 @@ import pytest
 from mpi_runtime.batch.elastic import belonging, leading
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.records import Work
+from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.batch.memory import past
 from tests.simulation.batches import jobs, world
 from tests.simulation.batches.jobs import WrongError
@@ -83,7 +84,7 @@ def a_stopped_job_that_starts_at_once(patch: pytest.MonkeyPatch) -> None:
 def deaths_counted_in_seconds(patch: pytest.MonkeyPatch) -> None:
     """A job whose status did not change for a while is dead, however few looks at it have succeeded."""
 
-    class InSeconds(leading.Watch):
+    class InSeconds(Watch):
         def look(self, beat: object, now_s: float) -> bool:
             if beat != self._beat or self._looked_s is None:
                 self._beat, self._looked_s = beat, now_s
