@@ -86,7 +86,8 @@ def in_lines(name: str, found: Overview, job: str, now: float, jobs: Sequence[tu
         jobs: those of an elastic batch, in words, with the number of commands that each has ended.
     """
     begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
-    lines = [f"{name}: {f'run by {job} since {begin}' if job else f'not running; last started {begin}'}"]
+    idle = f"not running; last started {begin}" if found.total else "no job has started it yet"
+    lines = [f"{name}: {f'run by {job} since {begin}' if job else idle}"]
     seen = sum(bool(began.host) for began in found.running)
     words = (
         (len(found.failed), "failed"), (seen, "running"), (len(found.running) - seen, "running or ready"),
