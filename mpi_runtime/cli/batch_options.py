@@ -18,7 +18,7 @@ METAVARS = {
     "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
     "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE", "retries": "COUNT",
     "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
-    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT",
+    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT", "launcher": "COMMAND",
 }  # fmt: skip
 """What the value of each option is, for help on the command line."""
 

@@ -15,6 +15,10 @@ _TASKS_OF_SLURM = (
 )  # fmt: skip
 """Libraries take a process with these for a task of a Slurm step, with the step's number of tasks. Variables of the job
 stay: a program that starts `srun` needs them."""
+OF_PLACES = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+"""Variables of one member for programs other than MPI."""
 _NETWORKS = ("/sys/class/infiniband", "/sys/class/cxi")
 
 

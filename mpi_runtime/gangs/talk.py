@@ -20,6 +20,8 @@ from mpi_runtime.transport.channel import READ_BYTES, Channel, ChannelClosedErro
 
 VARIABLE = "_MPI_RUNTIME_GANG_FD"
 """The variable with the number of the descriptor in a member."""
+NAME = "_MPI_RUNTIME_GANG"
+"""The variable with the name of the gang: what another launcher starts for it has this variable too."""
 _KEY = b"meet"
 
 
@@ -71,10 +73,13 @@ class Aborted(msgspec.Struct, array_like=True, tag="A"):
     text: str
 
 
+class Launches(msgspec.Struct, array_like=True, tag="x"):
+    """Another launcher starts processes on the hosts of the gang. They end with the gang."""
+
+
 _Reply = TypeVar("_Reply", Status, Met, Taken)
-_from_member: msgspec.msgpack.Decoder[Asked | Meet | Lines | Taken] = msgspec.msgpack.Decoder(
-    Asked | Meet | Lines | Taken
-)
+_FromMember = Asked | Meet | Lines | Taken | Launches
+_from_member: msgspec.msgpack.Decoder[_FromMember] = msgspec.msgpack.Decoder(_FromMember)
 _ToMember = Status | Met | Lines | Taken | Aborted
 _to_member: msgspec.msgpack.Decoder[_ToMember] = msgspec.msgpack.Decoder(_ToMember)
 _encode = msgspec.msgpack.encode
@@ -105,6 +110,8 @@ class Talks:
         self._ours: dict[int, Channel] = {}
         self._theirs: dict[int, socket.socket] = {}
         self._meeting: dict[int, bytes] = {}
+        self.launches = False
+        """Whether another launcher starts processes here."""
 
     def member(self, rank: int) -> int:
         """Return the descriptor for a member."""
@@ -137,9 +144,11 @@ class Talks:
         except (ChannelClosedError, msgspec.DecodeError):
             self._end(rank)
 
-    def _take(self, rank: int, message: Asked | Meet | Lines | Taken) -> None:
+    def _take(self, rank: int, message: _FromMember) -> None:
         if isinstance(message, Asked):
             self._send(rank, self._status(rank))
+        elif isinstance(message, Launches):
+            self.launches = True
         elif isinstance(message, Meet):
             self._meeting[rank] = message.part
             if len(self._meeting) == self._hosts.count(self._own):
@@ -224,6 +233,10 @@ class Line:
     def meet(self, part: bytes) -> list[bytes]:
         """Wait for all members, and return the bytes of each. Rank 0 writes lines of others meanwhile."""
         return self._wait_for(Meet(part), Met).parts
+
+    def launch(self) -> None:
+        """Report that another launcher starts processes for this gang."""
+        self._end.sendall(packed(_encode(Launches()), 0))
 
     def send(self, stream: int, data: bytes) -> None:
         """Send lines to the command's stream, and wait until they were taken."""

@@ -89,6 +89,14 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
+def kill_tagged(name: str, value: str) -> None:
+    """Kill all processes of this host that were started with this variable, and that this user may see."""
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if has_variable(pid, name, value):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
 # The launcher.
 
 

@@ -3,6 +3,7 @@
 - `launching.py`: the public `command` and `array`
 - `submission.py`: submits a command as a task, with its resources and limits
 - `attempts.py`: the body of the task: attempts at the command until one counts
+- `launched.py`: the line by which another launcher starts the ranks of a command
 - `ranks.py`: a rank of a command with several: its output, and whether it has started MPI
 - `program.py`: one attempt of a command: its shell, its limits, the end of all its processes
 - `loop.py`: the loop of a batch: submits commands, handles ends, reads new commands

@@ -86,9 +86,10 @@ def run_ranks(
     rank = Rank()
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         result = _attempt(made, 0, directory, attempt, cpus, False, rank)
-    if not result.is_success:
+    if not result.is_success and rank.counts(made):
         is_retried = attempt <= made.retries and _is_retried(made, result)
-        raise (RetriedError if is_retried else CommandError)(msgspec.structs.replace(result, rank=rank.number))
+        number = None if made.launcher else rank.number
+        raise (RetriedError if is_retried else CommandError)(msgspec.structs.replace(result, rank=number))
     return result if raises else msgspec.msgpack.encode(result)
 
 

@@ -115,6 +115,11 @@ def test_options_may_be_written_as_texts_or_as_values() -> None:
         ("pin", "maybe", "pin must be true or false"),
         ("cwd", "a\0b", "cwd must be a text"),
         ("ranks", 0, "ranks must be 1 or more, not 0"),
+        ("launcher", "aprun -n 3", "launcher must begin with one of srun, mpirun"),
+        ("launcher", "self -v", "launcher must begin with one of srun, mpirun"),
+        ("launcher", "", "launcher must begin with one of srun, mpirun"),
+        ("launcher", "srun '", "launcher must be words for a shell"),
+        ("launcher", 3, "launcher must be a text"),
         ("num_cpu", 1, "there is no option 'num_cpu'; did you mean 'num_cpus'?"),
     ],
 )
@@ -128,6 +133,16 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert len(found) == 4
     assert "command must not be empty" in messages("  ")[0]
     assert "reserved name" in messages("echo {gpu}", gpu=1)[0]
+
+
+def test_options_beside_a_launcher() -> None:
+    launched = {"launcher": "srun --overlap", "ranks": 2}
+    assert messages("run {hosts} {ranks} {workdir} {hostfile}", launched) == []
+    assert "{rank} has no value with a launcher" in messages("run {rank}", launched)[0]
+    assert "{rank} has no value" in messages("run", {**launched, "env": {"A": "{rank}"}})[0]
+    assert "pin has no meaning" in messages("run", {**launched, "pin": True})[0]
+    assert "one request" in messages("run", {"launcher": "self", "alternatives": "num_cpus=1 | num_cpus=2"})[0]
+    assert "set launcher to 'self'" in messages("run {hostfile}", {"ranks": 2})[0]
 
 
 def test_a_name_is_short_enough_for_its_files() -> None:
