@@ -26,12 +26,14 @@ from mpi_runtime.scheduler.protocol.events import (
     ACTOR,
     DRIVER,
     METHOD,
+    Blocked,
     Call,
     CancelRequested,
     Done,
     Released,
     Returned,
     Spec,
+    Unblocked,
     Value,
     Where,
 )
@@ -111,6 +113,8 @@ class World:
         """By executor: host and CPU units of the call that it runs."""
         self.specs: dict[int, Spec] = {}
         self.submitted: dict[bytes, Spec] = {}
+        self.inner: dict[bytes, tuple[Process, Call]] = {}
+        """Calls of members, with the member and the call that waits for them."""
         self.got: Counter[bytes] = Counter()
         """How often the driver got the value or the error of each call."""
         self.runs: Counter[bytes] = Counter()
@@ -124,6 +128,8 @@ class World:
         self.faults_until_us = 3_000_000
         self.deaths = rng.choice((0.0, 0.05, 0.3))
         self.raising = rng.choice((0.0, 0.1))
+        self.inside = random.Random(seed).choice((0.0, 0.0, 0.5))
+        """How often rank 0 of a gang submits a call and waits for it."""
 
     # Time
 
@@ -196,7 +202,7 @@ class World:
             spec = self.specs[parts[min(parts)].spec]
             whole = list(range(spec.ranks or sizes[gang]))
             require(sorted(parts) == whole, f"gang {gang}: only ranks {sorted(parts)} get a call")
-            require(parts[0].id in self.submitted, f"gang {gang}: rank 0 gets a part")
+            require(parts[0].id in self.submitted or parts[0].id in self.inner, f"gang {gang}: rank 0 gets a part")
             require(len({part.attempt for part in parts.values()}) == 1, f"gang {gang}: different attempts")
 
     def _deliver(self, client: int, message: object) -> None:
@@ -205,6 +211,8 @@ class World:
                 self._driver_gets(message.id, message)
             return
         process = self.processes.get(client)
+        if process is not None and isinstance(message, ENDED) and message.id in self.inner:
+            self._inner_ended(process, message)
         if process is not None and isinstance(message, Call):
             process.heard_us = max(process.heard_us, self.now + self.rng.choice((5, 50, 500)))
             self.at(process.heard_us - self.now, lambda: self._receive(process, message))
@@ -302,6 +310,9 @@ class World:
         used = sum(cpu for at, cpu in self.using.values() if at == host)
         require(used <= self.cpus[host], f"host {host}: {used} of {self.cpus[host]} CPU units in use")
         duration_us = rng.choice((50, 3_000, 400_000, 2_000_000))
+        if spec.ranks and call.id in self.submitted and spec.kind != ACTOR and rng.random() < self.inside:
+            self._wait_inside(process, call)
+            return
         may_fail = self.now < self.faults_until_us
         if may_fail and rng.random() < self.deaths:
             self.at(rng.randint(0, duration_us), lambda: self._die_in(process, since))
@@ -310,6 +321,26 @@ class World:
 
     def _members(self, process: Process) -> list[Process]:
         return [one for one in self.processes.values() if one.gang == process.gang and process.gang]
+
+    def _wait_inside(self, process: Process, call: Call) -> None:
+        """Rank 0 of a gang submits a call, and waits for it."""
+        spec = self.rng.choice([one for one in self.specs.values() if one.kind not in (ACTOR, METHOD)])
+        id = digest(f"{self.options.seed} {len(self.inner)} inside".encode(), 15) + b"\0"
+        self.inner[id] = process, call
+        self.counters["inner calls"] += 1
+        events = [spec, Call(id, spec.id, b""), Blocked([id])]
+        self.say(process.number, lambda: self.scheduler.handle(process.number, events, self.now))
+
+    def _inner_ended(self, process: Process, message: object) -> None:
+        """A call that a member has waited for has ended: the member goes on, and ends its own call."""
+        id = message.id  # type: ignore[attr-defined]
+        _, call = self.inner[id]
+        self.counters["inner calls without room"] += getattr(message, "code", "") == "InfeasibleResourceError"
+        if not process.alive or call not in process.calls:
+            return
+        self.say(process.number, lambda: self.scheduler.handle(process.number, [Unblocked(), Released([id])], self.now))
+        since = process.since
+        self.at(3_000, lambda: self._end_in(process, call, since, False))
 
     def _die_in(self, process: Process, since: int) -> None:
         if process.alive and process.is_running and process.since == since:

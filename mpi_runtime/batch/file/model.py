@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import combinations
@@ -12,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mpi_runtime.batch.file.launchers import launcher_of, wrong_with_launcher
 from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in
 from mpi_runtime.calls.options import check_resources, size_in_bytes
 
@@ -19,9 +18,6 @@ T = TypeVar("T")
 SKIP, CONTINUE, STOP = "skip", "continue", "stop"
 ON_FAILURE = (SKIP, CONTINUE, STOP)
 SHELL = "/bin/sh"
-SELF = "self"
-LAUNCHERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun")
-"""Programs that may be a launcher of ranks: their options for hosts are known."""
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d{1,2}):(\d{2})")
@@ -115,11 +111,6 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def demands(self) -> tuple[Demand, ...]:
         """The alternatives, or its one request."""
         return self.alternatives or (Demand(self.num_cpus, self.num_gpus, self.memory, self.resources),)
-
-    @property
-    def is_gang(self) -> bool:
-        """Whether its task runs on a gang."""
-        return self.ranks > 1 or bool(self.launcher)
 
     def shown(self) -> str:
         """Its text with its values, for people."""
@@ -238,21 +229,6 @@ def _shell(value: Any) -> str:
     return str(value)
 
 
-def _launcher(value: Any) -> str:
-    text = _text(value).strip()
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ValueError(f"must be words for a shell, not {value!r}: {error}") from None
-    if words != [SELF] and (not words or os.path.basename(words[0]) not in LAUNCHERS):
-        known = ", ".join(LAUNCHERS)
-        raise ValueError(
-            f"must begin with one of {known}, with options of yours, or be 'self' if the command itself starts its "
-            f"ranks, with {{ranks}} and {{hostfile}}; not {value!r}"
-        )
-    return text
-
-
 def _pairs(value: Any) -> Any:
     """`A=1,B=2` as a dictionary of texts; other values as they are."""
     return dict(part.partition("=")[::2] for part in value.split(",") if part) if isinstance(value, str) else value
@@ -337,7 +313,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "ranks": (_ranks, "how many MPI ranks it has, each with its own num_cpus, num_gpus and memory; 1"),
     "ranks_per_node": (_ranks, "how many of its ranks run on each node; any number"),
     "mpi": (_flag, "whether all its ranks must start MPI; true"),
-    "launcher": (_launcher, "what starts its ranks, such as 'srun --overlap' or mpiexec; the job itself"),
+    "launcher": (launcher_of, "what starts its ranks, such as 'srun --overlap' or mpiexec; the job itself"),
 }
 _DEMANDED = ("num_cpus", "num_gpus", "memory", "resources")
 """Options that alternatives may have."""
@@ -366,7 +342,7 @@ def read_command(
     wrong += wrong_placeholders(fields, values)
     if "alternatives" in fields and not wrong:
         wrong += _set_alternatives(fields)
-    wrong += _wrong_with_launcher(fields)
+    wrong += wrong_with_launcher(fields, _TEXTS)
     if wrong:
         return None, wrong
     return Command(values={name: text_of(value) for name, value in values.items()}, **fields), []
@@ -382,23 +358,6 @@ def _set_alternatives(fields: dict[str, Any]) -> list[Wrong]:
         return [("alternatives", "a command with several ranks has one request, for each rank")]
     fields |= {"alternatives": demands, **{name: getattr(demands[0], name) for name in _DEMANDED}}
     return []
-
-
-def _wrong_with_launcher(fields: Mapping[str, Any]) -> list[Wrong]:
-    """Problems of a command that a launcher starts, and of one that has none."""
-    launcher = fields.get("launcher", "")
-    names = set[str]().union(*(names_in(fields.get(name, "")) for name in _TEXTS))
-    names.update(*map(names_in, fields.get("env", {}).values()))
-    if not launcher:
-        why = "{hostfile} is for a command that starts its ranks itself: set launcher to 'self'"
-        return [("command", why)] if "hostfile" in names else []
-    wrong = []
-    if "rank" in names:
-        why = "{rank} has no value with a launcher: all ranks have one line. Their environment has their number"
-        wrong.append(("command", why))
-    if fields.get("pin"):
-        wrong.append(("pin", "pin has no meaning with a launcher, which binds its ranks by options of its own"))
-    return wrong
 
 
 def names_after(options: Mapping[str, Any]) -> tuple[str, ...]:

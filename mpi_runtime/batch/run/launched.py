@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from mpi_runtime.batch.file.model import SELF, Command
+from mpi_runtime.batch.file.launchers import SELF
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.gangs.environment import OF_PLACES
 from mpi_runtime.host.launchers import child_environment, settings_for_mpi
 

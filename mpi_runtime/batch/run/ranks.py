@@ -22,7 +22,8 @@ from threading import Thread
 
 import msgspec
 
-from mpi_runtime.batch.file.model import SELF, Command
+from mpi_runtime.batch.file.launchers import SELF
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.run.launched import LaunchProblemError, Where, environment_of, line_of
 from mpi_runtime.batch.run.program import Ending, open_outputs, run_program
 from mpi_runtime.config import environment

@@ -60,7 +60,8 @@ def submit(
         "_expect_us": round((made.expect or 0) * 1e6),
         "_gather_us": 0 if raises else GATHER_US,
     }
-    if made.is_gang:
+    has_gang = made.ranks > 1 or bool(made.launcher)
+    if has_gang:
         options |= {
             "num_ranks": made.ranks,
             "ranks_per_node": made.ranks_per_node or None,
@@ -71,7 +72,7 @@ def submit(
     found: ObjectRef[Any] = call.remote(
         msgspec.msgpack.encode(made), directory, raises, until_s, ",".join(names), *refs
     )
-    return _SETTLE.remote([found]) if made.is_gang and raises and made.on_failure == CONTINUE else found
+    return _SETTLE.remote([found]) if has_gang and raises and made.on_failure == CONTINUE else found
 
 
 @mpi_runtime.remote(num_cpus=0)

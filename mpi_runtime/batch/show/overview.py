@@ -129,7 +129,7 @@ def described(groups: Sequence[Group]) -> list[str]:
         first = group.commands[0]
         count = f" ({len(group.commands)})" if group.is_array else ""
         by = f" by {first.launcher}" if first.launcher else ""
-        ranks = f"{first.ranks} ranks{by}, each " if first.is_gang else ""
+        ranks = f"{first.ranks} ranks{by}, each " if first.ranks > 1 or by else ""
         asked = [" or ".join(one.shown() for one in first.demands())]
         asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
         asked += [f"{first.expect:g} s expected"] if first.expect is not None else []
