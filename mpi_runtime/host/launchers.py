@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -38,6 +39,10 @@ _OF_THE_JOB_ITSELF = (
     "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME",
 )  # fmt: skip
 """Those of them that no launcher looks at: PRRTE 3 takes `SLURM_JOBID` for a sign of a job, hydra the list of nodes."""
+
+
+_BRIDGES = ("docker", "podman", "virbr", "lxcbr", "lxdbr", "cni", "br-")
+"""How the names of network interfaces begin that lead to containers and virtual machines of this host."""
 
 
 def is_launcher_variable(name: str) -> bool:
@@ -162,9 +167,24 @@ def leave_launcher(and_job: bool = False) -> None:
     os.environ.update(env)
 
 
+def between_hosts(base: Mapping[str, str]) -> dict[str, str]:
+    """Return a setting by which Open MPI uses no bridge of containers on this host, given an environment.
+
+    Such bridges have the same address on each host (docker0: 172.17.0.1). Open MPI takes the one of another host for a
+    neighbour, and connects to its own host. A setting that the user has made is kept.
+    """
+    stated = any(name.startswith("OMPI_MCA_btl_tcp_if_") for name in base)
+    if stated or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf")):
+        return {}
+    with contextlib.suppress(OSError):
+        if found := sorted(name for _, name in socket.if_nameindex() if name.startswith(_BRIDGES)):
+            return {"OMPI_MCA_btl_tcp_if_exclude": ",".join(["127.0.0.1/8", "sppp", *found])}
+    return {}
+
+
 @contextlib.contextmanager
 def quick_mpi() -> Iterator[None]:
-    """Within this context, the Open MPI of the `openmpi` package does not use its component `btl/ofi`. For MPI_Init.
+    """Within this context, for MPI_Init, Open MPI uses no bridge of containers, and that of the package no `btl/ofi`.
 
     `btl/ofi` looks for libfabric devices for one-sided access, which we do not use. If it finds none, it sleeps for a
     second when it is closed (seen in 5.0.11). Settings that the user has made for Open MPI are kept, and an Open MPI
@@ -172,12 +192,13 @@ def quick_mpi() -> Iterator[None]:
     """
     name = "OMPI_MCA_btl"
     env = environment()
+    ours = between_hosts(env)
     stated = name in env or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
     if env.get("OPAL_PREFIX") == sys.prefix and not stated:
-        os.environ[name] = "^ofi"
-        try:
-            yield
-        finally:
-            del os.environ[name]  # not for programs that tasks start
-    else:
+        ours[name] = "^ofi"
+    os.environ.update(ours)
+    try:
         yield
+    finally:
+        for one in ours:
+            del os.environ[one]  # not for programs that tasks start

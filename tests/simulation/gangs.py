@@ -328,12 +328,15 @@ class World:
         id = digest(f"{self.options.seed} {len(self.inner)} inside".encode(), 15) + b"\0"
         self.inner[id] = process, call
         self.counters["inner calls"] += 1
-        events = [spec, Call(id, spec.id, b""), Blocked([id])]
-        self.say(process.number, lambda: self.scheduler.handle(process.number, events, self.now))
+
+        def arrive() -> None:
+            self.scheduler.handle(process.number, [spec, Call(id, spec.id, b""), Blocked([id])], self.now)
+
+        self.say(process.number, arrive)
 
     def _inner_ended(self, process: Process, message: object) -> None:
         """A call that a member has waited for has ended: the member goes on, and ends its own call."""
-        id = message.id  # type: ignore[attr-defined]
+        id: bytes = getattr(message, "id", b"")
         _, call = self.inner[id]
         self.counters["inner calls without room"] += getattr(message, "code", "") == "InfeasibleResourceError"
         if not process.alive or call not in process.calls:
