@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.gangs.talk import NAME
 from tests.e2e.batch.test_python import output_of
 from tests.helpers import Completed, mpi_python, start_command, wait_until
 from tests.hosts.lab import Lab, lab, missing
@@ -347,7 +348,11 @@ def test_a_launcher_on_three_hosts_and_its_end(mpi: str, three_hosts: Lab) -> No
         wait_until(lambda: len(sleepers(first + 1)) == 6, 60, "all ranks of the third command")
         assert not sleepers(first)
         (place / "again").touch()
-        (launcher,) = (pid for pid, words in command_lines().items() if words[1:3] == ["-n", "6"] or "6" in words[:8])
+        (launcher,) = (
+            pid
+            for pid, words in command_lines().items()
+            if any(word.startswith(f"{NAME}=") for word in words) and words[-2].endswith(f"sleep {first + 1}")
+        )
         os.kill(int(Path(f"/proc/{launcher}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
         wait_until(lambda: not sleepers(first + 1), 10, "the end of all ranks")
         done = program.finish().expect(1)
