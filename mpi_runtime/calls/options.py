@@ -66,7 +66,7 @@ def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
         return
     if is_generator:
         raise ValueError("a function with num_ranks must not yield: its members end together. Return a list instead.")
-    if returns not in (None, 0, 1, RANKS):
+    if returns not in (None, 0, 1, RANKS) and (returns, options.get("_starts_mpi")) != ("streaming", False):
         raise ValueError(
             f'num_returns={returns!r} is not possible with num_ranks: 1 is the value of rank 0, and "ranks" gives a '
             "reference for each rank"

@@ -223,7 +223,7 @@ class Executor:
                 self._become_actor(spec, call, function, positional, named)
                 return None
         if self.member is not None and spec.kind == TASK:
-            return self._perform_part(self.member, spec, function, positional, named)
+            return self._perform_part(self.member, spec, call, function, positional, named)
         result = function(*positional, **named)
         if self.member is not None and not self.member.has_value(spec):
             return None
@@ -234,6 +234,7 @@ class Executor:
         self,
         member: Member,
         spec: Spec,
+        call: Call,
         function: Callable[..., Any],
         positional: tuple[Any, ...],
         named: dict[str, Any],
@@ -242,7 +243,9 @@ class Executor:
         result = function(member.enter(), *positional, **named)
         member.leave()
         self.results.ends_gang = member.is_spent()
-        return result if member.has_value(spec) else None
+        if not member.has_value(spec):
+            return None
+        return result if spec.num_returns >= 0 else self._yields.all_of(spec, call, result)
 
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
         """Await a coroutine, and send the items of a generator. Return the result."""

@@ -197,21 +197,28 @@ class AgentLostError(Exception):
 class Line:
     """The member's side. Only one thread at a time uses it."""
 
-    def __init__(
-        self, descriptor: int, rank: int, write: Callable[[int, bytes], None], on_abort: Callable[[int, str], None]
-    ) -> None:
-        """Talk by a descriptor.
-
-        Args:
-            descriptor: that of the variable.
-            rank: of this member.
-            write: writes lines to a stream of the command: 1 or 2. Rank 0 needs it.
-            on_abort: is called when the program has called MPI_Abort, with its code and a text.
-        """
+    def __init__(self, descriptor: int, rank: int) -> None:
+        """Talk by a descriptor, that of the variable, for the member with this rank."""
         self._end = socket.socket(fileno=descriptor)
         self._end.setblocking(True)
         self._splitter = Splitter()
-        self._rank, self._write, self._on_abort = rank, write, on_abort
+        self._rank = rank
+        self._write: Callable[[int, bytes], None] | None = None
+        self._on_abort: Callable[[int, str], None] | None = None
+        self._early: list[Lines] = []
+        """Lines that arrived before `serve`."""
+
+    def serve(self, write: Callable[[int, bytes], None], on_abort: Callable[[int, str], None]) -> None:
+        """Serve a command from now on.
+
+        Args:
+            write: writes lines to a stream of the command: 1 or 2. Rank 0 needs it.
+            on_abort: is called when the program has called MPI_Abort, with its code and a text.
+        """
+        self._write, self._on_abort = write, on_abort
+        early, self._early = self._early, []
+        for lines in early:
+            self._take(lines, write)
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -228,6 +235,7 @@ class Line:
     def send(self, stream: int, data: bytes) -> None:
         """Send lines to the command's stream, and wait until they were taken."""
         if self._rank == 0:
+            assert self._write is not None
             self._write(stream, data)
         else:
             self._wait_for(Lines(stream, data), Taken)
@@ -252,10 +260,17 @@ class Line:
         for _, frame in self._splitter.feed(data):
             reply = _to_member.decode(frame)
             if isinstance(reply, Lines):
-                self._write(reply.stream, reply.data)
-                self._end.sendall(packed(_encode(Taken(reply.rank)), 0))
+                if self._write is None:
+                    self._early.append(reply)
+                else:
+                    self._take(reply, self._write)
             elif isinstance(reply, Aborted):
-                self._on_abort(reply.code, reply.text)
+                if self._on_abort is not None:
+                    self._on_abort(reply.code, reply.text)
             else:
                 replies.append(reply)
         return replies
+
+    def _take(self, lines: Lines, write: Callable[[int, bytes], None]) -> None:
+        write(lines.stream, lines.data)
+        self._end.sendall(packed(_encode(Taken(lines.rank)), 0))

@@ -22,10 +22,9 @@ import msgspec
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.run.program import Ending, open_outputs, run_program
-from mpi_runtime.config import environment
 from mpi_runtime.gangs import member
 from mpi_runtime.gangs.library import PMI1, PMIX
-from mpi_runtime.gangs.talk import VARIABLE, AgentLostError, Line, Status
+from mpi_runtime.gangs.talk import VARIABLE, AgentLostError, Status
 from mpi_runtime.host.process_tree import children, kill_group
 
 GRACE_S = 1.0
@@ -47,7 +46,7 @@ class Rank:
         self.number, self.size = place.rank, place.size
         counts = {name: place.hosts.count(index) for index, name in enumerate(place.names)}
         self.hosts = ",".join(f"{name}:{count}" for name, count in counts.items())
-        self.line = Line(int(environment()[VARIABLE]), self.number, self._write, self._on_abort)
+        self.line = member.current.line
         self._files: tuple[int, int] | None = None
         self._aborted: tuple[int, str] | None = None
 
@@ -76,6 +75,7 @@ class Rank:
                 self._files = open_outputs(program, is_own, opened)
             else:
                 program = msgspec.structs.replace(program, stdin="")
+            self.line.serve(self._write, self._on_abort)
             with self._forwarded(program.stdout != program.stderr) as outputs:
                 ending = run_program(program, env, cpus, is_own, outputs)
             if self._aborted is not None and not ending.problem:

@@ -182,6 +182,25 @@ def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
         raise
 
 
+def merge(experiment: str, parts: list[str], relative: str) -> None:
+    """Make one checkpoint of parts that `keep` has written. Of files with the same name the last one stays."""
+    import shutil
+
+    first, *others = (os.path.join(experiment, part) for part in parts)
+    for other in others:
+        for folder, _, names in os.walk(other):
+            into = os.path.normpath(os.path.join(first, os.path.relpath(folder, other)))
+            os.makedirs(into, exist_ok=True)
+            for name in names:
+                os.replace(os.path.join(folder, name), os.path.join(into, name))
+            _sync(into)
+        shutil.rmtree(other)
+    target = os.path.join(experiment, relative)
+    shutil.rmtree(target, ignore_errors=True)
+    os.rename(first, target)
+    _sync(os.path.dirname(target))
+
+
 def _sync(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
