@@ -18,7 +18,7 @@ SIOCGIFADDR = 0x8915
 EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 """The ports that Linux gives to programs which ask for any port."""
 PORTS = (range(20_000, 32_000), range(10_000, 20_000))
-"""Ports for libraries other than MPI, best first."""
+"""Ports for libraries other than MPI."""
 PORTS_OF_GANG = 40
 """A gang takes another one for each call, so that a port that the last call has used need not be free yet."""
 

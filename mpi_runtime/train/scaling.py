@@ -6,11 +6,13 @@ import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trials.bundles import GangRequest
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
+@advised
 @dataclass(frozen=True)
 class ScalingConfig:
     """The number of workers, and the resources of each."""
@@ -45,7 +47,8 @@ class ScalingConfig:
         if not self.use_gpu and (given or {}).get("GPU"):
             raise ValueError("resources_per_worker has GPUs: set use_gpu=True too")
         if self.placement_strategy not in STRATEGIES:
-            raise ValueError(f"placement_strategy must be one of {', '.join(STRATEGIES)}, not {self.placement_strategy!r}")
+            known = ", ".join(STRATEGIES)
+            raise ValueError(f"placement_strategy must be one of {known}, not {self.placement_strategy!r}")
 
     @property
     def request(self) -> GangRequest:

@@ -39,8 +39,8 @@ def check(name: str, items: Any) -> None:
     """
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise TypeError(
-            f"datasets[{name!r}] must be a list of references or something else with a length and items by number, such "
-            f"as an array or a data set of torch, not {type(items).__name__}"
+            f"datasets[{name!r}] must be a list of references or something else with a length and items by number, "
+            f"such as an array or a data set of torch, not {type(items).__name__}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Training with torch: `TorchTrainer` joins the workers in a process group, and the functions prepare what they train."""
+"""Training with torch: `TorchTrainer` joins the workers in a process group; the functions prepare what they train."""
 
 from __future__ import annotations
 

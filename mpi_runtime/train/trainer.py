@@ -108,8 +108,8 @@ class DataParallelTrainer:
             [earlier] = tuner.get_results()
             if earlier.status == TERMINATED:
                 warnings.warn(
-                    f"The training {run.name!r} in {folder} had ended, so its result is returned and nothing runs. For a "
-                    "new training choose another RunConfig(name=...), or remove the directory.",
+                    f"The training {run.name!r} in {folder} had ended, so its result is returned and nothing runs. For "
+                    "a new training choose another RunConfig(name=...), or remove the directory.",
                     stacklevel=2,
                 )
                 return _checked(earlier)

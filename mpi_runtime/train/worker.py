@@ -1,8 +1,8 @@
 """One worker of a training: runs the function on a member of a gang, and reports with the other workers.
 
-A report needs two meetings of all workers. In the first each has written its files of the checkpoint. Then rank 0 sends
-the report, and waits for the decision about the trial, which the others learn in the second. A worker whose function has
-ended goes to a meeting too, so the others notice if they still report.
+A report needs two meetings of all workers. Before the first each writes its files of the checkpoint. Then rank 0 sends
+the report, and waits for the decision about the trial, which the others receive in the second. A worker whose function
+has ended takes part in a meeting too, so the others notice if they still report.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import contextlib
 import inspect
 import os
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import mpi_runtime.tune.trials.reporting as reporting
@@ -72,9 +74,10 @@ def takes_config(function: Callable[..., Any]) -> bool:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return True
-    needed = [one for one in parameters if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]
     if len(needed) > 1 or any(one.kind is one.KEYWORD_ONLY for one in needed):
-        raise TypeError(f"{function!r} must take the configuration, or no argument: the function of a trainer gets no more")
+        raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
     return any(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL) for one in parameters)
 
 
@@ -90,6 +93,9 @@ class WorkerRun(TrialRun):
         ranks = Ranks(place.rank, place.size, local.index(place.rank), len(local), own)
         super().__init__(trial.start, trial.persist_s, ranks)
         self._datasets = datasets
+        folder = Path(self.start.experiment, self.start.trial_id)
+        for left in folder.glob(f".checkpoint_*.rank{place.rank}"):  # an earlier attempt ended before its report
+            shutil.rmtree(left, ignore_errors=True)
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
         """Report with all other workers: the values of rank 0, and the files of all."""
@@ -135,7 +141,7 @@ class WorkerRun(TrialRun):
         if not checkpoint.is_in_memory:
             keep(checkpoint, self.start.experiment, _part(path, self.ranks.rank))
         elif self.ranks.rank:
-            raise ValueError("only rank 0 may report a checkpoint made by from_dict(): use from_directory() on the others")
+            raise ValueError("only rank 0 may report a checkpoint made by from_dict(): use from_directory() on others")
 
     def _saved(self, checkpoint: Checkpoint | None, writers: list[int], number: int, path: str) -> Saved | None:
         """On rank 0: make one checkpoint of all files."""
@@ -177,4 +183,3 @@ def gpus() -> float:
     """The number of GPUs of this worker; 0 outside of trainings."""
     run = reporting._run
     return float(run.start.resources.bundles[0].get("GPU", 0)) if isinstance(run, WorkerRun) else 0.0
-

@@ -57,10 +57,13 @@ class Ranks(NamedTuple):
     """The number of its node among the nodes of the trial."""
 
 
+ALONE = Ranks()
+
+
 class Context:
     """Names and directories of the running trial. Ray calls it `TuneContext`, and `TrainContext` in a training."""
 
-    def __init__(self, start: TrialStart, ranks: Ranks = Ranks()) -> None:
+    def __init__(self, start: TrialStart, ranks: Ranks = ALONE) -> None:
         self._start = start
         self._ranks = ranks
 
@@ -117,7 +120,7 @@ TuneContext = Context
 class TrialRun:
     """One run of a trial, in its process."""
 
-    def __init__(self, start: TrialStart, persist_s: float, ranks: Ranks = Ranks()) -> None:
+    def __init__(self, start: TrialStart, persist_s: float, ranks: Ranks = ALONE) -> None:
         self.start = start
         self.ranks = ranks
         self.persist_s = persist_s
