@@ -33,6 +33,11 @@ __all__ = [
     "prepare_model",
 ]
 
+_LOADER = (
+    *("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn"),
+    *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers"),
+)
+"""The arguments of a data loader that one with another sampler has too."""
 _load = functools.partial(optional.load, "mpi_runtime.train.torch")
 
 
@@ -175,11 +180,9 @@ def prepare_data_loader(
     size, rank = get_context().get_world_size(), get_context().get_world_rank()
     is_whole = not isinstance(data_loader.sampler, data.DistributedSampler) and data_loader.batch_size is not None
     if add_dist_sampler and size > 1 and is_whole and not isinstance(data_loader.dataset, data.IterableDataset):
-        names = ("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn")
-        names = (*names, "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers")
         shuffles = not isinstance(data_loader.sampler, data.SequentialSampler)
         sampler = data.DistributedSampler(data_loader.dataset, size, rank, shuffle=shuffles)
-        given = {name: getattr(data_loader, name) for name in names}
+        given = {name: getattr(data_loader, name) for name in _LOADER}
         data_loader = data.DataLoader(data_loader.dataset, sampler=sampler, **given)
     device = get_device()
     return _Moving(data_loader, device, auto_transfer) if move_to_device and device.type != "cpu" else data_loader

@@ -77,10 +77,6 @@ with first.checkpoint.as_directory() as path:
 print(abs(float(weight.norm()) - first.metrics["norm"]) < 1e-6)
 failed = trainer(folder, True, 1).fit()
 print([one["epoch"] for one in failed.history], failed.metrics["begin"])
-try:
-    trainer(folder, True, 0).fit()
-except train.TrainingFailedError as error:
-    print("on purpose" in str(error), error.result.metrics["epoch"])
 grid = tune.Tuner(
     trainer(folder, False, 0),
     param_space={"train_loop_config": {"lr": tune.grid_search([0.01, 0.2])}},
@@ -99,6 +95,5 @@ def test_a_program_for_ray_train(tmp_path: Path) -> None:
         "True",
         "True",
         "[0, 1, 2, 3] 2",
-        "True 1",
         "0 {'train_loop_config': {'lr': 0.2}}",
     ]
