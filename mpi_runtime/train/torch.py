@@ -170,7 +170,7 @@ def prepare_data_loader(
     """Return a data loader with this worker's part of the data, and with its batches on the device of the worker.
 
     Args:
-        data_loader: a data loader of all data. One that shuffles is shuffled anew when `sampler.set_epoch` is called.
+        data_loader: a data loader of all data. With `sampler.set_epoch` each epoch has another order, if it shuffles.
         add_dist_sampler: whether to cut the data, if there are several workers. Data that are streams, and loaders with
             a `DistributedSampler` or a sampler of batches, are left as they are.
         move_to_device: whether to move batches to the GPU of this worker.
