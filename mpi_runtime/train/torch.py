@@ -58,12 +58,12 @@ class TorchConfig:
             raise ValueError(f'init_method must be "env" or "tcp", not {self.init_method!r}')
 
     @contextlib.contextmanager
-    def joined(self, use_gpu: float) -> Iterator[None]:
+    def joined(self, own_gpus: float) -> Iterator[None]:
         """A context in which this worker is in the process group."""
         torch, distributed = _load("torch"), _load("torch.distributed", "torch")
-        if use_gpu and torch.cuda.is_available():
+        if own_gpus and torch.cuda.is_available():
             torch.cuda.set_device(get_device())
-        backend = self.backend or ("nccl" if use_gpu else "gloo")
+        backend = self.backend or ("nccl" if own_gpus else "gloo")
         timeout = datetime.timedelta(seconds=self.timeout_s)
         distributed.init_process_group(backend, init_method="env://", timeout=timeout)
         try:

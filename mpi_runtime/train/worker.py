@@ -34,8 +34,8 @@ _STOPS, _CONTINUES = b"s", b"c"
 class Backend(Protocol):
     """What makes a library's group of the workers."""
 
-    def joined(self, use_gpu: float) -> AbstractContextManager[None]:
-        """A context in which the group exists. `use_gpu`: the number of GPUs of this worker."""
+    def joined(self, own_gpus: float) -> AbstractContextManager[None]:
+        """A context in which the group exists. `own_gpus`: the number of GPUs of this worker."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Loop:
     config: Mapping[str, Any]
     backend: Backend | None
 
-    def __call__(self, config: Mapping[str, Any], **datasets: Any) -> None:
+    def __call__(self, config: Mapping[str, Any], /, **datasets: Any) -> None:
         """Run the function on this worker."""
         if unknown := sorted(set(config) - {CONFIG}):
             raise ValueError(f'the space of a trainer has the key "{CONFIG}" and no other: not {", ".join(unknown)}')
@@ -54,8 +54,8 @@ class Loop:
         trial = reporting.trial_run()
         run = WorkerRun(trial, datasets)
         reporting.enter(run)
-        use_gpu = trial.start.resources.bundles[0].get("GPU", 0)
-        with self.backend.joined(use_gpu) if self.backend else contextlib.nullcontext():
+        own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
+        with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
             runner.seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
             if takes_config(self.function):
                 self.function(own)

@@ -59,7 +59,7 @@ mpi_runtime.init(num_cpus=3)
 
 def loop(config):
     here = train.get_context()
-    numbers, array = train.get_dataset_shard("numbers"), train.get_dataset_shard("array")
+    numbers, array = train.get_dataset_shard("config"), train.get_dataset_shard("array")
     own = [here.get_world_rank(), here.get_world_size(), here.get_local_rank(), here.get_local_world_size()]
     assert own[0] == int(os.environ["RANK"]) and own[1] == int(os.environ["WORLD_SIZE"])
     for epoch in range(config["epochs"]):
@@ -68,7 +68,7 @@ def loop(config):
                       "name": here.get_experiment_name(), "trial": here.get_trial_name()}, checkpoint=made)
 
 references = [mpi_runtime.put(number) for number in range(5)]
-found = trainer(loop, 3, {"epochs": 2}, {"numbers": references, "array": numpy.zeros((7, 2))}, name="first").fit()
+found = trainer(loop, 3, {"epochs": 2}, {"config": references, "array": numpy.zeros((7, 2))}, name="first").fit()
 print([found.metrics[key] for key in ("own", "sum", "shape", "node", "name", "trial", "training_iteration")])
 print(found.checkpoint.to_dict(), len(found.history))
 
