@@ -13,12 +13,13 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.gangs import talk
 from mpi_runtime.gangs.rendezvous import PORTS_OF_GANG, address_of, take_ports, torch_names
 from mpi_runtime.scheduler.protocol.events import Spec
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
+
+    from mpi_runtime.gangs import talk
 
 INIT_LIMIT_S = 60.0
 """How long MPI_Init may take, in seconds. Members wait in it for each other."""
@@ -98,6 +99,8 @@ class Member:
     @functools.cached_property
     def line(self) -> talk.Line:
         """The line to the agent of a member that does not start MPI."""
+        from mpi_runtime.gangs import talk  # not at the top: every forkserver loads this module
+
         return talk.Line(int(configuration.environment()[talk.VARIABLE]), self.place.rank)
 
     def meet(self, part: bytes) -> list[bytes]:
