@@ -331,6 +331,7 @@ OPTIONS = {
     "ranks_per_node": Option(_one_or_more, "ranks_per_node", "ranks_per_node"),
     "mpi_grace": Option(_seconds, "grace_us", "grace_us", None, _microseconds),
     "reuse": Option(check_bool, "reuse"),
+    "own_scheduler": Option(check_bool, ""),
     "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
     "enforce_time_limit": Option(check_bool, "enforces_limit", None, "enforces_limit"),
     "max_pending_calls": Option(_pending, None, ""),

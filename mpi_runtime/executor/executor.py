@@ -18,7 +18,7 @@ import msgspec
 from mpi_runtime import errors
 from mpi_runtime.client.client import Client, Executing
 from mpi_runtime.client.scope import Inherited, Scope
-from mpi_runtime.executor import gpu_errors, output
+from mpi_runtime.executor import gpu_errors, output, own
 from mpi_runtime.executor.actor_methods import construct, find_method, title_of
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.executor.fork_messages import Fork, Setup
@@ -70,7 +70,7 @@ class Executor:
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
-        self.gpu_ids = request.gpu_ids
+        self.gpu_ids = own.numbers(request.environment, request.gpu_ids)
         self.devices = request.devices
         self.member = member
         """Its place in a gang; None: it belongs to none."""

@@ -7,8 +7,8 @@ It is the parent of all executors of its agent, and cleans up after them:
 3. It reports the end only when the whole group has ended. A forked child, such as a data loader, holds the device files
    that its parent had opened, and so the memory of the GPU, which the next executor needs.
 4. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). With an
-   executor the forkserver kills its copies that may hold GPUs, recognised by their pipes, and the command of a batch,
-   recognised by its environment, and awaits their end. Other programs may outlive their executor. When the agent ends,
+   executor the forkserver kills its copies that may hold GPUs, recognised by their pipes, the command of a batch and
+   the processes of a call with a scheduler of its own, recognised by their environment, and awaits their end. Other programs may outlive their executor. When the agent ends,
    however it ends, the socket closes: then the forkserver kills all its children and ends.
 5. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
 It has one thread, because a fork would not be safe with more, and runs no user code.
@@ -263,7 +263,11 @@ class Forkserver:
             one
             for one in children()
             if one not in self._executors
-            and ((pipe and pipe in open_files(one)) or has_variable(one, configuration.COMMAND_OF, str(executor)))
+            and (
+                (pipe and pipe in open_files(one))
+                or has_variable(one, configuration.COMMAND_OF, str(executor))
+                or has_variable(one, configuration.CALL_OF, str(executor))
+            )
         ]
 
     def _send(self, message: Forked | Exited) -> None:

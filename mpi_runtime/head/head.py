@@ -31,6 +31,7 @@ from mpi_runtime.head.progress import Progress
 from mpi_runtime.head.recorder import new_recorder
 from mpi_runtime.head.unused import unused
 from mpi_runtime.head.window import Window
+from mpi_runtime.host.launch import INSIDE
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.heartbeat import Heartbeat
 from mpi_runtime.rank.joining import Rank, library, now_us, once_for_each_host
@@ -204,7 +205,7 @@ class Head:
         if self._config.progress and os.isatty(2):
             self._progress = Progress(self._scheduler.counts, self._printer.progress)
         driver = os.getpid() if self._is_thread else os.getppid()
-        self._window = Window(self._poller, driver, self._look)
+        self._window = Window(self._poller, driver, self._look, self._launch.kind == INSIDE)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
 
     def _look(self, what: str, argument: object) -> object:

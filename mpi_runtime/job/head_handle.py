@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.config import Config
 from mpi_runtime.errors import HeadDiedError, LaunchError, from_code
 from mpi_runtime.host import launchers, machine
-from mpi_runtime.host.launch import Launch
+from mpi_runtime.host.launch import INSIDE, Launch
 from mpi_runtime.host.process_tree import launchers_above
 from mpi_runtime.host.spawn import PRELOADED_IF_USED, library_path, start_python
 from mpi_runtime.show import log
@@ -59,13 +60,25 @@ def is_lost() -> bool:
 class HeadHandle:
     """The head as the driver sees it: a process; or a thread, if the program has started MPI itself."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        environment: Mapping[str, str] | None = None,
+        on_lost: Callable[[str], None] | None = None,
+    ) -> None:
         """Start the head.
+
+        Args:
+            launch: how this process was started.
+            environment: of the head; None: that of this process.
+            on_lost: called in a thread, with a description, if the process of the head ends unexpectedly; None: the
+                main thread is interrupted.
 
         Raises:
             LaunchError: its process or the thread that watches it could not be started.
         """
         self.launch = launch
+        self._on_lost = on_lost
         _occupy_standard_descriptors()
         self.socket, theirs = channel.pair()
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,14 +101,16 @@ class HeadHandle:
             self._start_thread(theirs)
         else:
             fork = "None"
-            if launch.size == 1:  # this host runs calls: the forkserver loads its modules meanwhile
+            if launch.kind == INSIDE:
+                fork = "forkserver_handle.load_and_fork(at_start)"
+            elif launch.size == 1:  # this host runs calls: the forkserver loads its modules meanwhile
                 fork = "forkserver_handle.fork(at_start)"
             code = (
                 "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
                 f"forkserver = {fork}; from mpi_runtime.head.process import main; "
-                f"main({theirs.fileno()}, {os.getpid()}, forkserver)"
+                f"main({theirs.fileno()}, {os.getpid()}, forkserver, at_start)"
             )
-            environment = configuration.environment()
+            environment = environment or configuration.environment()
             try:
                 self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
             except OSError as error:
@@ -156,6 +171,8 @@ class HeadHandle:
         global _is_lost
         _is_lost = _is_lost or not self.expected_to_end
         self._how = how
+        if self._on_lost is not None and not self.expected_to_end:
+            self._on_lost(how)
         self._has_ended.set()
         if not (self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
             log.say(log.line(log.CRITICAL, log.END, f"the head process {how}: the job is over."), quiet=False)
@@ -282,7 +299,12 @@ class HeadHandle:
     @property
     def is_reusable(self) -> bool:
         """Whether the head stays for further jobs."""
-        return self.launch.size != 1
+        return self.launch.size != 1 or self.launch.kind == INSIDE
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        return self._has_ended.is_set()
 
     def end(self, limit_s: float = END_LIMIT_S) -> None:
         """End the head, and wait for its end. Its process is killed after the limit."""
