@@ -1,10 +1,11 @@
 """Calls that bring their own scheduler: the option `own_scheduler`.
 
-Inside such a call the API is served by a job of its own, over the CPUs and GPUs that the call was granted. Its driver is
-the executor of the call, its head a child of that executor, started as for a program without a launcher.
+Inside such a call the API is served by a job of its own, over the CPUs and GPUs that the call was granted. Its driver
+is the executor of the call, its head a child of that executor, started as for a program without a launcher.
 
-1. The executor's client of the outer job is set aside from its start on (`client/current.py`), so that user code cannot
-   use it: references from outside would name nothing inside, and threads that outlive a call would submit calls outside.
+1. The executor's client of the outer job is set aside from its start on (`client/current.py`), so that user code
+   cannot use it: references from outside would name nothing inside, and threads that outlive a call would submit calls
+   outside.
 2. The call starts a job. The first one starts the head. Later calls in this executor find it, with its modules loaded.
    Ids derive from the id of the call, so those of two jobs never are equal.
 3. The call ends, and then its job: all processes inside have ended before the result is sent and the grant returned.
@@ -22,17 +23,19 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from mpi_runtime import config as configuration
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client, Executing, Executor
 from mpi_runtime.client.scope import Inherited, Scope
+from mpi_runtime.errors import LaunchError
 from mpi_runtime.executor import own
 from mpi_runtime.host.launch import INSIDE, Launch
 from mpi_runtime.job.head_handle import HeadHandle
 from mpi_runtime.job.session import Session
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ def environment(outer: dict[str, str], name: str) -> dict[str, str]:
             f"{name} has own_scheduler=True and was called inside a call that brings its own scheduler. Schedulers are "
             f"not nested: call {name}.options(own_scheduler=False), which runs it on the CPUs of this call"
         )
-    return {**outer, own.OWN: own.BRINGS}
+    return {**outer, OWN_SCHEDULER: BRINGS}
 
 
 def check_no_refs(name: str, where: str, refs: Collection[bytes]) -> None:
@@ -113,7 +116,7 @@ class Inside:
         finally:
             job.end()  # an interrupt may have arrived before the other one began
 
-    def _items(self, job: _Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+    def _items(self, job: _Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, None, Any]:
         """Yield the items of a generator. They are serialised outside of its job."""
         try:
             try:
@@ -196,10 +199,12 @@ def _start(outer: Client) -> Session:
     global _head
     executor = outer.executor
     scope = outer.scopes.running
-    assert executor is not None and scope.call is not None
+    assert executor is not None
+    assert scope.call is not None
     spec = outer.feed.specs[scope.call.spec]
-    head = _head
-    if head is None:
+    head, _head = _head, None
+    is_warm = head is not None and not head.has_ended
+    if head is None or not is_warm:
         variables = {name: text for name, text in configuration.environment().items() if name not in _OF_HOST}
         variables[configuration.CALL_OF] = str(os.getpid())
         if not spec.gpu:
@@ -208,8 +213,12 @@ def _start(outer: Client) -> Session:
     inside = Inherited(outer.inherited.namespace, own.inside(outer.inherited.environment, executor.gpu_ids))
     executing = Executing(cast(Executor, _Caller(executor)), None, outer.outbox.interrupts, outer.line.cancels)
     scopes = Scope(b"inside" + scope.call.id, scope.call.attempt, scope.call, scope.name)
-    _head = None
-    session = Session(head, _config(outer, spec), scopes, inside, executing)
+    try:
+        session = Session(head, _config(outer, spec), scopes, inside, executing)
+    except LaunchError:
+        if is_warm:
+            _end_executor("has ended before it began")
+        raise
     _head = head
     return session
 
@@ -224,7 +233,7 @@ def _config(outer: Client, spec: Spec) -> configuration.Config:
         num_gpus=spec.gpu / UNIT,
         memory=memory,
         memory_limit=memory,
-        object_store_memory=max(STORE_BYTES_MIN, int(node.get("object_store_memory", 0) * share)),
+        object_store_memory=max(STORE_BYTES_MIN, int(outer.store_bytes * share)),
         resources={name: units / UNIT for name, units in spec.custom.items() if ":" not in name},
         inline_bytes_max=outer.store.inline_bytes_max,
         namespace=outer.inherited.namespace,

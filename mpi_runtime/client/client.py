@@ -115,6 +115,8 @@ class Client:
             executing: the parts of an executor; None: this is the driver.
         """
         self._arena = arena
+        self.store_bytes = arena.layout.capacity
+        """Bytes of shared memory for values on this host."""
         self.has_ended = False
         """Whether the job was shut down. Then its references are useless."""
         self.executor = executing.executor if executing is not None else None

@@ -138,8 +138,8 @@ _GONE = _Gone()
 _NIL = b"\xff" * ID_BYTES
 _RELEASED = "{} was released already: it is used in a destructor, after its own, or refers to nothing."
 _INSIDE = (
-    "{} belongs to a call with own_scheduler=True and works only inside it: references and handles do not leave the call, "
-    "in its result, its error or a thread. Return the values: get() them inside."
+    "{} belongs to a call with own_scheduler=True and works only inside it: references and handles do not leave the "
+    "call, in its result, its error or a thread. Return the values: get() them inside."
 )
 _ENDED = "{} belongs to a job that has ended: shutdown() was called since, and ended everything in that job."
 

@@ -8,8 +8,9 @@ It is the parent of all executors of its agent, and cleans up after them:
    that its parent had opened, and so the memory of the GPU, which the next executor needs.
 4. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). With an
    executor the forkserver kills its copies that may hold GPUs, recognised by their pipes, the command of a batch and
-   the processes of a call with a scheduler of its own, recognised by their environment, and awaits their end. Other programs may outlive their executor. When the agent ends,
-   however it ends, the socket closes: then the forkserver kills all its children and ends.
+   the processes of a call with its own scheduler, recognised by their environment, and awaits their end. Other programs
+   may outlive their executor. When the agent ends, however it ends, the socket closes: then the forkserver kills all
+   its children and ends.
 5. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
 It has one thread, because a fork would not be safe with more, and runs no user code.
 """
@@ -41,6 +42,7 @@ from mpi_runtime.host.process_tree import (
     children,
     die_with_parent,
     has_variable,
+    is_exiting,
     is_group,
     kill_group,
     open_files,
@@ -253,6 +255,7 @@ class Forkserver:
             for one in left:
                 kill_group(one)
             is_gone = not left and (pid in self._executors or not is_group(pid))
+            is_gone = is_gone and not any(map(is_exiting, children()))  # it may be one of them, or have left children
             if is_gone or time.monotonic() > leaving.deadline_s:
                 del self._leaving[pid]
                 self._send(leaving.exited)

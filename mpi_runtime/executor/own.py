@@ -1,4 +1,4 @@
-"""The mark of calls that bring their own scheduler, in the environment of their executors. See `calls/own_scheduler.py`.
+"""The mark of calls that bring their own scheduler, in the environment of executors. See `calls/own_scheduler.py`.
 
 The name of the entry has a '=', so it is no variable. Executors with the mark run no other calls, since executors have
 one environment for life. Inside such a call all executors have the mark with another value.
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-OWN = "=own_scheduler"
-BRINGS = "call"
-"""The value for the executors of calls that bring a scheduler."""
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
 
 
 def brings_one(environment: Mapping[str, str]) -> bool:
     """Whether executors with this environment run calls that bring their own scheduler."""
-    return environment.get(OWN) == BRINGS
+    return environment.get(OWN_SCHEDULER) == BRINGS
 
 
 def is_inside(environment: Mapping[str, str]) -> bool:
     """Whether processes with this environment are inside such a call."""
-    return OWN in environment and not brings_one(environment)
+    return OWN_SCHEDULER in environment and not brings_one(environment)
 
 
 def inside(environment: Mapping[str, str], gpu_ids: Sequence[int]) -> dict[str, str]:
@@ -29,12 +27,12 @@ def inside(environment: Mapping[str, str], gpu_ids: Sequence[int]) -> dict[str, 
     Archives are left out: they are objects of the outer job, and the processes inside find them unpacked.
     """
     variables = {name: text for name, text in environment.items() if "=" not in name}
-    return {**variables, OWN: ",".join(map(str, gpu_ids))}
+    return {**variables, OWN_SCHEDULER: ",".join(map(str, gpu_ids))}
 
 
 def numbers(environment: Mapping[str, str], gpu_ids: list[int]) -> list[int]:
     """Return the ids that GPUs of an executor have outside of the call around it; outside of such calls, the same."""
     if not gpu_ids or not is_inside(environment):
         return gpu_ids
-    outer = environment[OWN].split(",")
+    outer = environment[OWN_SCHEDULER].split(",")
     return [int(outer[id]) for id in gpu_ids]

@@ -33,7 +33,7 @@ _TABLE = (
 
 
 INSIDE = "call"
-"""The kind of launch of a job inside a call with a scheduler of its own: one rank, which serves one job after another."""
+"""The kind of launch of a job inside a call with its own scheduler: one rank, which serves one job after another."""
 FIRST_WORKER = 1
 """The rank on which the first call runs, if there are several ranks."""
 

@@ -44,14 +44,14 @@ def children() -> list[int]:
     return found
 
 
-def descendants() -> list[int]:
-    """Return the children of this process, theirs and so on; without those that have ended meanwhile."""
-    found = children()
-    for pid in found:  # which grows meanwhile
+def descendants(pid: int, root: str = "") -> list[int]:
+    """Return the children of a process, theirs and so on; without those that have ended meanwhile. `root`: has /proc."""
+    found = [pid]
+    for one in found:  # which grows meanwhile
         with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
-    return found
+            for thread in os.listdir(f"{root}/proc/{one}/task"):
+                found += map(int, read(f"{root}/proc/{one}/task/{thread}/children").split())
+    return found[1:]
 
 
 def open_files(pid: int) -> set[str]:
@@ -69,6 +69,11 @@ def has_variable(pid: int, name: str, value: str) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
         return f"{name}={value}".encode() in file.read().split(b"\0")
     return False
+
+
+def is_exiting(pid: int) -> bool:
+    """Whether a process has lost its memory, and so its environment, but may still have files and children."""
+    return read(f"/proc/{pid}/statm").startswith("0 ")
 
 
 def is_group(pid: int) -> bool:

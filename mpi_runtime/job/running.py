@@ -15,8 +15,8 @@ def client() -> Client:
     """The client of this process. Starts a job with defaults if no job runs.
 
     Raises:
-        RuntimeNotInitializedError: this is a forked child of a process of a job; or an executor of calls with schedulers
-            of their own, between two calls.
+        RuntimeNotInitializedError: this is a forked child of a process of a job; or an executor of calls that bring
+            their own scheduler, between two calls.
     """
     found = current.client_or_none()
     if found is None:

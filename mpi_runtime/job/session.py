@@ -135,7 +135,9 @@ class Session:
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
             self.client.line.read_to_end(END_LIMIT_S)
-        is_confirmed = bool(self.client.line.closed) and not self.head.has_ended
+        from mpi_runtime.client.line import SHUT_DOWN  # not at the top: see `__init__`
+
+        is_confirmed = self.client.line.closed == SHUT_DOWN
         self._stop_listening()
         self.client.close()
         self.head.stop_listening()
