@@ -45,7 +45,7 @@ def children() -> list[int]:
 
 
 def descendants(pid: int, root: str = "") -> list[int]:
-    """Return the children of a process, theirs and so on; without those that have ended meanwhile. `root`: has /proc."""
+    """Return the children of a process, theirs and so on; without those that have ended. `root`: has /proc."""
     found = [pid]
     for one in found:  # which grows meanwhile
         with contextlib.suppress(OSError):

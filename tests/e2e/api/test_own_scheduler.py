@@ -22,7 +22,7 @@ from mpi_runtime.errors import ActorDiedError, MpiRuntimeError, TaskCancelledErr
 from mpi_runtime.head import visitor
 from mpi_runtime.util import placement_group, state
 from tests.e2e.shared import is_open, raised
-from tests.helpers import process_ids, wait_until
+from tests.helpers import process_ids, run_program, start_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 INIT = {"num_cpus": 2, "num_gpus": 2, "resources": {"licence": 3}}
@@ -315,7 +315,7 @@ import mpi_runtime as ray
 
 @ray.remote
 def inner(x):
-    if os.path.exists("wait"):
+    if "wait" in sys.argv:
         print("inside", flush=True)
         time.sleep(100)
     return os.environ.get("FLAVOUR"), x.sum()
@@ -331,7 +331,6 @@ for n in range(2):
     found, twice = ray.get(outer.remote(x + n))
     assert found == [("sweet", 200_000 * (n + 1))] * 5, found
     assert twice.sum() == 400_000 * (n + 1)
-print("done", ray.timeline and len([one for one in os.listdir(".") if one.startswith("record")]))
 """
 
 
@@ -347,8 +346,7 @@ def test_under_mpirun(ranks: int, mpi: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_when_the_program_ends(number: int) -> None:
-    with start_program(PROGRAM) as program:
-        (program.place / "wait").touch()
+    with start_program(PROGRAM, "wait") as program:
         program.wait_for_line("inside")
         program.signal(number, group=number == signal.SIGINT)
         program.finish()
