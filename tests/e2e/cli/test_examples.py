@@ -143,6 +143,7 @@ LINES = {
         r"the learner computes on cpu; the network has 1687\d\d\d weights",
         r"128 steps, 1\.79 nats(.*\n)*.*256 steps, ",
     ],
+    "own_scheduler": [r"pi is about 3\.1[34]"],
 }
 """What each example prints, as patterns that are found in this order."""
 NEEDS = {
