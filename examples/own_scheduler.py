@@ -1,7 +1,7 @@
 """Calls that bring their own scheduler: thousands of short calls, of which the head of the job sees two.
 
-    python examples/own_scheduler.py
-    mpi-runtime run -n 4 examples/own_scheduler.py
+python examples/own_scheduler.py
+mpi-runtime run -n 4 examples/own_scheduler.py
 """
 
 import random
