@@ -45,6 +45,8 @@ STORE_BYTES_MIN = 1 << 24
 _OF_HOST = (*configuration.OF_THIS_JOB, configuration.RESOURCES, configuration.NUM_CPUS, configuration.FIND_GPUS)
 """Variables about the outer job and the whole host."""
 _NOT_WITH = ("num_ranks", "gpu_memory")
+_OF_NODE = ("node:", "accelerator_type:")
+"""Prefixes of resources that a node has by itself."""
 
 
 def check(options: Mapping[str, Any]) -> None:
@@ -234,7 +236,7 @@ def _config(outer: Client, spec: Spec) -> configuration.Config:
         memory=memory,
         memory_limit=memory,
         object_store_memory=max(STORE_BYTES_MIN, int(outer.store_bytes * share)),
-        resources={name: units / UNIT for name, units in spec.custom.items() if ":" not in name},
+        resources={name: units / UNIT for name, units in spec.custom.items() if not name.startswith(_OF_NODE)},
         inline_bytes_max=outer.store.inline_bytes_max,
         namespace=outer.inherited.namespace,
         quiet=True,

@@ -1,6 +1,6 @@
 """The mark of calls that bring their own scheduler, in the environment of executors. See `calls/own_scheduler.py`.
 
-The name of the entry has a '=', so it is no variable. Executors with the mark run no other calls, since executors have
+The name of the entry has a '=', so it cannot be a variable. Executors with the mark run no other calls, since executors have
 one environment for life. Inside such a call all executors have the mark with another value.
 """
 
