@@ -208,7 +208,7 @@ def _start(outer: Client) -> Session:
     is_warm = head is not None and not head.has_ended
     if head is None or not is_warm:
         variables = {name: text for name, text in configuration.environment().items() if name not in _OF_HOST}
-        variables[configuration.CALL_OF] = str(os.getpid())
+        variables[own.CALL_OF] = str(os.getpid())
         if not spec.gpu:
             variables[configuration.FIND_GPUS] = "never"
         head = HeadHandle(Launch(INSIDE), variables, _end_executor)

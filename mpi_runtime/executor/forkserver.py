@@ -36,6 +36,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.executor import output, scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Kill, Setup, read_request
+from mpi_runtime.executor.own import CALL_OF
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import (
     adopt_orphans,
@@ -269,7 +270,7 @@ class Forkserver:
             and (
                 (pipe and pipe in open_files(one))
                 or has_variable(one, configuration.COMMAND_OF, str(executor))
-                or has_variable(one, configuration.CALL_OF, str(executor))
+                or has_variable(one, CALL_OF, str(executor))
             )
         ]
 

@@ -1,7 +1,7 @@
 """The mark of calls that bring their own scheduler, in the environment of executors. See `calls/own_scheduler.py`.
 
-The name of the entry has a '=', so it cannot be a variable. Executors with the mark run no other calls, since executors have
-one environment for life. Inside such a call all executors have the mark with another value.
+The name of the entry has a '=', so it cannot be a variable. Executors with the mark run no other calls, since executors
+have one environment for life. Inside such a call all executors have the mark with another value.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
+
+CALL_OF = "_MPI_RUNTIME_CALL_OF"
+"""A variable of all processes inside such a call: the process id of its executor. By it they are found."""
 
 
 def brings_one(environment: Mapping[str, str]) -> bool:

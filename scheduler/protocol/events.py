@@ -85,7 +85,7 @@ class Alternative(Struct, array_like=True, frozen=True, gc=False):
 
 
 OWN_SCHEDULER = "=own_scheduler"
-"""The entry in the environment of calls that bring their own scheduler, and of calls inside them. It does not become a variable."""
+"""The entry in the environment of calls that bring their own scheduler, and of calls inside. It is not a variable."""
 BRINGS = "call"
 """The value of that entry for calls that bring a scheduler."""
 
