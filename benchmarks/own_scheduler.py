@@ -24,6 +24,7 @@ import mpi_runtime as ray
 from benchmarks.launching import cpu_seconds, machine
 from benchmarks.processes import roles
 from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.protocol.effects import StartExecutor
 from mpi_runtime.scheduler.protocol.events import Call, Done, Spec
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted, RankJoined
 
@@ -151,7 +152,7 @@ class Virtual:
                 (effect.executor, rank)
                 for rank, ones in effects.ranks.items()
                 for effect in ones
-                if type(effect).__name__ == "StartExecutor"
+                if isinstance(effect, StartExecutor)
             ]
             for client, messages in effects.clients.items():
                 for message in messages:
@@ -190,9 +191,9 @@ def svg(rows: list[tuple[int, float, float]]) -> str:
         x = at(hosts, 1e3).split(",")[0]
         lines.append(f'<text x="{x}" y="350" text-anchor="middle" fill="#555">{hosts}</text>')
     for power in range(3, 8):
-        y = 330 - 60 * (power - 3)
-        lines.append(f'<path d="M60 {y}H560" stroke="#ccc"/><text x="55" y="{y + 4}" text-anchor="end" fill="#555">')
-        lines.append(f"{10**power:,}</text>")
+        height = 330 - 60 * (power - 3)
+        lines.append(f'<path d="M60 {height}H560" stroke="#ccc"/>')
+        lines.append(f'<text x="55" y="{height + 4}" text-anchor="end" fill="#555">{10**power:,}</text>')
     lines.append('<text x="310" y="372" text-anchor="middle" fill="#555">hosts of 64 CPUs (simulated)</text>')
     lines.append('<text x="60" y="70" fill="#555">inner calls of 10 ms a second</text>')
     head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 60 600 320" font-family="sans-serif" font-size="12">'

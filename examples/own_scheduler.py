@@ -13,14 +13,14 @@ THROWS = 200
 
 
 @ray.remote
-def throw(seed):
+def throw(seed: int) -> int:
     """How many of some points in a square lie in its circle."""
     draw = random.Random(seed).random
     return sum(draw() ** 2 + draw() ** 2 < 1 for _ in range(THROWS))
 
 
 @ray.remote(num_cpus=1, own_scheduler=True)
-def many(first):
+def many(first: int) -> int:
     """Runs on one host. Its calls go to a scheduler of its own, over the CPUs of this call."""
     return sum(ray.get([throw.remote(seed) for seed in range(first, first + CALLS)]))
 
