@@ -68,7 +68,7 @@ class Allocated(Struct, array_like=True, tag=30, gc=False):
 
 
 class Ahead(Struct, array_like=True, tag=37, gc=False):
-    """With the answer to `Allocate`: further extents, for future values of this size."""
+    """With the answer to `Allocate`, or later: further extents, for future values of this size."""
 
     rank: int
     size: int
