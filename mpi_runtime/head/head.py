@@ -17,6 +17,7 @@ A job ends in steps:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -68,6 +69,10 @@ GONE_LIMIT_S = 1.0
 hang."""
 JOURNAL_LIMIT_S = 30.0
 """How long the end of a job may wait for the last records of its journal, in seconds."""
+WAITS_S = 1.0
+"""Seconds between two reports to the driver about ranks that have not joined."""
+MISSING_MAX = 10
+"""The number of missing ranks that are named."""
 DIED = "died"
 """The word for a lost rank in messages."""
 
@@ -107,7 +112,7 @@ class Head:
         self._printer = Printer(self._pause_logs, start.log)
         self._log_level = start.log_level
         self._launch = start.launch
-        self._began_s = time.monotonic()
+        self._began_s = self._reported_s = time.monotonic()
         self._names: dict[int, str] = {}
         """By executor: the function of its last call, a prefix of its output."""
         self._journal: JournalKeeper | None = None
@@ -162,6 +167,19 @@ class Head:
         if not self._has_begun and len(self._joined) + len(self._lost) == self._transport.size:
             self._has_begun = True
             self._begin_job(now)
+
+    def _report_missing(self) -> float:
+        """Send the driver the ranks that have not joined, if it is time. Return the seconds until the next report."""
+        now, transport = time.monotonic(), self._transport
+        if now >= self._reported_s + WAITS_S:
+            self._reported_s = now
+            missing = [rank for rank in range(transport.size) if rank not in self._joined and rank not in self._lost]
+            names = [f"{rank} on {transport.hostnames[rank]}" for rank in missing[:MISSING_MAX]]
+            names += [f"{len(missing) - MISSING_MAX} others"] * (len(missing) > MISSING_MAX)
+            joined = f"all ranks have met in MPI, and {len(self._joined)} of {transport.size} have joined the job"
+            with contextlib.suppress(OSError):  # the driver is gone, which the next read will notice
+                send_welcome(self._driver, Welcome(waits=f"{joined}; missing: {', '.join(names)}"), None)
+        return self._reported_s + WAITS_S - now
 
     def _lose(self, rank: int) -> None:
         """Note that a rank has died. A job that has not begun begins without it."""
@@ -276,6 +294,8 @@ class Head:
                 busy_s = time.monotonic()
             elif self._recorder is not None:
                 self._recorder.flush()
+            if not self._has_begun:
+                soon = shorter(soon, self._report_missing())
             deadline = scheduler.deadline()
             if deadline is not None:
                 soon = shorter(soon, max(0.0, (deadline - now_us()) / 1e6))

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 END_LIMIT_S = 10.0
 """Seconds that the head may take to end. Executors are killed, but it takes time to free a large memory."""
+WAITS_S = 10.0
+"""After this number of seconds a start logs what it waits for."""
 DEATH_SIGNAL = signal.SIGURG
 """Interrupts the main thread when the head has died. Programs do not use this signal, and by default it is ignored."""
 INTERRUPT_AGAIN_S = 0.05
@@ -248,7 +250,7 @@ class HeadHandle:
                 raise LaunchError(self._why()) from error
             if listener is not None:
                 listener.theirs.close()
-            welcome, arena = self._read_welcome(config.start_timeout_s)
+            welcome, arena = self._read_welcome(config)
         except BaseException as error:
             self.end(limit_s=0.0)
             if isinstance(error, KeyboardInterrupt):
@@ -260,24 +262,49 @@ class HeadHandle:
         self.expected_to_end = False
         return welcome, arena
 
-    def _read_welcome(self, timeout_s: float) -> tuple[Welcome, int]:
-        if not select.select([self.socket], [], [], timeout_s)[0]:
-            if not self.is_reusable:
-                raise LaunchError(
-                    f"The head process was not up after {timeout_s:g} s. A slow file system or a busy machine may need "
-                    "init(start_timeout_s=...)."
-                )
-            raise LaunchError(
-                f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} "
-                "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
-                "that failed earlier has printed its error above, but a killed one cannot. A slow file "
-                "system may need init(start_timeout_s=...)."
+    def _read_welcome(self, config: Config) -> tuple[Welcome, int]:
+        """Wait until the job has started. After `WAITS_S` log what it waits for."""
+        started_s, waits, is_logged = time.monotonic(), "", False
+        while True:
+            timeout_s, waited_s = config.start_timeout_s, time.monotonic() - started_s
+            if not is_logged and waited_s >= WAITS_S:
+                is_logged = True
+                text = f"the job has not begun after {WAITS_S:g} s: {waits or self._first_wait()}"
+                text = f"{text}. It may take {timeout_s:g} s (start_timeout_s)"
+                log.say(log.line(log.WARNING, log.START, text), config.quiet)
+            limit_s = timeout_s if is_logged else min(WAITS_S, timeout_s)
+            if select.select([self.socket], [], [], max(0.0, limit_s - waited_s))[0]:
+                try:
+                    welcome, arena = read_welcome(self.socket)
+                except ConnectionError:
+                    message = "The head process ended while it started; its own error, if any, is printed above."
+                    raise LaunchError(message) from None
+                if not welcome.waits:
+                    return welcome, arena
+                waits = welcome.waits
+            elif limit_s == timeout_s:
+                raise LaunchError(self._late(timeout_s, waits))
+
+    def _first_wait(self) -> str:
+        """Return what a job waits for before its head reports it."""
+        if not self.is_reusable:
+            return "the process of its head has not started"
+        return f"not all of {self.launch.size or 'several'} ranks have started and met in MPI"
+
+    def _late(self, timeout_s: float, waits: str) -> str:
+        """Return the message for a job that has not started in time."""
+        if not self.is_reusable:
+            return (
+                f"The head process was not up after {timeout_s:g} s. A slow file system or a busy machine may need "
+                "init(start_timeout_s=...)."
             )
-        try:
-            return read_welcome(self.socket)
-        except ConnectionError:
-            message = "The head process ended while it started; its own error, if any, is printed above."
-            raise LaunchError(message) from None
+        seen = f" The head reports: {waits}." if waits else ""
+        return (
+            f"The job was not up after {timeout_s:g} s.{seen} The launcher started {self.launch.size or 'several'} "
+            "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
+            "that failed earlier has printed its error above, but a killed one cannot. A slow file "
+            "system may need init(start_timeout_s=...)."
+        )
 
     @property
     def is_reusable(self) -> bool:

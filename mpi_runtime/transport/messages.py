@@ -88,7 +88,10 @@ class ForCalls(Struct, array_like=True, tag=32, gc=False):
 
 
 class Welcome(Struct):
-    """From the head to the driver, once, before all frames: the job has started. Comes with the arena's descriptor."""
+    """From the head to the driver, before all frames: the job has started. Comes with the arena's descriptor.
+
+    Before the last one there may be others, which report what the job `waits` for.
+    """
 
     problem: str = ""
     """Why the job could not start; empty if it has."""
@@ -96,6 +99,8 @@ class Welcome(Struct):
     """For each rank of the driver's host the index of its region in the arena."""
     error: str = "LaunchError"
     """The class of the problem."""
+    waits: str = ""
+    """The ranks that have not joined, in words; empty: the job has started, or there is a problem."""
 
 
 # Worker to head.

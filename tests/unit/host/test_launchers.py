@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,6 +57,12 @@ def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPa
     with launchers.quick_mpi():
         assert os.environ[name] == "^ofi"
     assert name not in os.environ
+    for size, local, free, components in (("2", "2", 64, "^ofi,tcp"), ("3", "2", 512, "^ofi"), ("3", "3", 64, "^ofi")):
+        monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", size)
+        monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", local)
+        monkeypatch.setattr(os, "statvfs", lambda _, free=free: SimpleNamespace(f_bavail=free, f_frsize=1 << 20))
+        with launchers.quick_mpi():
+            assert os.environ[name] == components
     monkeypatch.setenv(name, "self,tcp")
     with launchers.quick_mpi():
         assert os.environ[name] == "self,tcp"
