@@ -21,6 +21,7 @@ import contextlib
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
 from mpi_runtime import config as configuration
 from mpi_runtime.agent.poller import Poller, shorter
@@ -28,9 +29,6 @@ from mpi_runtime.head.direct_lines import DirectLines
 from mpi_runtime.head.gangs import Gathers
 from mpi_runtime.head.journal import JournalKeeper, open_journal
 from mpi_runtime.head.printer import Printer
-from mpi_runtime.head.progress import Progress
-from mpi_runtime.head.recorder import new_recorder
-from mpi_runtime.head.unused import unused
 from mpi_runtime.head.window import Window
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.heartbeat import Heartbeat
@@ -59,6 +57,10 @@ from mpi_runtime.transport.messages import (
     Welcome,
 )
 from mpi_runtime.transport.start import Start, send_welcome
+
+if TYPE_CHECKING:
+    from mpi_runtime.head.progress import Progress
+    from mpi_runtime.head.recorder import Recorder
 
 END_LIMIT_S = 10.0
 """How long workers may take to end their part of a job, in seconds."""
@@ -96,7 +98,7 @@ class Head:
         self._transport = transport
         self._lines = DirectLines(transport, self._agent.custodian, rank.job.token, configuration.direct_lines())
         self._poller = poller
-        self._recorder = new_recorder()
+        self._recorder = _new_recorder()
         self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
         self._joined: dict[int, RankJoined] = {}
         """The report of each rank."""
@@ -217,9 +219,14 @@ class Head:
         self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {library(self._launch)}")
         for line in journal.start_lines() if journal is not None else ():
             self._say_of_journal(log.INFO, line)
-        if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
-            self._say(log.WARNING, log.UNUSED, text)
+        if configuration.is_batch_job():
+            from mpi_runtime.head.unused import unused  # not at the top, as modules below: few jobs need it
+
+            if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
+                self._say(log.WARNING, log.UNUSED, text)
         if self._config.progress and os.isatty(2):
+            from mpi_runtime.head.progress import Progress
+
             self._progress = Progress(self._scheduler.counts, self._printer.progress)
         driver = os.getpid() if self._is_thread else os.getppid()
         self._window = Window(self._poller, driver, self._look)
@@ -444,6 +451,14 @@ class Head:
         if not self.driver_is_gone:
             self._driver.send_rest_and(codec.encode([Answer(0, b"")]), 0)
         return not self.driver_is_gone and not self._driver.closed
+
+
+def _new_recorder() -> Recorder | None:
+    if not configuration.record_file():
+        return None
+    from mpi_runtime.head.recorder import new_recorder
+
+    return new_recorder()
 
 
 def die_soon() -> None:
