@@ -49,7 +49,7 @@ class Desk:
         """What was told besides answers."""
         self.extents = Extents(cast(Any, self.arena), RANK, lambda: self.now, self.hear)
         self.requests = 0
-        self.channel = cast(Channel, SimpleNamespace(add_to_next=lambda frame: self.hear(self.channel, frame)))
+        self.channel: Channel = cast(Channel, SimpleNamespace(add_to_next=lambda frame: self.hear(self.channel, frame)))
 
     def hear(self, channel: Channel, frame: bytes) -> None:
         for message in cast(list[Allocated | Ahead | GiveBack], codec.to_client.decode(frame)):
