@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -53,6 +53,8 @@ class Algorithm:
     """Kinds of actions."""
     kind: ClassVar[str] = "actor_critic"
     """Of the network that samplers evaluate: see `NetSpec`."""
+    keeps_next: ClassVar[bool] = False
+    """Whether fragments have the next observations, as replay needs."""
 
     def __init__(self, env: Any, *, env_config: Any = None, **parameters: Any) -> None:
         """Make an algorithm for an environment.
@@ -137,19 +139,25 @@ class Algorithm:
         """Start the samplers."""
         return Samplers(self.sampler_spec(), self.parameters.num_samplers, self.parameters.sample_timeout_s)
 
-    def sampler_spec(self, keeps_next: bool = False) -> SamplerSpec:
+    def sampler_spec(self) -> SamplerSpec:
         """Return what samplers are made from."""
         p = self.parameters
         restarts = 100 if p.restart_failed_envs is True else int(p.restart_failed_envs)
         return SamplerSpec(
-            self.maker, self.net_spec(), p.num_envs, p.seed, keeps_next, p.normalize_obs, p.normalize_reward, p.gamma,
-            p.reward_clip, restarts,
+            self.maker, self.net_spec(), p.num_envs, p.seed, self.keeps_next, p.normalize_obs, p.normalize_reward,
+            p.gamma, p.reward_clip, restarts,
         )  # fmt: skip
 
     def weights(self, *epsilons: float) -> Weights:
         """Return what samplers need for the next fragment."""
         self.version += 1
         return Weights(self.vector(), self.version, epsilons or (0.0,), *self.moments)
+
+    def rounds(self) -> Iterator[None]:
+        """Repeat a loop until `steps_per_iteration` steps are made, or the goal of `learn` is reached."""
+        end = self.timesteps + self.parameters.steps_per_iteration
+        while self.timesteps < end and (not self.goal or self.timesteps < self.goal):
+            yield
 
     def sample(self, steps: int, *epsilons: float) -> Fragment:
         """Make a fragment with the current weights, and count it."""
