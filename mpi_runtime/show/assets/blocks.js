@@ -68,6 +68,9 @@ kinds.warns = simple(b =>
     : [],
 );
 kinds.note = simple(b => h("p.soft", {}, b.text));
+kinds.picture = simple(b =>
+  h("figure", {}, h("img", { src: b.src, alt: b.text, style: "max-width:100%" }), h("figcaption.soft", {}, b.text)),
+);
 kinds.pre = simple(b => h("pre", { tabindex: 0, style: "overflow:auto;max-height:340px" }, b.text));
 kinds.kv = simple(b =>
   h(
