@@ -84,7 +84,7 @@ class Algorithm:
             )
         self.rng = np.random.default_rng([self.parameters.seed, 1])
         self.episodes = Episodes()
-        self.iteration = self.timesteps = self.goal = self.version = 0
+        self.iteration = self.timesteps = self.goal = self.version = self.lag = 0
         self.seconds = self.sample_seconds = self.learn_seconds = 0.0
         self.moments = Moments.zeros(self.observations.shape), Moments.zeros(())
         self._policy: Policy | None = None
@@ -137,7 +137,8 @@ class Algorithm:
 
     def make_samplers(self) -> Samplers:
         """Start the samplers."""
-        return Samplers(self.sampler_spec(), self.parameters.num_samplers, self.parameters.sample_timeout_s)
+        p = self.parameters
+        return Samplers(self.sampler_spec(), p.num_samplers, p.sample_timeout_s, ahead=p.sample_ahead)
 
     def sampler_spec(self) -> SamplerSpec:
         """Return what samplers are made from."""
@@ -164,6 +165,7 @@ class Algorithm:
         started = time.perf_counter()
         fragment = self.samplers.sample(self.weights(*epsilons), steps)
         self.sample_seconds += time.perf_counter() - started
+        self.lag = self.version - fragment.version
         self.count(fragment)
         return fragment
 
@@ -191,6 +193,8 @@ class Algorithm:
         """
         started, before = time.perf_counter(), (self.sample_seconds, self.timesteps)
         info = self.iterate()
+        if self.parameters.sample_ahead:
+            info["lag"] = float(self.lag)
         elapsed = time.perf_counter() - started
         self._policy = None
         self.iteration += 1
