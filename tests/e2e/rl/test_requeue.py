@@ -1,6 +1,7 @@
 """`rl train` in jobs of a real Slurm: the end of the time, a requeue, and `srun`. Needs root, as `tests/slurm`."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,15 +43,14 @@ def test_a_training_continues_in_the_next_life_of_its_job(slurm: Cluster) -> Non
     stop = ["--stop", '{"training_iteration": 30}', *SMALL, "--requeue"]
     words = ["submit", "-N", "2", "--cpus-per-node=2", "--time=5", "-m", "mpi_runtime", *TRAIN, *stop]
     job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
-    (folder / "other").mkdir()
-    (folder / "other/poles.py").write_text(POLES)
-    (folder / "other/free").touch()
-    srun = ["srun", "--mpi=pmix", "-n", "2", "-c", "2", "mpi-runtime", *TRAIN, *SMALL]
-    at_once = slurm.run(*srun, "--stop", '{"training_iteration": 2}', cwd=folder / "other")
-    assert at_once.stdout.count("== Status ==") == 3, "one of the two ranks trains"
-    assert "/4 CPUs" in at_once.stdout
+    other = slurm.directory()
+    (other / "poles.py").write_text(POLES)
+    (other / "free").touch()
+    words = [*TRAIN, *SMALL, "--stop", '{"training_iteration": 2}']
+    script = f"#!/bin/sh\nsrun --mpi=pmix mpi-runtime {shlex.join(words)}\n"
+    by_srun = slurm.sbatch(script, "-N2", "--ntasks-per-node=1", "-c2", cwd=other)
 
-    results = folder / f"results/default/ES_poles.Pole_job{job}/result.json"
+    results = folder / f"results/default/ES_Pole_job{job}/result.json"
     wait_until(lambda: len(lines(results)) >= 3, 90, "the third iteration")
     (folder / "free").touch()
     slurm.run("scancel", "--batch", "--signal=URG", job)  # as Slurm does before the end of the time
@@ -61,6 +61,10 @@ def test_a_training_continues_in_the_next_life_of_its_job(slurm: Cluster) -> Non
     steps = [one["timesteps_total"] for one in found]
     assert steps == sorted(steps)
     assert len({one["pid"] for one in found}) == 2
+
+    at_once = slurm.wait(by_srun).expect()
+    assert at_once.stdout.count("== Status ==") == 3, "one of the two ranks trains"
+    assert "2/4 CPUs" in at_once.stdout
 
 
 @pytest.mark.timeout(60)
