@@ -54,7 +54,7 @@ def ours(algorithm: str, env: str, steps: int, seed: int) -> None:
     from mpi_runtime.rl.presets import preset
 
     found = algorithm_named(algorithm)(env, seed=seed, **preset(algorithm, env))
-    started, results = time.process_time(), []
+    started, results = time.process_time(), list[dict[str, Any]]()
     found.learn(steps, callback=results.append)
     seconds = round(time.process_time() - started, 1)
     run = {"algorithm": algorithm, "env": env, "steps": steps, "system": "mpi_runtime", "seed": seed}
@@ -104,7 +104,7 @@ def show() -> None:
         if not all(both):
             continue
         areas = [np.array([np.mean(one["returns"]) for one in runs]) for runs in both]
-        middle, low, high = ratio(*areas)
+        middle, low, high = ratio(areas[0], areas[1])
         evaluations, seconds = (
             " and ".join(f"{np.median([one[key] for one in runs]):.0f}" for runs in both)
             for key in ("evaluation", "cpu_s")

@@ -40,7 +40,7 @@ def test_a_plot_of_directories_and_of_results(tmp_path: Path, monkeypatch: pytes
     written: list[Path] = []
     monkeypatch.setattr(figure.Figure, "savefig", lambda _, path: written.append(path))  # drawing leaves fonts open
     (tmp_path / "result.json").write_text("".join(json.dumps(one) + "\n" for one in run(3)))
-    groups = {"ours": [run(0), run(2), run(4)], "theirs": [tmp_path]}
+    groups: dict[str, list[Any]] = {"ours": [run(0), run(2), run(4)], "theirs": [tmp_path]}
     axes = plot_learning_curve(groups, "~/curve.svg", confidence=0.9)
     assert written == [Path.home() / "curve.svg"]
     ours, theirs = axes.get_lines()
