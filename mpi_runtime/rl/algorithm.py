@@ -117,17 +117,9 @@ class Algorithm:
     def net_spec(self) -> NetSpec:
         """Return what the network of the samplers is made from."""
         p = self.parameters
-        init = getattr(p, "init", "orthogonal")
-        return NetSpec(
-            self.kind,
-            self.observations,
-            self.actions,
-            p.hidden,
-            p.activation,
-            getattr(p, "duelling", False),
-            init,
-            p.network,
-        )
+        duelling, init = getattr(p, "duelling", False), getattr(p, "init", "orthogonal")
+        sizes = (self.observations, self.actions, p.hidden)
+        return NetSpec(self.kind, *sizes, p.activation, duelling, init, p.network)
 
     def _translated(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Translate names of other libraries that need more than another name."""
