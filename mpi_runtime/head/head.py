@@ -26,6 +26,7 @@ from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.head.direct_lines import DirectLines
 from mpi_runtime.head.gangs import Gathers
 from mpi_runtime.head.journal import JournalKeeper, open_journal
+from mpi_runtime.head.measures import Measures
 from mpi_runtime.head.printer import Printer
 from mpi_runtime.head.progress import Progress
 from mpi_runtime.head.recorder import new_recorder
@@ -50,6 +51,8 @@ from mpi_runtime.transport.messages import (
     GangBytes,
     Idle,
     Log,
+    Measure,
+    Measured,
     PauseLogs,
     Pull,
     ToExecutor,
@@ -114,10 +117,17 @@ class Head:
         self._window: Window | None = None
         self._gathers = Gathers(self._send_to_gang)
         self._progress: Progress | None = None
+        self._measures = Measures(transport.hosts, transport.hostnames, self._have_measured)
 
     def _send_to_gang(self, rank: int, message: GangBytes) -> None:
         if rank == self._transport.rank:
             self._agent.gangs.take(message)
+        else:
+            self._transport.send(rank, codec.encode([message]))
+
+    def _have_measured(self, rank: int, message: Measure) -> None:
+        if rank == self._transport.rank:
+            self._agent.measure(message.host)
         else:
             self._transport.send(rank, codec.encode([message]))
 
@@ -134,6 +144,8 @@ class Head:
                 self._agent.pull(source, message)
             elif isinstance(message, GangBytes):
                 self._gathers.take(message, source)
+            elif isinstance(message, Measured):
+                self._measures.take(message)
             elif isinstance(message, RankJoined):
                 self._join(message, source)
             elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
@@ -211,6 +223,8 @@ class Head:
         """Answer a question of a visitor of the window."""
         if what == "output":
             return self._printer.recent.since(argument)
+        if what == "measures":
+            return self._measures.answer([rank for rank in sorted(self._joined) if rank not in self._lost])
         return self._scheduler.look(what, argument, now_us())
 
     def _refuse(self, problem: str, error: str) -> None:

@@ -244,15 +244,9 @@ def _tiles(facts: Facts) -> Block:
             "max": whole,
         }
     )
-    if len(tiles) < 8 and facts.measured:
-        tiles.append(
-            {
-                "label": "CPU use, this host",
-                "value": f"{facts.measured['cpu']:.0%}",
-                "curve": curves["cpu_use"],
-                "max": 1,
-            }
-        )
+    if len(tiles) < 8 and facts.cpu_use is not None:
+        name = "CPU use, the host" if len(facts.measured) == 1 else "CPU use, all hosts"
+        tiles.append({"label": name, "value": f"{facts.cpu_use:.0%}", "curve": curves["CPU use"], "max": 1})
     return {"id": "tiles", "kind": "tiles", "tiles": tiles}
 
 

@@ -537,6 +537,7 @@ kinds.heat = first => {
     chosen = b.nodes[0]?.id;
   const grid = h(".heat", { role: "group" }),
     side = h(".panel.pad"),
+    more = h(".blocks", { style: "margin-top:14px" }),
     pick = seg(
       b.metrics.map(m => m.name),
       metric.name,
@@ -568,7 +569,13 @@ kinds.heat = first => {
         {},
         n.facts.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]),
       ),
+      more,
     );
+    if (more.of !== n.id) more.replaceChildren();
+    more.of = n.id;
+    detail?.(b.id, n.id)
+      .then(blocks => more.of === n.id && more.replaceChildren(...blocks.map(make)))
+      .catch(() => {}); // the page shows that its server does not answer
   }
   function draw() {
     const focus = grid.contains(document.activeElement) && document.activeElement.dataset.id;

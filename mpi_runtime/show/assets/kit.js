@@ -231,6 +231,7 @@ const PILLS = {
   RESTARTING: "warn",
   PENDING_CREATION: "warn",
   full: "warn",
+  "GPU problem": "warn",
 };
 const pill = word =>
   h(
@@ -263,6 +264,8 @@ function cell(c, v) {
       h("span.meter", {}, h("i", { style: `width:${v[1] ? Math.min(100, (v[0] / v[1]) * 100) : 0}%` })),
       h("span", { style: "width:auto" }, v[2]),
     );
+  if (c.form === "trend")
+    return [h("span.curve", { "aria-hidden": "true" }, spark(v[3], "var(--accent)", v[1])), h("span.amount", {}, v[2])];
   if (c.form === "curve") return h("span", {}, v.length > 1 ? h("span.curve", {}, spark(v, "var(--accent)")) : "–");
   return String(v);
 }
