@@ -11,6 +11,7 @@
 - `sections.py`: the sections of its page: functions, actors, objects, timeline, output, calls
 - `node_sections.py`: its nodes: a table of few, a heat map of many
 - `job.py`: the document of a job, while it runs and when it has ended: `init(report="job.html")`
+- `training.py`: the document of a training of `mpi-runtime rl train`
 - `live.py`: collects what a running job answers, second by second
 - `estimates.py`: when a job may be done, with a range
 - `stacks.py`: the stack of a running process

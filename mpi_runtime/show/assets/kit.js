@@ -98,6 +98,7 @@ const tickText = v =>
   v && (Math.abs(v) < 0.001 || Math.abs(v) >= 1e5)
     ? v.toExponential(0).replace("e+", "e").replace("-", "−")
     : String(v);
+const short = v => (v >= 1e6 ? n3(v / 1e6) + " M" : v >= 1e4 ? n3(v / 1e3) + " k" : String(v));
 const tickTime = t =>
   !t
     ? "0"

@@ -12,12 +12,13 @@ from typing import Any
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
+from mpi_runtime.tune.trial import ERROR, OF_EACH_REPORT, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
 
 LINE_S = 10.0
 TABLE_S = 0.5
 ROWS = 20
 """The most rows of a table."""
+METRICS_MAX = 4
 STATES = (RUNNING, PENDING, PAUSED, TERMINATED, ERROR)
 
 
@@ -36,7 +37,7 @@ class ProgressReporter(Callback):
         """Choose the columns.
 
         Args:
-            metric_columns: reported values; by default the metric.
+            metric_columns: reported values; by default the metric, or without one the first numbers.
             parameter_columns: parameters; by default the first three.
             max_report_frequency: the least number of seconds between two updates.
         """
@@ -107,8 +108,8 @@ class ProgressReporter(Callback):
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The head and the rows: the best trial, those that run, the newest others."""
         study = self._driver.study
-        metrics = self._metrics or ([study.metric] if study.metric else [])
         trials = list(study.trials.values())
+        metrics = self._metrics or ([study.metric] if study.metric else _reported(trials))
         parameters = self._parameters or (list(trials[0].config)[:3] if trials else [])
         best = self._best()
         chosen = [trial for trial in self._live.values() if trial is not best][: ROWS - 1]
@@ -130,6 +131,17 @@ class ProgressReporter(Callback):
                 ]
             )
         return head, rows
+
+
+def _reported(trials: Sequence[Trial]) -> list[str]:
+    """The first numbers that the trials report, without those that every report has."""
+    names = dict.fromkeys(
+        name
+        for trial in trials
+        for name, value in trial.last_result.items()
+        if name not in OF_EACH_REPORT and isinstance(value, (int, float)) and not isinstance(value, bool)
+    )
+    return list(names)[:METRICS_MAX]
 
 
 @advised
