@@ -39,6 +39,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """Ends a second in the last minute, by function; "": of all."""
     estimates: dict[str, Estimate] = {}
     """By function; "": of the job."""
+    unknown: dict[str, int] = {}
+    """Open calls by function, for those without an estimate."""
     waits: list[tuple[str, int, str]] = []
     """Why calls wait: reason, count, function."""
     samples_s: float = 1.0

@@ -22,6 +22,8 @@ PIECES_MAX = 1000
 RATE_S = 60.0
 ESTIMATE_S = 600.0
 MEASURES_S = 3.0
+UNKNOWN_PART = 0.1
+"""With more open calls of functions without an estimate, the job has none."""
 SLOW_PART = 0.005
 """The most of the head's time that the answers about actors and objects may take."""
 CURVES = ("running", "waiting", "done", "failed", "rate", "CPU", "GPU", "store", "CPU use")
@@ -138,6 +140,9 @@ class LiveJob:
             samples = [(time_s, float(ended.get(name, 0))) for time_s, ended in self._ended]
             if (one := estimate(samples, count)) is not None:
                 found[name] = one
+        facts.unknown = {name: count for name, count in open_calls.items() if name and count and name not in found}
+        if sum(facts.unknown.values()) > UNKNOWN_PART * open_calls[""]:
+            found.pop("", None)  # the rate of other functions says nothing about these
         facts.estimates = found
         last = self._ended[-2] if len(self._ended) > 1 else self._ended[-1]
         step_s = facts.now_s - last[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpi_runtime.show.facts import Facts
-from mpi_runtime.show.measures import Measured
+from mpi_runtime.show.measures import CURVES, Measured
 from mpi_runtime.show.numbers import count, seconds, size, three
 from mpi_runtime.show.page import Block, table
 
@@ -149,7 +149,7 @@ def _share(used: float, whole: float, form: Any) -> list[Any]:
 def _state_of(node: dict[str, Any], found: Measured) -> str:
     if node["is_closed"]:
         return "full"
-    return "GPU problem" if node["problems"] or any(gpu.fault for gpu in found.gpus) else "runs"
+    return "problem" if node["problems"] or any(gpu.fault for gpu in found.gpus) else "runs"
 
 
 def _heat(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> dict[str, Any]:
@@ -178,6 +178,7 @@ def _heat(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> d
             ["object store", f"{size(kept.get('used', 0))} of {size(one['arena'])}"],
             ["on disk", size(kept.get("on_disk", 0))],
         ]
+        known += [[name, f"{found.curves[name][-1]:.0%}"] for name in CURVES if name in values]
         values["store"] = kept.get("used", 0) / (one["arena"] or 1)
         cells.append(
             {

@@ -111,7 +111,9 @@ def _cards(rows: Sequence[dict[str, Any]], each_s: float, pause_s: float, is_run
     failed = {
         "q": "What failed?",
         "big": count(last["sampler_restarts"]),
-        "small": "samplers died and were replaced",
+        "small": "sampler died and was replaced"
+        if last["sampler_restarts"] == 1
+        else "samplers died and were replaced",
         "bad": bool(last["sampler_restarts"]),
         "rows": [["time of training", seconds(last["time_total_s"])], ["last result", f"{seconds(pause_s)} ago"]],
     }

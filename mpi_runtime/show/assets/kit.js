@@ -232,7 +232,7 @@ const PILLS = {
   RESTARTING: "warn",
   PENDING_CREATION: "warn",
   full: "warn",
-  "GPU problem": "warn",
+  problem: "warn",
 };
 const pill = word =>
   h(
@@ -266,7 +266,12 @@ function cell(c, v) {
       h("span", { style: "width:auto" }, v[2]),
     );
   if (c.form === "trend")
-    return [h("span.curve", { "aria-hidden": "true" }, spark(v[3], "var(--accent)", v[1])), h("span.amount", {}, v[2])];
+    return h(
+      "span.nb",
+      {},
+      h("span.curve", { "aria-hidden": "true" }, spark(v[3], "var(--accent)", v[1])),
+      h("span.amount", {}, v[2]),
+    );
   if (c.form === "curve") return h("span", {}, v.length > 1 ? h("span.curve", {}, spark(v, "var(--accent)")) : "–");
   return String(v);
 }

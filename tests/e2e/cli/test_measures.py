@@ -68,7 +68,7 @@ def test_a_host_with_gpus(tmp_path: Path, ranks: int | None) -> None:
         (row,) = blocks["nodes"]["rows"]
         shown_now = dict(zip([one["t"] for one in blocks["nodes"]["columns"]], row[1:], strict=True))
         assert shown_now["GPU use"][2] == "48%"
-        assert (shown_now["state"], shown_now["hottest GPU"]) == ("GPU problem", "61 °C")
+        assert (shown_now["state"], shown_now["hottest GPU"]) == ("problem", "61 °C")
         gpus = next(one for one in job.detail("nodes", row[0]) if one.get("id") == "gpus")
         assert [one[6] for one in gpus["rows"]] == ["", second.fault]
         text = metrics.text(job.facts)
