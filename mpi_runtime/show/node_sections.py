@@ -31,8 +31,8 @@ def nodes(facts: Facts) -> Block:
         row = [f"{number}", one["name"], _state_of(one, found), _share(one["cpus_used"], one["cpus"], three)]
         row += [_share(one["gpus_used"], one["gpus"], three)] if has_gpus else []
         row += [_trend(found, "CPU use"), _trend(found, "memory in use")]
-        row += [_trend(found, "GPU use"), _trend(found, "GPU memory"), _hottest(found)] if is_measured else []
-        row += [_share(kept.get("used", 0), one["arena"], size), kept.get("on_disk", 0), one["executors"]]
+        row += [_trend(found, "GPU use"), _hottest(found)] if is_measured else []
+        row += [_share(kept.get("used", 0), one["arena"], size), one["executors"]]
         rows.append(row)
     wide = {"w": 1, "l": 1}
     columns: list[tuple[Any, ...]] = [("node", "mono", {"w": 1}), ("state", "pill"), ("CPUs given", "share", wide)]
@@ -40,8 +40,8 @@ def nodes(facts: Facts) -> Block:
     columns += [("CPU use", "trend", {"help": "of the host, by all programs, in the last minutes"})]
     columns += [("memory in use", "trend", {"help": "of the host or its control group, by all programs"})]
     if is_measured:
-        columns += [("GPU use", "trend"), ("GPU memory", "trend"), ("hottest GPU", "text")]
-    columns += [("object store", "share", wide), ("on disk", "bytes"), ("processes", "count")]
+        columns += [("GPU use", "trend"), ("hottest GPU", "text")]
+    columns += [("object store", "share", wide), ("processes", "count")]
     return table("nodes", "Nodes", columns, rows, said=said, sort=0, open=True)
 
 
@@ -75,8 +75,10 @@ def detail(facts: Facts, id: str) -> list[Block]:
         blocks.append({"kind": "areas", "from": begin_s, "to": facts.now_s, "clock": True, "series": series})
     if found.gpus:
         blocks.append(_gpus(found))
-    given = [["memory given to calls", f"{size(one['memory_used'])} of {size(one['memory'])}"]]
-    return [*blocks, {"kind": "kv", "rows": [*given, *(["problem", text] for text in one["problems"])]}]
+    on_disk = next((kept["on_disk"] for kept in facts.store.get("nodes", []) if kept["hostname"] == one["name"]), 0)
+    rows = [["memory given to calls", f"{size(one['memory_used'])} of {size(one['memory'])}"]]
+    rows += [["objects on disk", size(on_disk)]] if on_disk else []
+    return [*blocks, {"kind": "kv", "rows": [*rows, *(["problem", text] for text in one["problems"])]}]
 
 
 def _gpus(found: Measured) -> Block:

@@ -221,7 +221,7 @@ def test_few_nodes_are_a_table_with_curves_and_many_a_heat_map() -> None:
     (row,) = few["rows"]
     row = dict(zip([one["t"] for one in few["columns"]], row[1:], strict=True))
     assert row["CPU use"] == [0.5, 1, "50%", [0.25, 0.5]]
-    assert (row["GPU memory"][2], row["hottest GPU"], row["state"]) == ("50%", "70 °C", "problem")
+    assert (row["GPU use"][2], row["hottest GPU"], row["state"]) == ("90%", "70 °C", "problem")
     glance["nodes"] = [{**node, "name": f"n{number}"} for number in range(64)]
     glance["nodes_in_all"] = 64
     heat = nodes(facts(glance=glance, measured={"n5": measured(broken)}))
