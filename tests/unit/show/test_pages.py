@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,7 +194,7 @@ def test_lines_of_output_have_their_writers() -> None:
     assert made_by("/home/u/app.py:34 in <module>") == "put at app.py:34"
 
 
-def test_metrics_are_read_by_the_parser_of_prometheus() -> None:
+def test_metrics_are_read_by_the_parser_of_prometheus(tmp_path: Path) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     text = metrics.text(facts(measured={"a": measured(Gpu("GPU-1", 90, 1, 2, 70))}))
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
@@ -203,7 +204,8 @@ def test_metrics_are_read_by_the_parser_of_prometheus() -> None:
     assert families["mpi_runtime_memory_bytes"].unit == "bytes"
     (hot,) = families["mpi_runtime_gpu_temperature_celsius"].samples
     assert (hot.labels, hot.value) == ({"node": "a", "gpu": "GPU-1"}, 70)
-    assert metrics.text(facts(state="ended")).count("mpi_runtime_up 0") == 1
+    metrics.write(str(tmp_path / "job.prom"), facts(state="ended"))
+    assert (tmp_path / "job.prom").read_text().count("mpi_runtime_up 0") == 1
 
 
 def measured(*gpus: Gpu) -> Measured:
