@@ -222,7 +222,7 @@ def _nodes(facts: Facts) -> RenderableType:
     for name in ("node", *names):
         table.add_column(name)
     for name, found in list(facts.measured.items())[:NODES_MAX]:
-        cells = []
+        cells: list[Text] = []
         for curve in names:
             points = list(found.curves[curve])
             cells.append(Text(spark(points[-12:], 1.0), "cyan").append(f" {points[-1]:4.0%}", "") if points else Text())
