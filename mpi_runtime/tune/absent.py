@@ -80,15 +80,18 @@ ADVICE = {
 
 
 def advised(target: T) -> T:
-    """Have a function or class raise TypeError with advice if it is called with an argument of Ray that is not here."""
+    """Have a function or class raise TypeError with advice if it is called with an argument of Ray that is not here.
+
+    None asks for nothing: libraries pass it on where their users did not choose.
+    """
     call = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     takers = target.__mro__[:-1] if isinstance(target, type) else (target,)
     known = {name for one in takers for name in inspect.signature(one).parameters}
 
     @functools.wraps(call)
     def checked(*args: Any, **named: Any) -> Any:
-        for name in named:
-            if name not in known and name in ADVICE:
+        for name in [one for one in named if one not in known and one in ADVICE]:
+            if named.pop(name) is not None:
                 raise TypeError(f"Ray's argument {name} of {target.__name__} is not here: {ADVICE[name]}")
         return call(*args, **named)
 
