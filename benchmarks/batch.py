@@ -31,7 +31,8 @@ from pathlib import Path
 from statistics import median
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.past import FOLDER, BatchJournal, Planned
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.past import FOLDER, Planned
 from mpi_runtime.batch.memory.results import CommandResult
 
 

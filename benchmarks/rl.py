@@ -1,8 +1,8 @@
 """How fast do samplers and learners work, and do they learn as Stable-Baselines3 does? `python -m benchmarks.rl NAME`.
 
-Names: `sampling`, `ppo`, `articles`, `samplers`, `weights`, `es`, `curves`. Each prints its figures as JSON lines; CPU
-seconds count, so that a busy machine disturbs little. With `--peer PYTHON`, an interpreter that has stable-baselines3,
-`sampling`, `ppo` and `curves` take turns with it.
+Names: `sampling`, `ppo`, `articles`, `samplers`, `weights`, `es`, and `curves` (in `rl_curves.py`). Each prints its
+figures as JSON lines; CPU seconds count, so that a busy machine disturbs little. With `--peer PYTHON`, an interpreter
+that has stable-baselines3, `sampling`, `ppo` and `curves` take turns with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-PEER = "benchmarks/systems/with_stable_baselines3.py"
+from benchmarks.rl_curves import PEER, curves
 
 
 def show(**figures: Any) -> None:
@@ -178,20 +178,6 @@ def es(python: str, seeds: range) -> None:
                 steps, ended = steps + 1, terminated or truncated
         bare = steps / (time.process_time() - started)
         show(what="es", seed=seed, steps_per_cpu_s=round(ours), bare_loop=round(bare), share=round(ours / bare, 2))
-
-
-def curves(python: str, seeds: range) -> None:
-    """Curves of PPO on CartPole: the area under the mean return over 100 000 steps, and where it reaches 475."""
-    from mpi_runtime import rl
-    from mpi_runtime.rl.presets import preset
-
-    for seed in seeds:
-        results = Notes()
-        rl.PPO("CartPole-v1", seed=seed, **preset("PPO", "CartPole-v1")).learn(100_000, callback=results.append)
-        area = float(np.nanmean([one["episode_reward_mean"] for one in results]))
-        at = results.reached(475)
-        show(what="curves", system="mpi_runtime", seed=seed, area=round(area, 1), mean_475_at=at)
-        peer(python, "curves", str(seed))
 
 
 def main() -> None:

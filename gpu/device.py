@@ -83,6 +83,21 @@ class Use(Struct, array_like=True, frozen=True, gc=False):
     """Processes that compute on it, with the host's numbers; inside a container these numbers may mean nothing."""
 
 
+class Measures(Struct, array_like=True, frozen=True, gc=False):
+    """What was measured at a GPU. -1: its driver does not show this."""
+
+    uuid: str
+    use: int = -1
+    """Percent of the last second or less in which it computed."""
+    memory_used: int = -1
+    memory: int = -1
+    """Bytes, of all processes."""
+    temperature: int = -1
+    """Degrees Celsius."""
+    fault: str = ""
+    """What is wrong with it, in words."""
+
+
 class Report(Struct, array_like=True, gc=False):
     """What the driver has answered about the GPUs of this host."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.gpu.device import MIB, Card, Device, Link, Report, Use
+from mpi_runtime.gpu.device import MIB, Card, Device, Link, Measures, Report, Use
 
 FOREIGN_USE_MIN = 1 << 30
 FOREIGN_USE_PARTS = 20
@@ -26,6 +27,8 @@ NVLINKS_MAX = 18
 """The largest number of NVLink links of a device (H100), if pynvml does not know it."""
 SLOW_S = 5.0
 """Seconds. The driver takes less to start if its devices are initialised already."""
+UNUSED_S = 60.0
+"""Seconds without a question after which the helper that measures ends."""
 SWITCH, NVLINK_SWITCH = "switch", 2
 """Our word for a switch at the other end of a link, and NVML's number (NVML_NVLINK_DEVICE_TYPE_SWITCH)."""
 CPU_WORDS = 32
@@ -53,14 +56,19 @@ def has_signs(root: str = "/") -> bool:
 
 def main(descriptor: int) -> None:
     """Run the helper process: write the report to this descriptor and end."""
-    import ctypes  # pynvml needs it too
-
-    PR_SET_PDEATHSIG = 1
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # in case the driver hangs and our parent is killed
+    _end_with_parent()
     data = msgspec.msgpack.encode(look())
     with open(descriptor, "wb") as file:
         file.write(data)
     os._exit(0)  # without the exit handlers of libraries: they may hang if the driver is broken
+
+
+def _end_with_parent() -> None:
+    """In case the driver hangs and our parent is killed."""
+    import ctypes  # pynvml needs it too
+
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def look() -> Report:
@@ -246,6 +254,41 @@ def _name(error: Exception) -> str:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+# Measures, while somebody looks at the job
+
+
+def measure_often(questions: int, answers: int, uuids: list[str]) -> None:
+    """Run another helper: answer each byte of one pipe with a line of JSON on the other, the measures of these GPUs.
+
+    It ends when the pipe is closed, or if nobody asks for `UNUSED_S`.
+    """
+    import pynvml
+
+    _end_with_parent()
+    pynvml.nvmlInit()
+    while select.select([questions], [], [], UNUSED_S)[0] and os.read(questions, 64):
+        with open(answers, "wb", closefd=False) as file:
+            file.write(msgspec.json.encode([_measure(pynvml, uuid) for uuid in uuids]) + b"\n")
+    os._exit(0)
+
+
+def _measure(nvml: Any, uuid: str) -> Measures:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+        total, used = _memory(nvml, handle)
+        degrees = _ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU, default=-1)
+        kinds = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        errors = _ask(nvml, nvml.nvmlDeviceGetTotalEccErrors, handle, *kinds, default=0)
+        rows = _ask(nvml, getattr(nvml, "nvmlDeviceGetRemappedRows", lambda _: None), handle) or (0, 0, 0, 0)
+    except nvml.NVMLError as error:
+        return Measures(uuid, fault=f"does not answer ({_name(error)})")
+    faults = [f"{errors} memory errors that could not be corrected"] if errors else []
+    faults += ["its memory has rows that could not be replaced"] if rows[3] else []
+    faults += ["its memory has rows that the next reset replaces"] if rows[2] else []
+    return Measures(uuid, -1 if rates is None else rates.gpu, used, total, degrees, "; ".join(faults))
 
 
 # Names

@@ -18,6 +18,7 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `as_ray/`: `import ray` gives this package
 - `tune/`: search for hyper-parameters
 - `rl/`: reinforcement learning
+- `train/`: training of one model by several processes
 - `whatif/`: how long a finished batch or job would take on other nodes
 - `util/`: pools, queues, collectives, state; backends for other libraries
 - `batch/`: shell commands as tasks
@@ -122,6 +123,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "runtime_context": (),
     "runtime_env": (),
     "slurm": (),
+    "train": (),
     "tune": (),
     "util": (),
 }
@@ -166,6 +168,7 @@ __all__ = [
     "shutdown",
     "slurm",
     "timeline",
+    "train",
     "tune",
     "util",
     "wait",
@@ -183,6 +186,7 @@ if TYPE_CHECKING:
         runtime_context,
         runtime_env,
         slurm,
+        train,
         tune,
         util,
     )

@@ -4,7 +4,6 @@ Others import `core.py`, `recording.py` and `protocol/` only. A room imports onl
 
 - `core.py`: the front: takes events, makes decisions, gives answers
 - `recording.py`: records all events of a job, so that `mpi-runtime replay` repeats its decisions
-- `checks/`: assertions on the whole state, for tests and the simulator
 - `answers/`: answers to questions: why a call waits, what the store has
 - `losses/`: deaths of executors and ranks, cancelled and overdue calls, rebuilt values
 - `gangs/`: groups of executors with an MPI world of their own, for calls that run on several ranks

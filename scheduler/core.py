@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.dispatch import (
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
 from mpi_runtime.scheduler.dispatch.turns import Turns
-from mpi_runtime.scheduler.gangs import members, starting
+from mpi_runtime.scheduler.gangs import inner, members, starting
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.losses import cancel, deaths, losses, overdue
 from mpi_runtime.scheduler.nodes import groups, health, memory_pressure, nodes, spilling
@@ -165,7 +165,7 @@ class Scheduler:
                     if executor is not None and executor.watched:
                         cancel.submitted(state, executor, event.id, now)  # type: ignore[union-attr, arg-type]
                     if in_gang:
-                        starting.submitted(state, executor, event.id)  # type: ignore[union-attr, arg-type]
+                        inner.submitted(state, executor, event.id)  # type: ignore[union-attr, arg-type]
                 elif in_gang and (kind is Done or kind is Returned):
                     members.ended(state, executor, event, now)  # type: ignore[arg-type]
                     ended = event  # type: ignore[assignment]

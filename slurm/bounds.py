@@ -33,7 +33,7 @@ def of(request: Request) -> Bounds:
         _gpus(request),
         _memory(request.memory),
         seconds(request.time),
-        request.nodes,
+        request.nodes_max,
     )
 
 

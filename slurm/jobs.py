@@ -176,6 +176,16 @@ def submit_script(text: str, cwd: str | None = None) -> str:
     return answer.strip().split(";")[0]
 
 
+def cancel_waiting(jobs: Sequence[str]) -> None:
+    """Cancel those of these jobs that have not started; jobs that run are left alone.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    if jobs:
+        call(["scancel", "--quiet", "--state=PENDING", *jobs])
+
+
 def _for_sbatch(text: str) -> dict[str, str]:
     """Return the environment for sbatch, which hands it on to the job.
 

@@ -16,8 +16,8 @@ WARN_S = "MPI_RUNTIME_WARN_S"
 class Request:
     """The resources and settings of a job. For fields that are None Slurm's own defaults apply."""
 
-    nodes: int = 1
-    """The number of nodes."""
+    nodes: int | str = 1
+    """The number of nodes; or a range, "1-3": Slurm starts the job with as many of them as are free."""
     ranks_per_node: int | None = None
     """MPI ranks on each node; None: one, which gives all CPUs of the job on its node to calls."""
     cpus_per_node: int | None = None
@@ -59,9 +59,14 @@ class Request:
         _check(self)
 
     @property
+    def nodes_max(self) -> int:
+        """The largest number of nodes."""
+        return int(str(self.nodes).rpartition("-")[2])
+
+    @property
     def ranks(self) -> int:
-        """The number of ranks. A single rank needs no MPI."""
-        return self.nodes * (self.ranks_per_node or 1)
+        """The largest number of ranks. A single rank needs no MPI."""
+        return self.nodes_max * (self.ranks_per_node or 1)
 
 
 TASK = "{task}"
@@ -172,7 +177,7 @@ def text(request: Request, program: tuple[str, ...]) -> str:
         lines.append(_GPUS.format(number=number[0]))
     lines += ["", _RUN.format(launch=_launch(request, program))]
     if request.requeue:
-        lines += [_AGAIN, *([_LOST.format(limit=PROBE_LIMIT_S)] if request.nodes > 1 else [])]
+        lines += [_AGAIN, *([_LOST.format(limit=PROBE_LIMIT_S)] if request.nodes_max > 1 else [])]
     return re.sub(r"\n{3,}", "\n\n", "\n".join([*lines, _NO_END]))
 
 
@@ -230,9 +235,12 @@ def _launch(request: Request, program: tuple[str, ...]) -> str:
     words = f'--exit-file "$left" {" ".join(_argument(word, request) for word in program)}'
     if request.ranks == 1:
         return f"{python} -m mpi_runtime {words}"
+    ranks = str(request.ranks)
+    if isinstance(request.nodes, str):
+        ranks = f"$((SLURM_JOB_NUM_NODES * {request.ranks_per_node or 1}))"
     if request.launcher == "mpirun":
-        return f"{python} -m mpi_runtime run -n {request.ranks} -m mpi_runtime {words}"
-    return f"{request.launcher} -n {request.ranks} {python} -m mpi_runtime {words}"
+        return f"{python} -m mpi_runtime run -n {ranks} -m mpi_runtime {words}"
+    return f"{request.launcher} -n {ranks} {python} -m mpi_runtime {words}"
 
 
 def _argument(word: str, request: Request) -> str:
@@ -255,6 +263,9 @@ def _expanded(value: str) -> str:
 def _check(request: Request) -> None:
     for name in ("nodes", "ranks_per_node", "cpus_per_node", "warn_s"):
         value = getattr(request, name)
+        if name == "nodes" and isinstance(value, str):
+            _check_range(value)
+            continue
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise TypeError(f"{name} must be a whole number, not {value!r}")
         if value is not None and value < 1:
@@ -295,6 +306,13 @@ def _check(request: Request) -> None:
             f"cpus_per_node must be a multiple of ranks_per_node ({ranks}), not {cpus}: Slurm counts CPUs by rank. "
             f"Take {-(-cpus // ranks) * ranks}, or one rank for each node, which uses all CPUs there"
         )
+
+
+def _check_range(nodes: str) -> None:
+    least, dash, most = nodes.partition("-")
+    is_right = all(re.fullmatch(r"[1-9]\d{0,8}", part) for part in (least, most if dash else least))
+    if not is_right or int(least) > int(most or least):
+        raise ValueError(f"nodes must be a number of 1 or more, or a range such as '1-3', not {nodes!r}")
 
 
 def _check_time(time: object) -> None:

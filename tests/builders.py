@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from mpi_runtime.gpu.device import DEVICE
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import GPU, LATE, QUARANTINE, Note
@@ -49,6 +48,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorSta
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import ToExecutor
+from tests.checks import executors as invariants
 
 UNIT = 10_000
 LARGE = 2 << 20

@@ -5,6 +5,7 @@
 - `job.png`: the page of `init(report=...)`, of examples/external_sort.py on three hosts of tests/hosts, which need
   root, or else on this machine alone
 - `view.png`: the live page of a job with failures and actors, while it runs
+- `batch.png`: the live page of a batch, while it runs
 - `search.png`: the page of a search
 - `top.png`: the screen of `mpi-runtime top --watch`
 
@@ -25,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from mpi_runtime.cli.top_screen import Screen  # noqa: E402
 from mpi_runtime.cli.watching import Watching  # noqa: E402
 from tests.browser import Browser  # noqa: E402
-from tests.helpers import start_command, start_program  # noqa: E402
+from tests.helpers import start_command, start_program, wait_until  # noqa: E402
 from tests.hosts.lab import lab, missing  # noqa: E402
 
 HERE = ROOT / "docs" / "images"
@@ -66,7 +67,7 @@ class Model:
 
 with ray.init(num_cpus=6, quiet=True):
     models = [Model.options(name=f"model-{number}").remote() for number in range(3)]
-    poses = [simulate.remote(ligand) for ligand in range(600)]
+    poses = [simulate.remote(ligand) for ligand in range(3000)]
     features = [featurize.options(num_cpus=0.5).remote(pose) for pose in poses]
     scores = [models[number % 3].predict.remote(feature) for number, feature in enumerate(features)]
     print("up", flush=True)
@@ -127,6 +128,23 @@ def view(place: Path) -> None:
         program.kill()
 
 
+def batch(place: Path) -> None:
+    """The live page of a batch."""
+    (place / "dock.sh").write_text(
+        'sleep $((RANDOM % 3)).$((RANDOM % 9)); [ $(($1 % 31)) != 7 ] || { echo "no pose: $1" >&2; exit 3; }'
+    )
+    (place / "ligands.txt").write_text("".join(f"bash dock.sh {number}\n" for number in range(400)))
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "ligands.txt"]
+    with start_command(command, cwd=place) as program:
+        directory = place / "batch-ligands"
+        wait_until(lambda: (directory / "journal").is_dir(), 60, "the journal")
+        time.sleep(20)
+        with start_command([sys.executable, "-m", "mpi_runtime", "view", "--no-browser", str(directory)]) as server:
+            _take(place, f"{server.wait_for_line('http://')}&theme=light", "batch.png", 1400, 1150, hidden="#meta")
+            server.kill()
+        program.kill()
+
+
 def search(place: Path) -> None:
     """The page of a search."""
     with start_program(SEARCH, str(place)) as program:
@@ -159,7 +177,7 @@ def _take(place: Path, address: str, name: str, width: int, height: int, clicked
     print(f"{name}: {(HERE / name).stat().st_size // 1000} kB")
 
 
-PICTURES: dict[str, Callable[[Path], None]] = {"job": job, "view": view, "search": search}
+PICTURES: dict[str, Callable[[Path], None]] = {"job": job, "view": view, "batch": batch, "search": search}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ The agent obeys the scheduler and decides nothing. It never decodes what clients
 - `gpus.py`: finds the GPUs of this rank with a helper process; CUDA_VISIBLE_DEVICES of executors
 - `lines.py`: reads the output of executors and forwards whole lines
 - `memory.py`: reports when the memory of the host is nearly full
+- `measuring.py`: what is used of the host, of its GPUs and by executors, while somebody looks
 - `leftovers.py`: kills what a dead forkserver leaves; watches the launcher and the other ranks of the host
 - `poller.py`: the sockets and pipes that a rank waits for, each with its handler
 """

@@ -37,6 +37,7 @@ from mpi_runtime.transport.messages import Ended, Pull, Unpull, WorkerToHead
 
 if TYPE_CHECKING:
     from mpi_runtime.agent.gangs import Gangs
+    from mpi_runtime.agent.measuring import Meter
 
 
 class NodeAgent:
@@ -95,6 +96,8 @@ class NodeAgent:
         self._memory = memory
         self._scratch = setup.scratch
         self._gangs: Gangs | None = None
+        self._meter: Meter | None = None
+        self._path = forkservers.path
         self._forkserver = ForkserverLine(
             poller,
             forkservers,
@@ -265,6 +268,15 @@ class NodeAgent:
             for lines in executor.outputs:
                 lines.pause(paused or not executor.pid)
 
+    def measure(self, host: bool) -> None:
+        """Report what executors use, and what is used of the host: somebody looks at the job."""
+        if self._meter is None:
+            from mpi_runtime.agent.measuring import Meter  # not at the top: nobody looks at most jobs
+
+            uuids = [device.uuid for device in self.gpus.report.devices]
+            self._meter = Meter(self._rank, self._poller, uuids, self._path)
+        self._report(self._meter.measure(host, self._pids()))
+
     def pull(self, rank: int, message: Pull | Unpull) -> None:
         """Send an object to a rank that asks for it, or stop sending it.
 
@@ -332,6 +344,8 @@ class NodeAgent:
 
     def close(self) -> None:
         """Close the arena. Call it when all ranks of the job are idle."""
+        if self._meter is not None:
+            self._meter.close()
         self._transfers.complete()
         self.custodian.close()
         self._spills.close()

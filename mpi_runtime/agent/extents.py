@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mpi_runtime.objects.arena import AgentArena
@@ -34,8 +35,27 @@ class _Request(NamedTuple):
     """Called once, with the offset, or with -1 and the reason."""
 
 
+@dataclass
+class _Granted:
+    """The extents that a client was granted ahead of use."""
+
+    channel: Channel
+    size: int
+    """Of each, in bytes, as the allocator rounds."""
+    count: int
+    """The most that the client wants unused at a time."""
+    unused: set[int] = field(default_factory=set)
+    """Those that it may not have used. When it asks for more, it has used all."""
+    last_s: float = 0.0
+    """The time of the last one."""
+
+
 class Extents:
-    """The extents of the clients of this rank."""
+    """The extents of the clients of this rank.
+
+    An extent that is freed returns to the client that has written it, if that writes such values again and again: its
+    caches and its page table still have this memory. The notice goes with the next frame to the client.
+    """
 
     def __init__(
         self,
@@ -67,8 +87,8 @@ class Extents:
         """By offset of an extent in use: its client."""
         self._waiting: deque[_Request] = deque()
         """Requests that wait for room."""
-        self._ahead: dict[int, tuple[Channel, float]] = {}
-        """Clients that may have unused extents: the channel, and the time of the last one."""
+        self._ahead: dict[int, _Granted] = {}
+        """By client, if it may have unused extents."""
         self._looks_s = 0.0
         """When the next of them are asked for their unused extents."""
         self._until_s = 0.0
@@ -95,6 +115,7 @@ class Extents:
     def _given_ahead(self, client: int, channel: Channel, request: Allocate) -> list[Ahead]:
         """Return further extents for a client, if memory is plentiful."""
         count = min(request.ahead, AHEAD_MAX)
+        self._ahead.pop(client, None)
         if self._waiting or not self._arena.is_plentiful(request.size * count):
             return []
         found = [self._arena.allocate(request.size) for _ in range(count)]
@@ -102,15 +123,35 @@ class Extents:
         if not offsets:
             return []
         self._clients.update(dict.fromkeys(offsets, client))
-        self._ahead[client] = channel, self._now_s()
+        size = self._arena.size(offsets[0])
+        self._ahead[client] = _Granted(channel, size, count, set(offsets), self._now_s())
         return [Ahead(self._rank, request.size, offsets)]
+
+    def _returns(self, offset: int) -> bool:
+        """Whether a free extent returns to its last client. If so, it was granted to that again."""
+        granted = self._ahead.get(self._clients.get(offset, NOBODY))
+        if granted is None:
+            return False
+        granted.unused.discard(offset)
+        size = granted.size
+        if (
+            self._waiting
+            or len(granted.unused) >= granted.count
+            or self._arena.size(offset) != size
+            or not self._arena.is_plentiful(size)
+        ):
+            return False
+        granted.unused.add(offset)
+        granted.last_s = self._now_s()
+        granted.channel.add_to_next(codec.encode([Ahead(self._rank, size, [offset])]))
+        return True
 
     def _want_back(self, until_s: float) -> None:
         """Ask clients for their unused extents, if they got the last one before this time."""
-        for client, (channel, given_s) in list(self._ahead.items()):
-            if given_s <= until_s:
+        for client, granted in list(self._ahead.items()):
+            if granted.last_s <= until_s:
                 del self._ahead[client]
-                self._send(channel, codec.encode([GiveBack()]))
+                self._send(granted.channel, codec.encode([GiveBack()]))
 
     def ask(self, size: int, client: int, use: Callable[[int, str], None]) -> None:
         """Call `use` with the offset of a new extent, now or when there is room; or with -1 and the reason."""
@@ -142,11 +183,14 @@ class Extents:
             self._want(size, sorted({one.client for one in self._waiting} - {NOBODY}))
 
     def free(self, offsets: Iterable[int]) -> None:
-        """Free extents, and serve requests that wait for room.
+        """Free extents, or return them to their clients, and serve requests that wait for room.
 
         Raises:
             BadFrameError: at some offsets there is no extent. The others are freed.
         """
+        self._free([offset for offset in offsets if not self._returns(offset)])
+
+    def _free(self, offsets: Iterable[int]) -> None:
         unknown = []
         for offset in offsets:
             try:
@@ -165,12 +209,12 @@ class Extents:
         """Free an extent for a client. Return False if the client was not given it; then nothing is freed."""
         if self._clients.get(offset) != client:
             return False
-        self.free([offset])
+        self._free([offset])
         return True
 
     def free_of(self, client: int, offsets: Iterable[int]) -> None:
         """Free those extents of a dead client that are still its own. Others may have a new client by now."""
-        self.free([offset for offset in offsets if self._clients.get(offset) == client])
+        self._free([offset for offset in offsets if self._clients.get(offset) == client])
 
     def of(self, client: int) -> list[int]:
         """Return the extents of a client."""

@@ -205,6 +205,9 @@ class Gangs:
 
     def close(self) -> None:
         """End the start service, when all executors have ended."""
+        for gang in self._gangs.values():
+            if gang.start is not None:
+                gang.start.close()
         self._starts.close()
         if self._lock >= 0:
             lock, self._lock = self._lock, -1

@@ -63,7 +63,7 @@ class MemoryWatch:
         use = memory.fullest(executor.pid for executor in executors if executor.pid)
         was_tight, self._is_tight = self._is_tight, use.share >= self._threshold
         if self._is_tight:
-            sizes = [(one.number, memory.private_of(one.pid)) for one in executors if one.pid]
+            sizes = [(one.number, memory.private_of_tree(one.pid)) for one in executors if one.pid]
             self._report(MemoryReported(self._rank, True, *use, self._threshold, sizes, list(memory.largest())))
         elif was_tight:
             self._report(MemoryReported(self._rank, False, *use))

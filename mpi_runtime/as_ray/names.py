@@ -19,7 +19,20 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.remote_function": ("mpi_runtime.calls.remote_function",),
     "ray.runtime_context": ("mpi_runtime.runtime_context",),
     "ray.runtime_env": ("mpi_runtime.runtime_env",),
-    "ray.train": (),
+    **dict.fromkeys(
+        (
+            *("ray.train", "ray.train.base_trainer", "ray.train.context", "ray.train.data_parallel_trainer"),
+            *("ray.train.trainer", "ray.train.v2", "ray.train.v2.api", "ray.train.v2.api.data_parallel_trainer"),
+        ),
+        ("mpi_runtime.train",),
+    ),
+    **dict.fromkeys(
+        (
+            *("ray.train.torch", "ray.train.torch.config", "ray.train.torch.torch_trainer"),
+            "ray.train.torch.train_loop_utils",
+        ),
+        ("mpi_runtime.train.torch",),
+    ),
     "ray.tune": ("mpi_runtime.tune",),
     "ray.tune.integration": (),
     **{
@@ -61,11 +74,12 @@ MODULES: dict[str, tuple[str, ...]] = {
             *(f"ray.tune.search.{name}" for name in ("hyperopt", "nevergrad", "optuna", "repeater", "searcher")),
             *(f"ray.tune.search.{name}.{name}_search" for name in ("hyperopt", "optuna")),
             *("ray.tune.search.bayesopt.bayesopt_search", "ray.tune.search.bohb.bohb_search"),
-            *("ray.tune.search.nevergrad.nevergrad_search", "ray.tune.search.variant_generator"),
+            "ray.tune.search.nevergrad.nevergrad_search",
         ),
         ("mpi_runtime.tune.search", "mpi_runtime.tune.space.domains"),
     ),
-    "ray.tune.search.sample": ("mpi_runtime.tune.space.domains",),
+    "ray.tune.search.variant_generator": ("mpi_runtime.tune.space.variants", "mpi_runtime.tune.space.domains"),
+    "ray.tune.search.sample": ("mpi_runtime.tune.space.domains", "mpi_runtime.tune.space.samplers"),
     "ray.types": ("mpi_runtime.client.refs",),
     "ray.util": ("mpi_runtime.util",),
     **{
@@ -81,17 +95,19 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),
     "ray.util.multiprocessing.pool": ("mpi_runtime.util.multiprocessing",),
 }
-_OF_TUNE = (
+_OF_AIR = (
     "Checkpoint",
     "CheckpointConfig",
     "FailureConfig",
     "Result",
     "RunConfig",
+    "ScalingConfig",
     "get_checkpoint",
     "get_context",
+    "get_dataset_shard",
     "report",
 )
-"""Names of `ray.train` and `ray.air` that are the same as in `ray.tune`."""
+"""Names of `ray.air` that are the same as in `ray.train`."""
 RENAMED: dict[str, str] = {
     # Names that contain Ray's name.
     "ray.util.dask.disable_dask_on_ray": "mpi_runtime.as_ray.renamed.disable_dask_on_ray",
@@ -103,15 +119,15 @@ RENAMED: dict[str, str] = {
     "ray.util.log_once": "mpi_runtime.as_ray.debug.log_once",
     # Names that are elsewhere here.
     **{
-        f"ray.{module}.{name}": f"mpi_runtime.tune.{name}"
-        for module in ("air", "air.config", "air.session", "train")
-        for name in _OF_TUNE
+        f"ray.{module}.{name}": f"mpi_runtime.train.{name}"
+        for module in ("air", "air.config", "air.session")
+        for name in _OF_AIR
     },
 }
 _CLUSTER = "an MPI job is joined by its launcher, and has no address"
 _LANGUAGE = "functions and classes are Python's"
 _NODES = "the nodes of a job are those of its launch"
-_TRAINING = "start the processes of a training as actors, or trials by ray.tune"
+_TRAINING = "ray.train has TorchTrainer; other libraries can run in the function of a DataParallelTrainer"
 ABSENT: dict[str, str] = {
     # Names that programs import and may never use; for a module, all of its names. They raise when they are called.
     "ray.ClientBuilder": _CLUSTER,
@@ -141,6 +157,7 @@ LIBRARIES = {
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "mpi_runtime.rl has PPO, DQN, SAC and others, with RLlib's configurations",
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
+    "ray.tune.integration.ray_train": "pass the trainer to ray.tune.Tuner",
     "ray.tune.integration.keras": "call tune.report() in a callback of Keras",
     "ray.util.client_connect": "an MPI job is joined by its launcher",
     "ray.util.iter": "use generators, or ray.util.ActorPool",

@@ -8,6 +8,7 @@
 - `actor_handle.py`: handles of actors, their methods, `get_actor`
 - `scatter.py`: arguments of calls on gangs, with an item for each rank
 - `signatures.py`: types of `.remote` and `.options` for type checkers
+- `own_scheduler.py`: calls that bring their own scheduler, and the job inside them
 - `options.py`: names and allowed values of all options
 - `specs.py`: makes the spec of a function, class or method from its options
 - `submitter.py`: registers the spec of a function and submits its calls

@@ -39,8 +39,8 @@ class ActorHandle(Generic[T]):
     """A handle of an actor. `handle.method.remote(...)` submits a call. A handle can be an argument or part of a value.
 
     Calls from one process run in the order in which they were submitted. `handle.method.options(...)` takes the options
-    of methods. The actor ends when its last handle is gone and its calls have ended. An actor that still waits to be
-    created then is not created. Attributes cannot be read through a handle.
+    of methods. The actor ends when its last handle is gone and its calls have ended; if it has
+    not been created by then, it is not created. Attributes cannot be read through a handle.
 
     Besides its own methods each actor has `__ray_ready__`, which returns when the actor is up; `__ray_call__`, which
     calls a function with the instance as its first argument; and `__ray_terminate__`, which ends the actor after all

@@ -310,6 +310,11 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
             f"{name} has num_returns={num_returns}, but map() and starmap() return one value for each call: use "
             f"{name}.options(num_returns=1), and index into its value."
         )
+    if function._is_own:
+        raise ValueError(
+            f"{name} has own_scheduler=True, so its calls are large: submit each with {name}.remote(), and use map() "
+            "inside the call"
+        )
     if function._options.get("num_ranks") and chunk not in ("auto", 1):
         raise ValueError(f"chunk={chunk!r} is not possible with num_ranks: each call is one of the whole gang")
     if isinstance(chunk, str) and chunk == "auto":

@@ -66,7 +66,7 @@ def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
         return
     if is_generator:
         raise ValueError("a function with num_ranks must not yield: its members end together. Return a list instead.")
-    if returns not in (None, 0, 1, RANKS):
+    if returns not in (None, 0, 1, RANKS) and (returns, options.get("_starts_mpi")) != ("streaming", False):
         raise ValueError(
             f'num_returns={returns!r} is not possible with num_ranks: 1 is the value of rank 0, and "ranks" gives a '
             "reference for each rank"
@@ -331,6 +331,7 @@ OPTIONS = {
     "ranks_per_node": Option(_one_or_more, "ranks_per_node", "ranks_per_node"),
     "mpi_grace": Option(_seconds, "grace_us", "grace_us", None, _microseconds),
     "reuse": Option(check_bool, "reuse"),
+    "own_scheduler": Option(check_bool, ""),
     "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
     "enforce_time_limit": Option(check_bool, "enforces_limit", None, "enforces_limit"),
     "max_pending_calls": Option(_pending, None, ""),

@@ -73,7 +73,8 @@ class RemoteFunction(Submitter[P, R]):
             ValueError: an option does not exist, or its value is out of bounds.
         """
         changed = RemoteFunction(self._function, {**self._options, **options})
-        changed._code = self._code
+        if changed._is_own == self._is_own:
+            changed._code = self._code
         return changed
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:

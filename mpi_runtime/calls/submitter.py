@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from mpi_runtime.calls import options as option_rules
@@ -18,6 +18,7 @@ from mpi_runtime.client.scope import Inherited
 from mpi_runtime.client.submitting import submit
 from mpi_runtime.executor.scratch import held
 from mpi_runtime.job import running
+from mpi_runtime.objects.collecting import Collecting
 from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 
@@ -77,7 +78,15 @@ class Submitter(Registered, Generic[P, R]):
         option_rules.check_gang(options, inspect.isgeneratorfunction(function))
         self._function = function
         self._name = getattr(function, "__name__", type(function).__name__)
-        super().__init__(Code(function, self._name), options)
+        self._is_own = bool(options.get("own_scheduler"))
+        """Whether each call brings its own scheduler."""
+        code: Any = function
+        if self._is_own:
+            from mpi_runtime.calls import own_scheduler  # not at the top: few programs use it
+
+            own_scheduler.check(options)
+            code = own_scheduler.Inside(function)
+        super().__init__(Code(code, self._name), options)
         self._chunks: dict[int, Submitter[Any, Any]] = {}
         """See `chunks.py`."""
 
@@ -113,6 +122,8 @@ class Submitter(Registered, Generic[P, R]):
                 return self._submit_to_gang(client, spec, args, kwargs)
             if args or kwargs:
                 packed = pack(client, args, kwargs, self._name)
+                if self._is_own:
+                    self._check_no_refs("its arguments hold", packed.holds)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
                 call = Call(client.scopes.next_ids(count), spec.id, b"")
@@ -144,6 +155,11 @@ class Submitter(Registered, Generic[P, R]):
         ref: ObjectRef[R] = submit(client, call, spec)
         return ref
 
+    def _check_no_refs(self, where: str, refs: Collection[bytes]) -> None:
+        from mpi_runtime.calls import own_scheduler
+
+        own_scheduler.check_no_refs(self._name, where, refs)
+
     @functools.cached_property
     def _parameters(self) -> Parameters:
         known = Parameters.of(self._function)
@@ -151,5 +167,14 @@ class Submitter(Registered, Generic[P, R]):
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         is_generator = inspect.isgeneratorfunction(self._function)
-        code, digest = self._code.pickled(), self._digest_of(self._function)
+        digest = self._digest_of(self._function)
+        if self._is_own:
+            from mpi_runtime.calls import own_scheduler
+
+            environment = own_scheduler.environment(environment, self._name)
+            with Collecting() as found:
+                code = self._code.pickled()
+            self._check_no_refs("its code refers to", found)
+        else:
+            code = self._code.pickled()
         return specs.task_spec(self._name, code, self._options, where, is_generator, environment, digest)

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -19,11 +20,14 @@ from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
-from mpi_runtime.batch.memory.past import SUCCESSOR, BatchJournal, check_source, planned_groups, source_of, used_by
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.past import SUCCESSOR, check_source, planned_groups, source_of, used_by
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
+from mpi_runtime.batch.run.events import TIME_IS_OVER, Place
 from mpi_runtime.batch.run.joining import MemberRun
-from mpi_runtime.batch.run.loop import TIME_IS_OVER, BatchRun, Place
+from mpi_runtime.batch.run.loop import BatchRun
 from mpi_runtime.batch.run.sharing import TURN_S
+from mpi_runtime.batch.run.stream import END, lines_of
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import check, stated_nodes
 from mpi_runtime.cli.batch_options import CONTROLS, NO_FLAGS, VIEWS, parser
@@ -34,6 +38,7 @@ from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.mpiexec import launch_command
+from mpi_runtime.host.process_tree import die_with_parent
 from mpi_runtime.journal.claim import JournalInUseError, TakenOverError
 from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
@@ -72,7 +77,12 @@ def batch(words: Sequence[str]) -> int:
     if options.file == "-":
         if launch.rank > 0:
             return 2
-        raise LaunchError("standard input is read without a launcher only: mpirun does not pass on its end to ranks")
+        if is_rank:
+            raise LaunchError(
+                "a launcher does not pass the end of standard input on to ranks: start them with "
+                f"mpi-runtime batch -n {launch.size} -"
+            )
+        _relay_stdin()
     command = [sys.executable, *_ON_RANK_0, *words]
     if not is_rank:
         launcher = installed_launcher(options.mpi)
@@ -81,6 +91,25 @@ def batch(words: Sequence[str]) -> int:
         env = child_environment(env)
     os.execve(command[0], command, env)
     raise AssertionError("execve does not return")
+
+
+def _relay_stdin() -> None:
+    """Give standard input an end that launchers pass on: a child copies it, and adds the line `END`."""
+    read, write = os.pipe()
+    if os.fork():
+        os.dup2(read, 0)
+        os.close(read)
+        os.close(write)
+        return
+    try:
+        die_with_parent()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the batch handles it
+        os.close(read)
+        for line in sys.stdin.buffer:
+            os.write(write, line if line.endswith(b"\n") else line + b"\n")
+        os.write(write, f"{END}\n".encode())
+    finally:
+        os._exit(0)
 
 
 def run_batch(options: argparse.Namespace) -> int:
@@ -110,13 +139,18 @@ def run_batch(options: argparse.Namespace) -> int:
     except ValueError as error:  # of a flag or a variable
         raise LaunchError(str(error)) from error
     with job:
-        name = Path(options.file).stem if options.file != "-" else "stdin"
-        directory = options.directory or f"batch-{name}"
+        directory = directory_of(options)
         is_joining = options.join or used_by(directory)
         if not is_joining and (problems := infeasible(groups, node_resources())):
             return _refuse(options.file, problems)
         with live_view() as live:
             return Part(options, groups, defaults, directory, is_stream, live).take()
+
+
+def directory_of(options: argparse.Namespace) -> str:
+    """The directory of the output."""
+    name = Path(options.file).stem if options.file != "-" else "stdin"
+    return options.directory or f"batch-{name}"
 
 
 class Part:
@@ -224,7 +258,7 @@ class Part:
             )
             self._runs.append(run)
             try:
-                return run.run(groups, sys.stdin if self._is_stream else None, self._defaults, source)
+                return run.run(groups, lines_of(sys.stdin) if self._is_stream else None, self._defaults, source)
             except TakenOverError:
                 run.give_up()
                 raise
@@ -318,7 +352,7 @@ def _defaults(options: argparse.Namespace) -> dict[str, Any]:
 
 def _read(path: str) -> str:
     try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
+        return "".join(lines_of(sys.stdin)) if path == "-" else Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise LaunchError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

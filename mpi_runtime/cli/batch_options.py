@@ -14,11 +14,14 @@ NO_FLAGS = ("name", "after", "ranks", "mpi")
 """Options that are not for all commands."""
 METAVARS = {
     "num_cpus": "CPUS", "num_gpus": "GPUS", "memory": "SIZE", "resources": "NAME=AMOUNT,...",
-    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE", "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
+    "batch_resources": "NAME=AMOUNT,...",
+    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE",
+    "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
     "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
-    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE", "retries": "COUNT",
+    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE",
+    "inputs": "FILE,...", "latency_wait": "TIME", "rerun": "true|false", "retries": "COUNT",
     "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
-    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT",
+    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT", "launcher": "COMMAND",
 }  # fmt: skip
 """What the value of each option is, for help on the command line."""
 

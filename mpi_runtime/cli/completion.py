@@ -17,7 +17,7 @@ FILES, DIRECTORIES, OTHER = "files", "directories", "other"
 _FILES, _DIRECTORIES = ("FILE", "PATH"), ("DIR",)
 """Metavars of files, and of directories."""
 _WITH_PROGRAM = ("run", "submit")
-"""Verbs whose first word that is no option is a program, which their parsers never see."""
+"""Verbs that start a program. It stands behind the options, and their parsers never see it."""
 
 _SubParsers = argparse._SubParsersAction  # pyright: ignore[reportPrivateUsage]
 

@@ -9,11 +9,12 @@ import argparse
 import os
 import re
 import resource
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -54,6 +55,8 @@ LIMITS = {
 """Limits of a process that a problem report names."""
 SETTINGS = ("MPI_RUNTIME_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_")
 """Prefixes of the variables that a problem report shows."""
+COMPONENTS = ("OMPI_MCA_btl", "OMPI_MCA_mtl", "OMPI_MCA_osc", "OMPI_MCA_pml")
+"""Variables that choose parts of Open MPI, without which it cannot start."""
 _OF_DEVELOPERS = r"extra == .(dev|docs|as-ray|tune-tests|torch-tests|rl-tests)\b"
 
 
@@ -82,6 +85,8 @@ def doctor(words: Sequence[str]) -> int:
     own = from_environment(env)
     if launch.problem:
         return _refuse(launch, launch.problem)
+    if finding := _broken_settings(launchers.child_environment(env)):  # each rank looks: MPI_Init of one would end all
+        return _refuse(launch, f"{finding.what}\n  fix: {finding.cure}")
     found = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report
     if launch.size == 1:
         return _report(launch, [_look(0, own, found)], own, "no MPI is used", {}, asked.json)
@@ -115,7 +120,7 @@ def doctor(words: Sequence[str]) -> int:
 
 
 def _refuse(launch: Launch, problem: str) -> int:
-    if launch.rank == 0:
+    if not launch.rank:
         print(f"wrong: {problem}", flush=True)
     else:
         time.sleep(BLAME_S)
@@ -341,6 +346,26 @@ def _settings(env: Mapping[str, str], cpus: int) -> list[Finding]:
         what = f"{config.NUM_CPUS} is {stated}, and rank 0 may use {cpus}: calls will share processors"
         found.append(Finding(what, f"unset {config.NUM_CPUS}", is_note=True))
     return found
+
+
+def _broken_settings(env: Mapping[str, str]) -> Finding | None:
+    """The variables of Open MPI with which MPI cannot start: MPI would end each rank itself, with lines of its own."""
+    names = [name for name in COMPONENTS if not env.get(name, "^").startswith("^")]  # what excludes some breaks nothing
+
+    def can_start(without: Sequence[str]) -> bool:
+        rest = {name: text for name, text in env.items() if name not in without}
+        with suppress(subprocess.TimeoutExpired):
+            words = [sys.executable, "-c", "import mpi4py.MPI"]
+            return not subprocess.run(words, env=rest, capture_output=True, timeout=LIMIT_S).returncode
+        return False
+
+    if not names or can_start([]) or not can_start(names):
+        return None
+    blamed = [name for name in names if can_start([name])] or names
+    settings = " ".join(f"{name}={env[name]}" for name in blamed)
+    return Finding(
+        f"MPI_Init fails with {settings} in the environment, and starts without", f"unset {' '.join(blamed)}"
+    )
 
 
 def _job(own: Allocation) -> str:

@@ -39,6 +39,8 @@ _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _PASSED_ON = _ENDING | {signal.SIGUSR1, signal.SIGUSR2}
 _OF_RANKS = (b"PMIX_RANK=", b"PMI_RANK=")
 """Variables that only ranks have: their children do not inherit them."""
+_DAEMONS = (b"hydra_pmi_proxy", b"prted")
+"""The launchers' daemons on other hosts. If the network fails while the launcher dies, they and their ssh stay."""
 _AGENTS = ("PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC")
 """Variables that name the replacement of ssh for launchers."""
 
@@ -104,7 +106,7 @@ def _run_once(command: list[str], env: Mapping[str, str], file: Path) -> tuple[i
     try:
         found = _wait(subprocess.Popen(command, env=dict(env), preexec_fn=prepare), file)
         if exit_file.read(file) != 0:
-            _end_ranks()
+            _end_rest()
         return found
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -154,22 +156,24 @@ def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
     return process.poll() is not None
 
 
-def _end_ranks() -> None:
-    """Give remaining ranks some time, and then kill them. They have become children of this process."""
+def _end_rest() -> None:
+    """Give what is left of the launch some time, and then kill it. It has become children of this process."""
     end_s = time.monotonic() + FAILED_LIMIT_S
-    while (left := [pid for pid in children() if _is_rank(pid)]) and time.monotonic() < end_s + END_S:
+    while (left := [pid for pid in children() if _is_of_launch(pid)]) and time.monotonic() < end_s + END_S:
         if time.monotonic() > end_s:
             for pid in left:
                 kill_group(pid)
         time.sleep(PAUSE_S)
 
 
-def _is_rank(pid: int) -> bool:
+def _is_of_launch(pid: int) -> bool:
+    """Whether a process is a rank, or the launcher's daemon for a host or the ssh of one."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return any(one.startswith(_OF_RANKS) for one in variables)
+    return any(one.startswith(_OF_RANKS) for one in variables) or any(one in command for one in _DAEMONS)
 
 
 def _alive(hosts: str | None, env: Mapping[str, str]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.cli.run import split
-from mpi_runtime.errors import LaunchError
+from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.slurm import bounds, following, jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
@@ -20,7 +20,7 @@ _OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "COUNT"}
 _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
-    ("-N", "--nodes"): {"help": "number of nodes (default: 1)", **_NUMBER},
+    ("-N", "--nodes"): {"metavar": "COUNT|MIN-MAX", "help": "number of nodes, or a range (default: 1)"},
     ("--ranks-per-node",): {"help": "ranks on each node (default: 1)", **_NUMBER},
     ("--cpus-per-node",): {"help": "CPUs on each node; other jobs may then use the rest", **_NUMBER},
     ("--gpus-per-node",): {"metavar": "[TYPE:]COUNT", "help": "GPUs on each node"},
@@ -58,6 +58,8 @@ def submit(words: Sequence[str]) -> int:
         own, program = [*own, "--doctor"], program[1:]
     given = vars(_submit_parser().parse_args(own))
     options: dict[str, Any] = {name: value for name, value in given.items() if name not in _OWN}
+    if options["nodes"] is not None and options["nodes"].isdecimal():
+        options["nodes"] = int(options["nodes"])
     options["requeue"] = options["requeue"] or None  # without the flag a profile decides
     if given["env"]:
         pairs = [one.partition("=") for one in given["env"]]
@@ -79,6 +81,8 @@ def submit(words: Sequence[str]) -> int:
             return 0
         jobs.check_program(request, tuple(program))
         found = [jobs.submit_script(text) for _ in range(given["max_jobs"] or 1)]
+        if given["batch"]:
+            _note_jobs(program[2:], found)
         print("\n".join(found), flush=True)
         return max(map(_follow, found)) if given["wait"] else 0
     except (SlurmError, ValueError, TypeError) as error:
@@ -111,6 +115,17 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
         raise LaunchError("\n".join([f"{len(wrong)} wrong in {given['batch']}; nothing was submitted", *wrong]))
     options["name"] = options["name"] or f"batch-{name}"
     return ["-m", "mpi_runtime.cli.batch", *program]
+
+
+def _note_jobs(words: Sequence[str], found: Sequence[str]) -> None:
+    from mpi_runtime.batch.memory import submitted  # not at the top: these load the whole package
+    from mpi_runtime.cli.batch import directory_of
+    from mpi_runtime.cli.batch_options import parser
+
+    try:
+        submitted.note(directory_of(parser().parse_args(words)), found)
+    except (OSError, JournalError) as error:
+        print(f"mpi-runtime submit: when the batch ends, jobs that still wait stay queued: {error}", file=sys.stderr)
 
 
 def status(words: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from mpi_runtime.cli.watching import Watching
 from mpi_runtime.show.charts import colours
 from mpi_runtime.show.facts import Facts, failures_first
 from mpi_runtime.show.job import PILLS
+from mpi_runtime.show.measures import CURVES
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
 
 SAMPLE_S = 1.0
@@ -37,6 +38,7 @@ COLOURS = (
 SORTS = ("waiting", "running", "done", "failed", "name")
 SPARKS = " ▁▂▃▄▅▆▇█"
 CURVE = 40
+NODES_MAX = 6
 WIDTH = 24
 _KEYS = re.compile(r"\x1b\[[A-Z]|[\s\S]")
 
@@ -100,6 +102,8 @@ class Screen:
         """What is on the screen."""
         facts = self._job.facts
         parts = [_head(facts), _numbers(facts), Text(""), self._functions(facts)]
+        if len(facts.measured) > 1:
+            parts += [Text(""), _nodes(facts)]
         if facts.actors.get("rows"):
             parts += [Text(""), _actors(facts)]
         if facts.glance["errors"]:
@@ -205,9 +209,26 @@ def _numbers(facts: Facts) -> RenderableType:
         curves.get("store", []),
         whole,
     )
-    if facts.measured:
-        row("this host", f"{facts.measured['cpu']:.0%} of its CPUs in use", curves.get("cpu_use", []), 1.0)
+    if facts.cpu_use is not None:
+        hosts = "the host" if len(facts.measured) == 1 else "all hosts"
+        row("use", f"{facts.cpu_use:.0%} of the CPUs of {hosts}", curves.get("CPU use", []), 1.0)
     return table
+
+
+def _nodes(facts: Facts) -> RenderableType:
+    """What is used on each node: the first of them."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    names = [name for name in CURVES if any(found.curves[name] for found in facts.measured.values())]
+    for name in ("node", *names):
+        table.add_column(name)
+    for name, found in list(facts.measured.items())[:NODES_MAX]:
+        cells: list[Text] = []
+        for curve in names:
+            points = list(found.curves[curve])
+            cells.append(Text(spark(points[-12:], 1.0), "cyan").append(f" {points[-1]:4.0%}", "") if points else Text())
+        table.add_row(Text(name, "bold"), *cells)
+    hidden = facts.glance["nodes_in_all"] - NODES_MAX
+    return Group(table, Text(f"and {plural(hidden, 'more node')}", "dim")) if hidden > 0 else table
 
 
 def _actors(facts: Facts) -> RenderableType:
@@ -216,11 +237,10 @@ def _actors(facts: Facts) -> RenderableType:
         table.add_column(name)
     for name in ("waiting", "restarts", "memory"):
         table.add_column(name, justify="right")
-    memory = facts.measured.get("memory_of", {})
     for one in sorted(facts.actors["rows"], key=lambda one: -one["pending_calls"])[:8]:
         name = one["name"] or one["repr_name"] or one["actor_id"][-12:]
         style = "red" if one["state"] == "DEAD" else ""
-        bytes_used = size(memory[one["pid"]]) if one["pid"] in memory else "\u2013"
+        used = facts.sizes.get((facts.host_of(one), one["pid"]))
         table.add_row(
             Text(name, "bold"),
             one["class_name"],
@@ -228,7 +248,7 @@ def _actors(facts: Facts) -> RenderableType:
             str(one["pid"] or "\u2013"),
             count(one["pending_calls"]),
             count(one["num_restarts"]),
-            bytes_used,
+            size(used) if used is not None else "\u2013",
         )
     hidden = facts.actors["count"] - 8
     return Group(table, Text(f"and {plural(hidden, 'more actor')}", "dim")) if hidden > 0 else table

@@ -1,4 +1,4 @@
-"""The verb `view`: the live page of a job, a batch or a search."""
+"""The verb `view`: the live page of a job, a batch, a search or a training."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mpi_runtime.errors import LaunchError, MpiRuntimeError
 from mpi_runtime.head import visitor
 from mpi_runtime.journal.claim import owner_of
 from mpi_runtime.journal.segments import SUFFIX
+from mpi_runtime.show import training
 from mpi_runtime.show.page import Block, Document
 from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.show import page as search_page
@@ -60,7 +61,7 @@ def _port(address: str) -> str:
 
 
 def _source(job: str | None) -> Any:
-    """What to show: the job with a process id, a batch or a search in a directory, or the only job of this host.
+    """What to show: the job with a process id, what has written a directory, or the only job of this host.
 
     Raises:
         LaunchError: there is no such thing.
@@ -70,28 +71,32 @@ def _source(job: str | None) -> Any:
         for place in (directory, Path(f"batch-{directory.stem}")):
             if (place / FOLDER).is_dir():
                 return Files(place, _batch)
+        if (last := training.newest(directory)) is not None:
+            return Files(last, _training, f"*{training.RESULTS}")
         if list(directory.glob(f"*{SUFFIX}")):
             return Files(directory, _search)
         raise LaunchError(
             f"{job!r} is neither the process id of a job, nor the directory of a batch (with {FOLDER!r} in it), "
-            f"nor that of a search (with files such as 000001{SUFFIX} in it)"
+            f"that of a search (with files such as 000001{SUFFIX} in it), or that of a training (with "
+            f"{training.PARAMETERS!r} in it)"
         )
     return Watching(visitor.chosen(int(job) if job is not None else None, "view"))
 
 
 class Files:
-    """A batch or a search, as the files in its directory show it."""
+    """A batch, a search or a training, as the files in its directory show it."""
 
-    def __init__(self, directory: Path, read: Callable[[Path], Document]) -> None:
-        """Show this directory; `read` makes the document."""
+    def __init__(self, directory: Path, read: Callable[[Path], Document], pattern: str = f"**/*{SUFFIX}") -> None:
+        """Show this directory; `read` makes the document. `pattern`: of the files that it is made of."""
         self._directory = directory
         self._read = read
+        self._pattern = pattern
         self._seen: object = None
         self._document: Document = {}
 
     def sample(self) -> bool:
         """Read the files if one has changed. It never ends: a batch may be started again."""
-        names = sorted(self._directory.glob(f"**/*{SUFFIX}"))
+        names = sorted(self._directory.glob(self._pattern))
         seen = [(one, one.stat().st_size) for one in names], owner_of(self._directory), int(time.time() / 5)
         if seen != self._seen:
             self._document, self._seen = self._read(self._directory), seen
@@ -107,7 +112,7 @@ class Files:
 
     def metrics(self) -> str:
         """Refuse: only jobs have them."""
-        raise LaunchError("a batch or a search in files has no metrics; a running job has")
+        raise LaunchError("what is shown from files has no metrics; a running job has")
 
     def pids(self) -> set[int]:
         """None: its processes belong to a job."""
@@ -128,6 +133,13 @@ def _search(directory: Path) -> Document:
     return search_page.document(Watched(directory.resolve()), owner_of(directory))
 
 
+def _training(directory: Path) -> Document:
+    try:
+        return training.document(directory.resolve())
+    except (OSError, ValueError, KeyError) as error:
+        raise LaunchError(f"the files of the training in {directory} cannot be read: {error!r}") from error
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime view",
@@ -135,14 +147,15 @@ def _parser() -> argparse.ArgumentParser:
         "done.",
         epilog="The server is a program of yours on this host: it listens on 127.0.0.1 alone, its address has a token, "
         "and Ctrl-C ends it. The job itself opens no port. Start it on the host of rank 0; for the directory of a "
-        "batch or a search, on any host that sees it. From your own machine, with the port P of the address: "
-        "ssh -L P:127.0.0.1:P HOST, and open the same address there.",
+        "batch, a search or a training, on any host that sees it. From your own machine, with the port P of the "
+        "address: ssh -L P:127.0.0.1:P HOST, and open the same address there.",
     )
     parser.add_argument(
         "job",
         nargs="?",
         metavar="JOB",
-        help="the process id of its program, or the directory of a batch or a search; default: the one",
+        help="the process id of its program, or the directory of a batch, a search or a training of `rl train`; "
+        "default: the only job",
     )
     parser.add_argument("--port", type=int, default=0, metavar="N", help="of 127.0.0.1; default: a free one")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")

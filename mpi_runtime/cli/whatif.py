@@ -15,7 +15,7 @@ from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
 from mpi_runtime.whatif.batches import Batch
-from mpi_runtime.whatif.prospects import Prospect, in_lines
+from mpi_runtime.whatif.prospects import Prospect, in_lines, proposal
 from mpi_runtime.whatif.recorded_calls import read_job
 from mpi_runtime.whatif.recorded_jobs import Job
 from mpi_runtime.whatif.virtual_cluster import Shape, custom
@@ -28,23 +28,37 @@ def whatif(words: Sequence[str]) -> int:
     cpus, memory = options.cpus_per_node or own.cpus, options.memory_per_node or own.memory
     gpus = options.gpus_per_node or [own.gpus]
     shapes = [own._replace(cpus=cpus, gpus=one, memory=memory) for one in gpus]
-    prospects = [subject.on(nodes, shape) for shape in shapes for nodes in options.nodes]
+    if isinstance(subject, Batch):
+        prospects = [
+            subject.on(jobs * nodes, shape, jobs)
+            for shape in shapes
+            for nodes in options.nodes
+            for jobs in options.jobs
+        ]
+    elif options.jobs != [1]:
+        raise LaunchError("--jobs is for batches: the calls of a program run in one job")
+    else:
+        prospects = [subject.on(nodes, shape) for shape in shapes for nodes in options.nodes]
     if options.json:
         print_json({"about": title, "prospects": [_facts(one) for one in prospects]})
         return 0
     print(title)
     print("\n".join(in_lines(prospects)))
+    if options.jobs != [1] and (found := proposal(prospects)):
+        print(found)
     return 0
 
 
 def _facts(one: Prospect) -> dict[str, Any]:
     return {
+        "jobs": one.jobs,
         "nodes": one.nodes,
         "cpus_per_node": one.shape.cpus,
         "gpus_per_node": one.shape.gpus,
         "memory_per_node": one.shape.memory,
         "seconds": one.seconds,
         "node_hours": one.node_hours,
+        "core_hours": one.core_hours,
         "cpu_use": one.cpu_use,
         "gpu_use": one.gpu_use,
         "bound": one.bound,
@@ -145,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     help_nodes = "numbers of nodes to try; 1,2,4,8"
     parser.add_argument("--nodes", type=_counts, default=[1, 2, 4, 8], metavar="COUNT,...", help=help_nodes)
+    help_jobs = "numbers of jobs to try, each with these nodes, on one batch; 1"
+    parser.add_argument("--jobs", type=_counts, default=[1], metavar="COUNT,...", help=help_jobs)
     help_cpus = "CPUs of each; those of the largest node of the last run"
     parser.add_argument("--cpus-per-node", type=float, metavar="COUNT", help=help_cpus)
     parser.add_argument("--gpus-per-node", type=_numbers, metavar="COUNT,...", help="GPUs of each; those of that node")

@@ -75,7 +75,8 @@ class Executing(NamedTuple):
     """The parts of a client that only an executor has."""
 
     executor: Executor
-    draft: Draft
+    draft: Draft | None
+    """None: this is the client of a call with a scheduler of its own."""
     interrupts: AbstractContextManager[None]
     """A context in which calls are not interrupted."""
     cancels: int
@@ -114,10 +115,14 @@ class Client:
             executing: the parts of an executor; None: this is the driver.
         """
         self._arena = arena
+        self.store_bytes = arena.layout.capacity
+        """Bytes of shared memory for values on this host."""
         self.has_ended = False
         """Whether the job was shut down. Then its references are useless."""
         self.executor = executing.executor if executing is not None else None
         """For questions about the running call; None in the driver."""
+        self.is_inner = executing is not None and executing.draft is None
+        """Whether a call with a scheduler of its own is the driver of this job."""
         self._registered: set[int] = set()
         self.inherited = inherited or Inherited()
         self.scopes = Scopes(scope)

@@ -9,8 +9,14 @@ from mpi_runtime.errors import RuntimeNotInitializedError
 if TYPE_CHECKING:
     from mpi_runtime.client.client import Client, Executor
 
+OUTSIDE = (
+    "This process runs calls with own_scheduler=True, and no such call is running: it has ended, or its arguments are "
+    "being read. References, handles and threads work inside the call that made them, and are not passed in or out."
+)
 _client: Client | None = None
 _disowned = False
+_aside: Client | None = None
+"""The client of an executor whose calls have schedulers of their own, which user code must not use."""
 
 
 def client() -> Client:
@@ -20,7 +26,7 @@ def client() -> Client:
         RuntimeNotInitializedError: `init()` was not called, and this is not an executor.
     """
     if _client is None:
-        raise RuntimeNotInitializedError
+        raise RuntimeNotInitializedError(OUTSIDE) if _aside is not None else RuntimeNotInitializedError
     return _client
 
 
@@ -43,11 +49,22 @@ def set_client(client: Client | None) -> None:
     _disowned = False
 
 
+def set_aside(client: Client) -> None:
+    """Keep the client of this process from user code: each call of this executor brings a scheduler of its own."""
+    global _aside
+    _aside = client
+
+
+def aside() -> Client | None:
+    """Return the client that was set aside; None: this process has none."""
+    return _aside
+
+
 def disown() -> None:
     """Forget the client, since this process is a forked child."""
-    global _client, _disowned
+    global _client, _disowned, _aside
     _disowned = _disowned or _client is not None
-    _client = None
+    _client = _aside = None
 
 
 def is_disowned() -> bool:

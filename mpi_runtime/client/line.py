@@ -45,7 +45,7 @@ class Line:
         """Why the connection is closed; empty: it is open."""
         self.last_call = b""
         """The call that was submitted last. A thread of the driver that waits only for it polls before it sleeps."""
-        self._cancels = cancels
+        self.cancels = cancels
         """In an executor: the pipe with the ids of cancelled calls, which also ends a wait of the main thread."""
 
     def wait_until(
@@ -66,7 +66,7 @@ class Line:
         """
         outbox, blocking = self.outbox, self._blocking
         outbox.flush_or(self.lost)
-        self._inbox.patience.is_granted = self._cancels < 0 and ids == [self.last_call]
+        self._inbox.patience.is_granted = self.cancels < 0 and ids == [self.last_call]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         is_call = blocking.lends_cpu and ids is not None
         scope = self._scopes.running if is_call and lends else None
@@ -90,8 +90,8 @@ class Line:
                     self._leading = threading.get_ident()
                 try:
                     outbox.flush_or(self.lost)
-                    is_interruptible = is_call and threading.current_thread() is threading.main_thread()
-                    self._inbox.read(left, self._cancels if is_interruptible else -1)
+                    is_interruptible = ids is not None and threading.current_thread() is threading.main_thread()
+                    self._inbox.read(left, self.cancels if is_interruptible else -1)
                 finally:
                     with outbox.interrupts:
                         arrived = self._take_in()

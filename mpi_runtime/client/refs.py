@@ -115,9 +115,9 @@ class ObjectRef(Generic[T_co]):
         return adopt, (self._id,)
 
     def check_job(self) -> None:
-        """Raise `ObjectLostError` if the job of this reference has ended."""
-        if self._client.has_ended:
-            raise ObjectLostError((_RELEASED if isinstance(self._client, _Gone) else _ENDED).format(self))
+        """Raise `ObjectLostError` if the job of this reference has ended, or is not the one of the caller."""
+        if self._client.has_ended or self._client is not current._client:
+            raise ObjectLostError((_RELEASED if isinstance(self._client, _Gone) else _why(self._client)).format(self))
 
 
 class _Gone:
@@ -137,7 +137,16 @@ class _Gone:
 _GONE = _Gone()
 _NIL = b"\xff" * ID_BYTES
 _RELEASED = "{} was released already: it is used in a destructor, after its own, or refers to nothing."
+_INSIDE = (
+    "{} belongs to a call with own_scheduler=True and works only inside it: references and handles do not leave the "
+    "call, in its result, its error or a thread. Return the values: get() them inside."
+)
 _ENDED = "{} belongs to a job that has ended: shutdown() was called since, and ended everything in that job."
+
+
+def _why(client: Client) -> str:
+    """Why a reference of this client cannot be used here."""
+    return _INSIDE if client.is_inner else _ENDED
 
 
 class ActorRef(ObjectRef[Any]):
@@ -146,9 +155,9 @@ class ActorRef(ObjectRef[Any]):
     __slots__ = ()
 
     def check_job(self) -> None:
-        """Raise `ActorDiedError` if the job of this actor has ended."""
-        if self._client.has_ended:
-            raise ActorDiedError(_ENDED.format(f"Actor {self.hex()}"))
+        """Raise `ActorDiedError` if the job of this actor has ended, or is not the one of the caller."""
+        if self._client.has_ended or self._client is not current._client:
+            raise ActorDiedError(_why(self._client).format(f"Actor {self.hex()}"))
 
     def __del__(self) -> None:
         try:

@@ -93,6 +93,12 @@ _DEVICE_LIBRARIES = ("cupy", "cupy_backends")
 class MpiRuntimeError(Exception):
     """Base of all exceptions of this package, errors of user code included."""
 
+    def _render_traceback_(self) -> list[str]:
+        """For IPython: the lines to show."""
+        from mpi_runtime.errors import frames  # not at the top: notebooks alone need it
+
+        return frames.in_notebook(self, keeps_ours=isinstance(self, InternalError))
+
 
 class RuntimeNotInitializedError(MpiRuntimeError):
     """A call needs a job, and no job runs: in a forked child, or in a pool of an ended job."""

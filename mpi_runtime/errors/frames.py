@@ -55,6 +55,20 @@ def lines(error: BaseException, is_deliberate: Callable[[BaseException], bool]) 
     return list(described.format())
 
 
+def in_notebook(error: BaseException, keeps_ours: bool) -> list[str]:
+    """Return the lines that IPython shows of an error: without frames of this package, unless they are to be kept."""
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        if keeps_ours or is_user(trace.tb_frame.f_code.co_filename):
+            found.append(trace)
+        trace = trace.tb_next
+    for one in reversed(found):
+        trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    shell = sys.modules["IPython"].get_ipython()
+    shown: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, trace, tb_offset=1)
+    return shown
+
+
 def _clean(
     described: traceback.TracebackException, error: BaseException, is_deliberate: Callable[[BaseException], bool]
 ) -> None:

@@ -16,5 +16,6 @@ runs calls until the process is stopped.
 - `saving.py`: saves the state of an actor between calls
 - `gpu_errors.py`: errors of CUDA: whether the process can continue, and which processes use the memory
 - `output.py`: marks in the output that name the function or actor that writes
+- `own.py`: the mark of calls that bring their own scheduler, and the numbers of GPUs inside them
 - `scratch.py`: the files of a job on its hosts: unpacked archives of a `runtime_env`
 """

@@ -16,7 +16,7 @@ from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.config import OF_THIS_JOB
 from mpi_runtime.errors import HeadDiedError
-from mpi_runtime.executor import output, scratch
+from mpi_runtime.executor import output, own, scratch
 from mpi_runtime.executor.executor import Executor, limit_threads
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.gangs import member as gang_member
@@ -78,7 +78,10 @@ def become(
     if not problem:
         problem = _settle_in(executor.client, setup, request, at_start)
     limit_threads(threads_of(request))
-    current.set_client(executor.client)
+    if own.brings_one(request.environment):
+        current.set_aside(executor.client)
+    else:
+        current.set_client(executor.client)
     this_process.is_on(setup.hostname, request.gpu_ids)
     if member is not None:
         member.begin()

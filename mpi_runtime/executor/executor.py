@@ -18,7 +18,7 @@ import msgspec
 from mpi_runtime import errors
 from mpi_runtime.client.client import Client, Executing
 from mpi_runtime.client.scope import Inherited, Scope
-from mpi_runtime.executor import gpu_errors, output
+from mpi_runtime.executor import gpu_errors, output, own
 from mpi_runtime.executor.actor_methods import construct, find_method, title_of
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.executor.fork_messages import Fork, Setup
@@ -70,7 +70,7 @@ class Executor:
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
-        self.gpu_ids = request.gpu_ids
+        self.gpu_ids = own.numbers(request.environment, request.gpu_ids)
         self.devices = request.devices
         self.member = member
         """Its place in a gang; None: it belongs to none."""
@@ -223,7 +223,7 @@ class Executor:
                 self._become_actor(spec, call, function, positional, named)
                 return None
         if self.member is not None and spec.kind == TASK:
-            return self._perform_part(self.member, spec, function, positional, named)
+            return self._perform_part(self.member, spec, call, function, positional, named)
         result = function(*positional, **named)
         if self.member is not None and not self.member.has_value(spec):
             return None
@@ -234,6 +234,7 @@ class Executor:
         self,
         member: Member,
         spec: Spec,
+        call: Call,
         function: Callable[..., Any],
         positional: tuple[Any, ...],
         named: dict[str, Any],
@@ -242,7 +243,9 @@ class Executor:
         result = function(member.enter(), *positional, **named)
         member.leave()
         self.results.ends_gang = member.is_spent()
-        return result if member.has_value(spec) else None
+        if not member.has_value(spec):
+            return None
+        return result if spec.num_returns >= 0 else self._yields.all_of(spec, call, result)
 
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
         """Await a coroutine, and send the items of a generator. Return the result."""

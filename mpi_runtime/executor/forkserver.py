@@ -7,9 +7,10 @@ It is the parent of all executors of its agent, and cleans up after them:
 3. It reports the end only when the whole group has ended. A forked child, such as a data loader, holds the device files
    that its parent had opened, and so the memory of the GPU, which the next executor needs.
 4. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). With an
-   executor the forkserver kills its copies that may hold GPUs, recognised by their pipes, and the command of a batch,
-   recognised by its environment, and awaits their end. Other programs may outlive their executor. When the agent ends,
-   however it ends, the socket closes: then the forkserver kills all its children and ends.
+   executor the forkserver kills its copies that may hold GPUs, recognised by their pipes, the command of a batch and
+   the processes of a call with its own scheduler, recognised by their environment, and awaits their end. Other programs
+   may outlive their executor. When the agent ends, however it ends, the socket closes: then the forkserver kills all
+   its children and ends.
 5. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
 It has one thread, because a fork would not be safe with more, and runs no user code.
 """
@@ -35,12 +36,14 @@ from mpi_runtime import config as configuration
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.executor import output, scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Kill, Setup, read_request
+from mpi_runtime.executor.own import CALL_OF
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import (
     adopt_orphans,
     children,
     die_with_parent,
     has_variable,
+    is_exiting,
     is_group,
     kill_group,
     open_files,
@@ -253,6 +256,7 @@ class Forkserver:
             for one in left:
                 kill_group(one)
             is_gone = not left and (pid in self._executors or not is_group(pid))
+            is_gone = is_gone and not any(map(is_exiting, children()))  # it may be one of them, or have left children
             if is_gone or time.monotonic() > leaving.deadline_s:
                 del self._leaving[pid]
                 self._send(leaving.exited)
@@ -263,7 +267,11 @@ class Forkserver:
             one
             for one in children()
             if one not in self._executors
-            and ((pipe and pipe in open_files(one)) or has_variable(one, configuration.COMMAND_OF, str(executor)))
+            and (
+                (pipe and pipe in open_files(one))
+                or has_variable(one, configuration.COMMAND_OF, str(executor))
+                or has_variable(one, CALL_OF, str(executor))
+            )
         ]
 
     def _send(self, message: Forked | Exited) -> None:

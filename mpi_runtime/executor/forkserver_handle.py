@@ -47,6 +47,17 @@ def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
     return Handle(ours, process.wait)
 
 
+def load_and_fork(at_start: Container[str], more: Sequence[str] = ()) -> Handle | None:
+    """Load the modules of executors, unless they are loaded, and start a forkserver as `fork` does.
+
+    For a head that starts several, one after another. `more`: further modules.
+    """
+    from mpi_runtime.executor import forkserver
+
+    forkserver.make_ready(more)
+    return fork(at_start)
+
+
 def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
     """Start a forkserver as a copy of this process, which has done nothing yet: half the time of a new interpreter.
 

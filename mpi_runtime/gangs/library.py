@@ -10,8 +10,8 @@ import msgspec
 
 PMI1, PMIX = "pmi1", "pmix"
 _WAY_OUT = (
-    "Start its programs with its own launcher, from a command with one rank, or set MPI_RUNTIME_GANG_PROTOCOL to pmi1 "
-    "or pmix to try one of the two protocols"
+    "Start its programs by a command with the option launcher, set to its own mpiexec or to srun, or set "
+    "MPI_RUNTIME_GANG_PROTOCOL to pmi1 or pmix to try one of the two protocols"
 )
 
 

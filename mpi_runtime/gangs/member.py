@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import faulthandler
-import fcntl
+import functools
 import os
-import socket
-import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.gangs.rendezvous import PORTS_OF_GANG, address_of, take_ports, torch_names
 from mpi_runtime.scheduler.protocol.events import Spec
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
+
+    from mpi_runtime.gangs import talk
 
 INIT_LIMIT_S = 60.0
 """How long MPI_Init may take, in seconds. Members wait in it for each other."""
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
 """A setting of Open MPI: members that wait let others run. Without it 8 bytes take 0.9 ms and not 3 us on a host with
 fewer processors than members."""
-SIOCGIFADDR = 0x8915
-"""The request of Linux for the address of a network interface: see `netdevice(7)`."""
-PORTS = range(20_000, 32_000)
-"""Ports for libraries other than MPI: below those that Linux gives to programs that ask for any port."""
-PORTS_OF_GANG = 40
-"""A gang takes another one for each call, so that a port that the last call has used need not be free yet."""
 
 
 class Place(msgspec.Struct, array_like=True):
@@ -90,7 +85,7 @@ class Member:
             LaunchError: MPI could not be started.
         """
         if not self.place.starts_mpi:
-            os.environ["MASTER_PORT"] = str(PORTS[self.place.gang * 97 % len(PORTS)])
+            self._agree_on_port(lambda own: msgspec.json.decode(self.meet(msgspec.json.encode(own))[0]))
             return None
         if self._world is None:
             raise LaunchError(
@@ -98,13 +93,28 @@ class Member:
                 "mpi4py and an MPI library where they run."
             ) from self._problem
         comm = self.comm = self._world.Dup()
+        self._agree_on_port(comm.bcast)
+        return comm
+
+    @functools.cached_property
+    def line(self) -> talk.Line:
+        """The line to the agent of a member that does not start MPI."""
+        from mpi_runtime.gangs import talk  # not at the top: every forkserver loads this module
+
+        return talk.Line(int(configuration.environment()[talk.VARIABLE]), self.place.rank)
+
+    def meet(self, part: bytes) -> list[bytes]:
+        """Wait for all members, and return the bytes of each. For gangs that do not start MPI."""
+        return self.line.meet(part) if self.place.size > 1 else [part]
+
+    def _agree_on_port(self, from_first: Callable[[Any], Any]) -> None:
+        """Set the port of this call. `from_first` returns the argument of rank 0 on each."""
         if not self._port:
-            self._port, address = comm.bcast((free_port(), self._address()) if self.place.rank == 0 else None)
+            self._port, address = from_first((take_ports(), self._address()) if self.place.rank == 0 else None)
             if address:
                 os.environ["MASTER_ADDR"] = address
         os.environ["MASTER_PORT"] = str(self._port + self._calls % PORTS_OF_GANG)
         self._calls += 1
-        return comm
 
     def _address(self) -> str:
         """The address of the interface that the user has chosen for gloo; empty: none was chosen."""
@@ -146,7 +156,7 @@ def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descripto
         os.environ.pop(name, None)
     os.environ.update(env)
     os.environ.update({name: str(descriptor) for name, descriptor in descriptors.items()})
-    os.environ.update(torch_names(place))
+    os.environ.update(torch_names(place.rank, place.hosts, place.names))
     if place.hosts.count(place.hosts[place.rank]) > len(os.sched_getaffinity(0)):  # members spin while they wait
         os.environ.setdefault(YIELD, "1")
     current = Member(place)
@@ -167,50 +177,6 @@ def _initialised(place: Place) -> Intracomm:
             f"({version}) did not understand how it was started, by PMI-1 for MPICH and by PMIx for Open MPI 5"
         )
     return world
-
-
-def torch_names(place: Place) -> dict[str, str]:
-    """The variables of `torchrun`, by which torch and other libraries find the other members."""
-    host = place.hosts[place.rank]
-    local = [rank for rank, other in enumerate(place.hosts) if other == host]
-    return {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.size),
-        "LOCAL_RANK": str(local.index(place.rank)),
-        "LOCAL_WORLD_SIZE": str(len(local)),
-        "NODE_RANK": str(host),
-        "GROUP_RANK": str(host),
-        "MASTER_ADDR": "127.0.0.1" if len(place.names) == 1 else place.names[0],
-    }
-
-
-def address_of(interface: str) -> str:
-    """The IPv4 address of a network interface of this host.
-
-    Raises:
-        OSError: it has none, or does not exist.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        packed = struct.pack("256s", interface.encode()[:15])
-        return socket.inet_ntoa(fcntl.ioctl(one.fileno(), SIOCGIFADDR, packed)[20:24])
-
-
-def free_port() -> int:
-    """The first of PORTS_OF_GANG ports of this host that no program uses now, other ones than near processes choose.
-
-    Raises:
-        OSError: all of them are in use.
-    """
-    blocks = len(PORTS) // PORTS_OF_GANG
-    for step in range(blocks):
-        port = PORTS[(os.getpid() + step) % blocks * PORTS_OF_GANG]
-        with socket.socket() as one:
-            try:
-                one.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise OSError(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
 
 
 def running() -> Any:

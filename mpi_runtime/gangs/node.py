@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from threading import Timer
 from typing import NamedTuple, Protocol
 
 from mpi_runtime import config as configuration
@@ -11,8 +12,11 @@ from mpi_runtime.gangs import environment, gather, talk
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Gather, Question
 from mpi_runtime.gangs.segments import sweep
 from mpi_runtime.gangs.talk import Talks
+from mpi_runtime.host.process_tree import kill_tagged
 
 NUMBER_MAX = 65535
+LAUNCHED_S = 1.0
+"""When what another launcher has started is looked for again, after the end of its gang, in seconds."""
 CLOCK_S = 2.0
 """Seconds by which times of files may be behind: some systems count in coarse steps."""
 
@@ -87,6 +91,7 @@ class NodeStart:
             variables, descriptors = self._side.member(rank)
         if self.talks is not None:
             descriptors = {**descriptors, talk.VARIABLE: self.talks.member(rank)}
+            variables = {**variables, talk.NAME: self.name}
         env = {**environment.places(rank, self.hosts), **variables}
         return MemberStart(env, environment.unset(configuration.environment()), descriptors)
 
@@ -123,6 +128,8 @@ class NodeStart:
             side.close()
         if self.talks is not None:
             self.talks.close()
+            if self.talks.launches:
+                end_launched(self.name)
         if self.initialised - self.finalized:
             sweep(self._since_s)
 
@@ -153,6 +160,14 @@ class NodeStart:
         self.problem = self.problem or problem
         if not self.is_closed:
             self._changed(self)
+
+
+def end_launched(name: str) -> None:
+    """Kill what another launcher has started here for a gang, now and once more: it may be starting more."""
+    kill_tagged(talk.NAME, name)
+    timer = Timer(LAUNCHED_S, kill_tagged, (talk.NAME, name))
+    timer.daemon = True
+    timer.start()
 
 
 def name_of(gang: bytes) -> str:

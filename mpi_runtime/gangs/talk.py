@@ -20,6 +20,8 @@ from mpi_runtime.transport.channel import READ_BYTES, Channel, ChannelClosedErro
 
 VARIABLE = "_MPI_RUNTIME_GANG_FD"
 """The variable with the number of the descriptor in a member."""
+NAME = "_MPI_RUNTIME_GANG"
+"""The variable with the name of the gang: what another launcher starts for it has this variable too."""
 _KEY = b"meet"
 
 
@@ -71,10 +73,13 @@ class Aborted(msgspec.Struct, array_like=True, tag="A"):
     text: str
 
 
+class Launches(msgspec.Struct, array_like=True, tag="x"):
+    """Another launcher starts processes on the hosts of the gang. They end with the gang."""
+
+
 _Reply = TypeVar("_Reply", Status, Met, Taken)
-_from_member: msgspec.msgpack.Decoder[Asked | Meet | Lines | Taken] = msgspec.msgpack.Decoder(
-    Asked | Meet | Lines | Taken
-)
+_FromMember = Asked | Meet | Lines | Taken | Launches
+_from_member: msgspec.msgpack.Decoder[_FromMember] = msgspec.msgpack.Decoder(_FromMember)
 _ToMember = Status | Met | Lines | Taken | Aborted
 _to_member: msgspec.msgpack.Decoder[_ToMember] = msgspec.msgpack.Decoder(_ToMember)
 _encode = msgspec.msgpack.encode
@@ -105,6 +110,8 @@ class Talks:
         self._ours: dict[int, Channel] = {}
         self._theirs: dict[int, socket.socket] = {}
         self._meeting: dict[int, bytes] = {}
+        self.launches = False
+        """Whether another launcher starts processes here."""
 
     def member(self, rank: int) -> int:
         """Return the descriptor for a member."""
@@ -137,9 +144,11 @@ class Talks:
         except (ChannelClosedError, msgspec.DecodeError):
             self._end(rank)
 
-    def _take(self, rank: int, message: Asked | Meet | Lines | Taken) -> None:
+    def _take(self, rank: int, message: _FromMember) -> None:
         if isinstance(message, Asked):
             self._send(rank, self._status(rank))
+        elif isinstance(message, Launches):
+            self.launches = True
         elif isinstance(message, Meet):
             self._meeting[rank] = message.part
             if len(self._meeting) == self._hosts.count(self._own):
@@ -197,21 +206,28 @@ class AgentLostError(Exception):
 class Line:
     """The member's side. Only one thread at a time uses it."""
 
-    def __init__(
-        self, descriptor: int, rank: int, write: Callable[[int, bytes], None], on_abort: Callable[[int, str], None]
-    ) -> None:
-        """Talk by a descriptor.
-
-        Args:
-            descriptor: that of the variable.
-            rank: of this member.
-            write: writes lines to a stream of the command: 1 or 2. Rank 0 needs it.
-            on_abort: is called when the program has called MPI_Abort, with its code and a text.
-        """
+    def __init__(self, descriptor: int, rank: int) -> None:
+        """Talk by a descriptor, that of the variable, for the member with this rank."""
         self._end = socket.socket(fileno=descriptor)
         self._end.setblocking(True)
         self._splitter = Splitter()
-        self._rank, self._write, self._on_abort = rank, write, on_abort
+        self._rank = rank
+        self._write: Callable[[int, bytes], None] | None = None
+        self._on_abort: Callable[[int, str], None] | None = None
+        self._early: list[Lines] = []
+        """Lines that arrived before `serve`."""
+
+    def serve(self, write: Callable[[int, bytes], None], on_abort: Callable[[int, str], None]) -> None:
+        """Serve a command from now on.
+
+        Args:
+            write: writes lines to a stream of the command: 1 or 2. Rank 0 needs it.
+            on_abort: is called when the program has called MPI_Abort, with its code and a text.
+        """
+        self._write, self._on_abort = write, on_abort
+        early, self._early = self._early, []
+        for lines in early:
+            self._take(lines, write)
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -225,9 +241,14 @@ class Line:
         """Wait for all members, and return the bytes of each. Rank 0 writes lines of others meanwhile."""
         return self._wait_for(Meet(part), Met).parts
 
+    def launch(self) -> None:
+        """Report that another launcher starts processes for this gang."""
+        self._end.sendall(packed(_encode(Launches()), 0))
+
     def send(self, stream: int, data: bytes) -> None:
         """Send lines to the command's stream, and wait until they were taken."""
         if self._rank == 0:
+            assert self._write is not None
             self._write(stream, data)
         else:
             self._wait_for(Lines(stream, data), Taken)
@@ -252,10 +273,17 @@ class Line:
         for _, frame in self._splitter.feed(data):
             reply = _to_member.decode(frame)
             if isinstance(reply, Lines):
-                self._write(reply.stream, reply.data)
-                self._end.sendall(packed(_encode(Taken(reply.rank)), 0))
+                if self._write is None:
+                    self._early.append(reply)
+                else:
+                    self._take(reply, self._write)
             elif isinstance(reply, Aborted):
-                self._on_abort(reply.code, reply.text)
+                if self._on_abort is not None:
+                    self._on_abort(reply.code, reply.text)
             else:
                 replies.append(reply)
         return replies
+
+    def _take(self, lines: Lines, write: Callable[[int, bytes], None]) -> None:
+        write(lines.stream, lines.data)
+        self._end.sendall(packed(_encode(Taken(lines.rank)), 0))

@@ -10,6 +10,7 @@ It is a child of the driver and runs no user code. `process.py` has the life of 
 - `recorder.py`: writes a recording of the job, for `mpi-runtime replay`
 - `printer.py`: prints the output of executors and log lines in a thread
 - `progress.py`: the progress line of `init(progress=True)`
+- `measures.py`: what is used on each host, measured while somebody looks through the window
 - `recent.py`: keeps the last lines of output and log for the window
 - `status.py`: status lines such as progress bars, below the other output
 - `window.py`: a local socket at which the job's user can look at the running job

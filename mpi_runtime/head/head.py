@@ -17,20 +17,21 @@ A job ends in steps:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
 from mpi_runtime import config as configuration
 from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.head.direct_lines import DirectLines
 from mpi_runtime.head.gangs import Gathers
 from mpi_runtime.head.journal import JournalKeeper, open_journal
+from mpi_runtime.head.measures import Measures
 from mpi_runtime.head.printer import Printer
-from mpi_runtime.head.progress import Progress
-from mpi_runtime.head.recorder import new_recorder
-from mpi_runtime.head.unused import unused
 from mpi_runtime.head.window import Window
+from mpi_runtime.host.launch import INSIDE
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.heartbeat import Heartbeat
 from mpi_runtime.rank.joining import Rank, library, now_us, once_for_each_host
@@ -50,6 +51,8 @@ from mpi_runtime.transport.messages import (
     GangBytes,
     Idle,
     Log,
+    Measure,
+    Measured,
     PauseLogs,
     Pull,
     ToExecutor,
@@ -58,6 +61,10 @@ from mpi_runtime.transport.messages import (
     Welcome,
 )
 from mpi_runtime.transport.start import Start, send_welcome
+
+if TYPE_CHECKING:
+    from mpi_runtime.head.progress import Progress
+    from mpi_runtime.head.recorder import Recorder
 
 END_LIMIT_S = 10.0
 """How long workers may take to end their part of a job, in seconds."""
@@ -68,6 +75,10 @@ GONE_LIMIT_S = 1.0
 hang."""
 JOURNAL_LIMIT_S = 30.0
 """How long the end of a job may wait for the last records of its journal, in seconds."""
+WAITS_S = 1.0
+"""Seconds between two reports to the driver about ranks that have not joined."""
+MISSING_MAX = 10
+"""The number of missing ranks that are named."""
 DIED = "died"
 """The word for a lost rank in messages."""
 
@@ -91,7 +102,7 @@ class Head:
         self._transport = transport
         self._lines = DirectLines(transport, self._agent.custodian, rank.job.token, configuration.direct_lines())
         self._poller = poller
-        self._recorder = new_recorder()
+        self._recorder = _new_recorder()
         self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
         self._joined: dict[int, RankJoined] = {}
         """The report of each rank."""
@@ -107,17 +118,24 @@ class Head:
         self._printer = Printer(self._pause_logs, start.log)
         self._log_level = start.log_level
         self._launch = start.launch
-        self._began_s = time.monotonic()
+        self._began_s = self._reported_s = time.monotonic()
         self._names: dict[int, str] = {}
         """By executor: the function of its last call, a prefix of its output."""
         self._journal: JournalKeeper | None = None
         self._window: Window | None = None
         self._gathers = Gathers(self._send_to_gang)
         self._progress: Progress | None = None
+        self._measures = Measures(transport.hosts, transport.hostnames, self._have_measured)
 
     def _send_to_gang(self, rank: int, message: GangBytes) -> None:
         if rank == self._transport.rank:
             self._agent.gangs.take(message)
+        else:
+            self._transport.send(rank, codec.encode([message]))
+
+    def _have_measured(self, rank: int, message: Measure) -> None:
+        if rank == self._transport.rank:
+            self._agent.measure(message.host)
         else:
             self._transport.send(rank, codec.encode([message]))
 
@@ -134,6 +152,8 @@ class Head:
                 self._agent.pull(source, message)
             elif isinstance(message, GangBytes):
                 self._gathers.take(message, source)
+            elif isinstance(message, Measured):
+                self._measures.take(message)
             elif isinstance(message, RankJoined):
                 self._join(message, source)
             elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
@@ -162,6 +182,19 @@ class Head:
         if not self._has_begun and len(self._joined) + len(self._lost) == self._transport.size:
             self._has_begun = True
             self._begin_job(now)
+
+    def _report_missing(self) -> float:
+        """Send the driver the ranks that have not joined, if it is time. Return the seconds until the next report."""
+        now, transport = time.monotonic(), self._transport
+        if now >= self._reported_s + WAITS_S:
+            self._reported_s = now
+            missing = [rank for rank in range(transport.size) if rank not in self._joined and rank not in self._lost]
+            names = [f"{rank} on {transport.hostnames[rank]}" for rank in missing[:MISSING_MAX]]
+            names += [f"{len(missing) - MISSING_MAX} others"] * (len(missing) > MISSING_MAX)
+            joined = f"all ranks have met in MPI, and {len(self._joined)} of {transport.size} have joined the job"
+            with contextlib.suppress(OSError):  # the driver is gone, which the next read will notice
+                send_welcome(self._driver, Welcome(waits=f"{joined}; missing: {', '.join(names)}"), None)
+        return self._reported_s + WAITS_S - now
 
     def _lose(self, rank: int) -> None:
         """Note that a rank has died. A job that has not begun begins without it."""
@@ -199,18 +232,25 @@ class Head:
         self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {library(self._launch)}")
         for line in journal.start_lines() if journal is not None else ():
             self._say_of_journal(log.INFO, line)
-        if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
-            self._say(log.WARNING, log.UNUSED, text)
+        if configuration.is_batch_job():
+            from mpi_runtime.head.unused import unused  # not at the top, as modules below: few jobs need it
+
+            if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
+                self._say(log.WARNING, log.UNUSED, text)
         if self._config.progress and os.isatty(2):
+            from mpi_runtime.head.progress import Progress
+
             self._progress = Progress(self._scheduler.counts, self._printer.progress)
         driver = os.getpid() if self._is_thread else os.getppid()
-        self._window = Window(self._poller, driver, self._look)
+        self._window = Window(self._poller, driver, self._look, self._launch.kind == INSIDE)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
 
     def _look(self, what: str, argument: object) -> object:
         """Answer a question of a visitor of the window."""
         if what == "output":
             return self._printer.recent.since(argument)
+        if what == "measures":
+            return self._measures.answer([rank for rank in sorted(self._joined) if rank not in self._lost])
         return self._scheduler.look(what, argument, now_us())
 
     def _refuse(self, problem: str, error: str) -> None:
@@ -276,6 +316,8 @@ class Head:
                 busy_s = time.monotonic()
             elif self._recorder is not None:
                 self._recorder.flush()
+            if not self._has_begun:
+                soon = shorter(soon, self._report_missing())
             deadline = scheduler.deadline()
             if deadline is not None:
                 soon = shorter(soon, max(0.0, (deadline - now_us()) / 1e6))
@@ -424,6 +466,14 @@ class Head:
         if not self.driver_is_gone:
             self._driver.send_rest_and(codec.encode([Answer(0, b"")]), 0)
         return not self.driver_is_gone and not self._driver.closed
+
+
+def _new_recorder() -> Recorder | None:
+    if not configuration.record_file():
+        return None
+    from mpi_runtime.head.recorder import new_recorder
+
+    return new_recorder()
 
 
 def die_soon() -> None:

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from mpi_runtime.head import status
-from mpi_runtime.head.progress import OWNER
 from mpi_runtime.head.recent import Recent
 from mpi_runtime.show.log import Line, write
 
+PROGRESS = b"progress of the job"
+"""The owner of the line that shows the progress of the job."""
 LAG_BYTES_MAX = 4 << 20
 LAG_BYTES_RESUME = 1 << 20
 WRITE_BYTES = select.PIPE_BUF
@@ -91,7 +92,7 @@ class Printer:
     def progress(self, text: str) -> None:
         """Show a status of the job itself; an empty text removes it."""
         self._start()
-        self._queue.put(partial(self._status.take, b"", (OWNER, text.encode(), not text)))
+        self._queue.put(partial(self._status.take, b"", (PROGRESS, text.encode(), not text)))
 
     def turn(self) -> float | None:
         """Resume if enough was written. Return the seconds until the next check; None: none is needed."""

@@ -10,14 +10,16 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Container
 
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.leftovers import watch_launcher, watch_ranks
 from mpi_runtime.agent.poller import Poller
-from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.executor.forkserver_handle import Handle, load_and_fork
 from mpi_runtime.head.head import DriverFrameError, Head, die_soon
 from mpi_runtime.head.journal import JournalLostError
 from mpi_runtime.host import launchers
+from mpi_runtime.host.launch import INSIDE
 from mpi_runtime.host.process_tree import die_with_parent, end_launcher
 from mpi_runtime.host.spawn import library_path, name_process
 from mpi_runtime.rank.heartbeat import LostError
@@ -29,14 +31,16 @@ from mpi_runtime.transport.messages import Stop, Welcome, WorkerToHead
 from mpi_runtime.transport.start import Start, read_start, send_welcome
 
 
-def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
+def serve(
+    end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None, at_start: Container[str] = ()
+) -> int:
     """Be the head of one job after another until the driver ends. Return the exit code of the head's process.
 
     An error is printed on standard error, unless the driver could receive it.
     """
     code = 1
     try:
-        code = _serve(end, beside_user_mpi, forkserver)
+        code = _serve(end, beside_user_mpi, forkserver, at_start)
     except (DriverFrameError, JournalLostError, TransportError) as error:
         print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
         if isinstance(error, LostError):
@@ -47,7 +51,7 @@ def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None =
     return code
 
 
-def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None) -> int:
+def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None, at_start: Container[str]) -> int:
     if not beside_user_mpi:
         raise_descriptor_limit()
     start = read_start(end)
@@ -91,6 +95,8 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
         os.close(ours.host.arena)
         forkservers = None
         start = None if head.driver_is_gone else read_start(end)
+        if start is not None and start.job is not None and start.launch.kind == INSIDE:
+            forkservers = Forkservers(path, load_and_fork(at_start, start.job.preload))
     if start is None:
         die_soon()
     for rank in range(1, transport.size):
@@ -107,10 +113,10 @@ def _refuse(driver: Channel, start: Start, error: TransportError) -> int:
     return 1
 
 
-def main(descriptor: int, driver: int, forkserver: Handle | None) -> None:
+def main(descriptor: int, driver: int, forkserver: Handle | None, at_start: Container[str]) -> None:
     """Be the head of the driver with this process id, at the other end of this socket.
 
-    `forkserver`: for the executors of this rank, if it exists already.
+    `forkserver`: for the executors of this rank, if it exists already. `at_start`: see `main` of `forkserver.py`.
     """
     name_process("mpi-rt-head")
     die_with_parent()  # until the ranks have met: MPI waits for them, and the driver's socket is not read
@@ -121,4 +127,4 @@ def main(descriptor: int, driver: int, forkserver: Handle | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and ends the job: the driver may save first
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, the status of a forkserver would be lost
     gc.set_threshold(100_000, 50, 100)  # there are many records, and they make no cycles
-    end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))
+    end_process(serve(socket.socket(fileno=descriptor), False, forkserver, at_start))

@@ -14,7 +14,6 @@ AFTER_S = 2.0
 SPAN_S = 60.0
 """The time over which the rate is measured."""
 WIDTH = 24
-OWNER = b"progress of the job"
 
 Counts = tuple[int, int, int]
 """Calls that were submitted, have returned, and have failed."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.head.window import WATCH, prefix, user_of
+from mpi_runtime.head.window import INSIDE, WATCH, prefix, user_of
 
 LIMIT_S = 10.0
 """How long a job may take to answer: its head may be busy."""
@@ -112,7 +112,13 @@ def connected(pid: int) -> socket.socket:
     try:
         connection.settimeout(LIMIT_S)
         end_s = time.monotonic() + LIMIT_S
-        while (problem := connection.connect_ex(f"\0{prefix()}{pid}")) == errno.EAGAIN:
+        address = f"\0{prefix()}{pid}"
+        while problem := connection.connect_ex(address):
+            if problem == errno.ECONNREFUSED and not address.endswith(INSIDE):
+                address += INSIDE
+                continue
+            if problem != errno.EAGAIN:
+                break
             if time.monotonic() > end_s:
                 raise TimeoutError
             time.sleep(0.05)

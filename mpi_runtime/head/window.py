@@ -35,6 +35,10 @@ def prefix() -> str:
     return f"mpi_runtime-job-{os.geteuid()}-"
 
 
+INSIDE = "-inside"
+"""The end of the addresses of jobs inside calls with a scheduler of their own, after the process id of the executor."""
+
+
 def user_of(connection: socket.socket) -> int:
     """Return the user id of the other end."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -44,13 +48,16 @@ def user_of(connection: socket.socket) -> int:
 class Window:
     """A socket that answers as long as the job runs."""
 
-    def __init__(self, poller: Poller, driver: int, answer: Callable[[str, Any], object]) -> None:
+    def __init__(
+        self, poller: Poller, driver: int, answer: Callable[[str, Any], object], is_inside: bool = False
+    ) -> None:
         """Open the socket. If the system refuses, the job runs without a window.
 
         Args:
             poller: of the head.
             driver: its process id.
             answer: answers a question about the job, in types of msgpack. It raises LookupError if it cannot.
+            is_inside: whether a call is the driver.
         """
         self._poller = poller
         self._answer = answer
@@ -59,7 +66,7 @@ class Window:
         """By descriptor, the oldest first: connections that have not asked, or that watch."""
         with contextlib.suppress(OSError):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            self._socket.bind(f"\0{prefix()}{driver}")
+            self._socket.bind(f"\0{prefix()}{driver}{INSIDE if is_inside else ''}")
             self._socket.listen(BACKLOG)
             poller.add(self._socket, self._on_visitors)
             return

@@ -32,6 +32,8 @@ _TABLE = (
 )
 
 
+INSIDE = "call"
+"""The kind of launch of a job inside a call with its own scheduler: one rank, which serves one job after another."""
 FIRST_WORKER = 1
 """The rank on which the first call runs, if there are several ranks."""
 

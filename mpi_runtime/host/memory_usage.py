@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mpi_runtime.host.machine import LIMITS, cgroup_directories, read
+from mpi_runtime.host.process_tree import descendants
 
 LARGEST = 3
 """How many of the largest processes are named."""
@@ -32,21 +33,25 @@ class Use(NamedTuple):
 class Memory:
     """The memory of this host that this process may use."""
 
-    def __init__(self, limit: int = 0, root: str = "") -> None:
+    def __init__(self, limit: int = 0, root: str = "", is_alone: bool = True) -> None:
         """Find the control groups that have limits.
 
-        `limit`: bytes that the processes passed to `fullest` may have together; 0: no limit. `root`: has /proc, /sys.
+        Args:
+            limit: bytes that the processes passed to `fullest` may have together; 0: no limit.
+            root: has /proc and /sys.
+            is_alone: whether no other agent watches this host. Else only `limit` counts: all agents would end calls.
         """
         self._limit = limit
+        self._is_alone = is_alone
         self._root = root
         self._groups = [one for one in cgroup_directories(root, "memory") if _limit_of(one)]
         self._killed_in = next(filter(_has_count, cgroup_directories(root, "memory")), "")
 
     def fullest(self, pids: Iterable[int]) -> Use:
         """Return the limit that is used most, in proportion: the host's, a control group's, or ours for these pids."""
-        uses = self._uses()
+        uses = self._uses() if self._is_alone or not self._limit else []
         if self._limit:
-            uses.append(Use(sum(map(self.private_of, pids)), self._limit, "memory_limit of init()"))
+            uses.append(Use(sum(map(self.private_of_tree, pids)), self._limit, "memory_limit of init()"))
         return max(uses, key=lambda use: use.share)
 
     def least(self) -> Use:
@@ -60,6 +65,10 @@ class Memory:
         """Return the bytes that a process has in memory and does not share; 0 if it has ended."""
         fields = read(f"{self._root}/proc/{pid}/statm").split()
         return max(0, int(fields[1]) - int(fields[2])) * _PAGE if len(fields) > 2 else 0
+
+    def private_of_tree(self, pid: int) -> int:
+        """Return the same for a process and its descendants. Those of a call may have more than its executor."""
+        return sum(map(self.private_of, [pid, *descendants(pid, self._root)]))
 
     def largest(self) -> Sequence[tuple[int, str, int]]:
         """Return the processes of this host that have most memory of their own: pid, name, bytes."""

@@ -44,14 +44,14 @@ def children() -> list[int]:
     return found
 
 
-def descendants() -> list[int]:
-    """Return the children of this process, theirs and so on; without those that have ended meanwhile."""
-    found = children()
-    for pid in found:  # which grows meanwhile
+def descendants(pid: int, root: str = "") -> list[int]:
+    """Return the children of a process, theirs and so on; without those that have ended. `root`: has /proc."""
+    found = [pid]
+    for one in found:  # which grows meanwhile
         with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
-    return found
+            for thread in os.listdir(f"{root}/proc/{one}/task"):
+                found += map(int, read(f"{root}/proc/{one}/task/{thread}/children").split())
+    return found[1:]
 
 
 def open_files(pid: int) -> set[str]:
@@ -71,6 +71,11 @@ def has_variable(pid: int, name: str, value: str) -> bool:
     return False
 
 
+def is_exiting(pid: int) -> bool:
+    """Whether a process has lost its memory, and so its environment, but may still have files and children."""
+    return read(f"/proc/{pid}/statm").startswith("0 ")
+
+
 def is_group(pid: int) -> bool:
     """Whether a process group has any process left."""
     try:
@@ -87,6 +92,14 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
+
+
+def kill_tagged(name: str, value: str) -> None:
+    """Kill all processes of this host that were started with this variable, and that this user may see."""
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if has_variable(pid, name, value):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
 
 # The launcher.

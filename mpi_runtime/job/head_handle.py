@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.config import Config
 from mpi_runtime.errors import HeadDiedError, LaunchError, from_code
 from mpi_runtime.host import launchers, machine
-from mpi_runtime.host.launch import Launch
+from mpi_runtime.host.launch import INSIDE, Launch
 from mpi_runtime.host.process_tree import launchers_above
 from mpi_runtime.host.spawn import PRELOADED_IF_USED, library_path, start_python
 from mpi_runtime.show import log
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 END_LIMIT_S = 10.0
 """Seconds that the head may take to end. Executors are killed, but it takes time to free a large memory."""
+WAITS_S = 10.0
+"""After this number of seconds a start logs what it waits for."""
 DEATH_SIGNAL = signal.SIGURG
 """Interrupts the main thread when the head has died. Programs do not use this signal, and by default it is ignored."""
 INTERRUPT_AGAIN_S = 0.05
@@ -59,13 +62,25 @@ def is_lost() -> bool:
 class HeadHandle:
     """The head as the driver sees it: a process; or a thread, if the program has started MPI itself."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        environment: Mapping[str, str] | None = None,
+        on_lost: Callable[[str], None] | None = None,
+    ) -> None:
         """Start the head.
+
+        Args:
+            launch: how this process was started.
+            environment: of the head; None: that of this process.
+            on_lost: called in a thread, with a description, if the process of the head ends unexpectedly; None: the
+                main thread is interrupted.
 
         Raises:
             LaunchError: its process or the thread that watches it could not be started.
         """
         self.launch = launch
+        self._on_lost = on_lost
         _occupy_standard_descriptors()
         self.socket, theirs = channel.pair()
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,14 +103,16 @@ class HeadHandle:
             self._start_thread(theirs)
         else:
             fork = "None"
-            if launch.size == 1:  # this host runs calls: the forkserver loads its modules meanwhile
+            if launch.kind == INSIDE:
+                fork = "forkserver_handle.load_and_fork(at_start)"
+            elif launch.size == 1:  # this host runs calls: the forkserver loads its modules meanwhile
                 fork = "forkserver_handle.fork(at_start)"
             code = (
                 "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
                 f"forkserver = {fork}; from mpi_runtime.head.process import main; "
-                f"main({theirs.fileno()}, {os.getpid()}, forkserver)"
+                f"main({theirs.fileno()}, {os.getpid()}, forkserver, at_start)"
             )
-            environment = configuration.environment()
+            environment = environment or configuration.environment()
             try:
                 self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
             except OSError as error:
@@ -156,6 +173,8 @@ class HeadHandle:
         global _is_lost
         _is_lost = _is_lost or not self.expected_to_end
         self._how = how
+        if self._on_lost is not None and not self.expected_to_end:
+            self._on_lost(how)
         self._has_ended.set()
         if not (self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
             log.say(log.line(log.CRITICAL, log.END, f"the head process {how}: the job is over."), quiet=False)
@@ -248,7 +267,7 @@ class HeadHandle:
                 raise LaunchError(self._why()) from error
             if listener is not None:
                 listener.theirs.close()
-            welcome, arena = self._read_welcome(config.start_timeout_s)
+            welcome, arena = self._read_welcome(config)
         except BaseException as error:
             self.end(limit_s=0.0)
             if isinstance(error, KeyboardInterrupt):
@@ -260,29 +279,59 @@ class HeadHandle:
         self.expected_to_end = False
         return welcome, arena
 
-    def _read_welcome(self, timeout_s: float) -> tuple[Welcome, int]:
-        if not select.select([self.socket], [], [], timeout_s)[0]:
-            if not self.is_reusable:
-                raise LaunchError(
-                    f"The head process was not up after {timeout_s:g} s. A slow file system or a busy machine may need "
-                    "init(start_timeout_s=...)."
-                )
-            raise LaunchError(
-                f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} "
-                "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
-                "that failed earlier has printed its error above, but a killed one cannot. A slow file "
-                "system may need init(start_timeout_s=...)."
+    def _read_welcome(self, config: Config) -> tuple[Welcome, int]:
+        """Wait until the job has started. After `WAITS_S` log what it waits for."""
+        started_s, waits, is_logged = time.monotonic(), "", False
+        while True:
+            timeout_s, waited_s = config.start_timeout_s, time.monotonic() - started_s
+            if not is_logged and waited_s >= WAITS_S:
+                is_logged = True
+                text = f"the job has not begun after {WAITS_S:g} s: {waits or self._first_wait()}"
+                text = f"{text}. It may take {timeout_s:g} s (start_timeout_s)"
+                log.say(log.line(log.WARNING, log.START, text), config.quiet)
+            limit_s = timeout_s if is_logged else min(WAITS_S, timeout_s)
+            if select.select([self.socket], [], [], max(0.0, limit_s - waited_s))[0]:
+                try:
+                    welcome, arena = read_welcome(self.socket)
+                except ConnectionError:
+                    message = "The head process ended while it started; its own error, if any, is printed above."
+                    raise LaunchError(message) from None
+                if not welcome.waits:
+                    return welcome, arena
+                waits = welcome.waits
+            elif limit_s == timeout_s:
+                raise LaunchError(self._late(timeout_s, waits))
+
+    def _first_wait(self) -> str:
+        """Return what a job waits for before its head reports it."""
+        if not self.is_reusable:
+            return "the process of its head has not started"
+        return f"not all of {self.launch.size or 'several'} ranks have started and met in MPI"
+
+    def _late(self, timeout_s: float, waits: str) -> str:
+        """Return the message for a job that has not started in time."""
+        if not self.is_reusable:
+            return (
+                f"The head process was not up after {timeout_s:g} s. A slow file system or a busy machine may need "
+                "init(start_timeout_s=...)."
             )
-        try:
-            return read_welcome(self.socket)
-        except ConnectionError:
-            message = "The head process ended while it started; its own error, if any, is printed above."
-            raise LaunchError(message) from None
+        seen = f" The head reports: {waits}." if waits else ""
+        return (
+            f"The job was not up after {timeout_s:g} s.{seen} The launcher started {self.launch.size or 'several'} "
+            "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
+            "that failed earlier has printed its error above, but a killed one cannot. A slow file "
+            "system may need init(start_timeout_s=...)."
+        )
 
     @property
     def is_reusable(self) -> bool:
         """Whether the head stays for further jobs."""
-        return self.launch.size != 1
+        return self.launch.size != 1 or self.launch.kind == INSIDE
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        return self._has_ended.is_set()
 
     def end(self, limit_s: float = END_LIMIT_S) -> None:
         """End the head, and wait for its end. Its process is killed after the limit."""

@@ -19,6 +19,7 @@ from mpi_runtime.head import visitor
 from mpi_runtime.show import job as job_page
 from mpi_runtime.show import log, metrics, page
 from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.measures import Measured, measured_of
 
 
 class Reporter:
@@ -30,6 +31,7 @@ class Reporter:
         self._quiet = quiet
         self._query = query
         self._begin_s = time.time()
+        self._measured: dict[str, Measured] = {}
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
         if every_s and (report or metrics):
@@ -71,6 +73,9 @@ class Reporter:
         if glance is None:
             raise OSError("the job's window is closed, which has the numbers")
         found = self._query("report")
+        store = visitor.ask(pid, "store") or {}
+        if (measures := visitor.ask(pid, "measures")) is not None:
+            self._measured = measured_of(measures, self._measured, glance["nodes"], store)
         return Facts(
             name=os.path.basename(sys.argv[0]) or "job",
             pid=pid,
@@ -82,7 +87,8 @@ class Reporter:
             runs=found["runs"],
             ran=found["ran"],
             actors=visitor.ask(pid, "list", "actors") or {},
-            store=visitor.ask(pid, "store") or {},
+            store=store,
+            measured=self._measured,
             output=(visitor.ask(pid, "output", 0) or {}).get("pieces", ()),
             errors={
                 name: visitor.ask(pid, "errors", name) or [] for name in {one["function"] for one in glance["errors"]}

@@ -15,7 +15,8 @@ def client() -> Client:
     """The client of this process. Starts a job with defaults if no job runs.
 
     Raises:
-        RuntimeNotInitializedError: this is a forked child of a process of a job.
+        RuntimeNotInitializedError: this is a forked child of a process of a job; or an executor of calls that bring
+            their own scheduler, between two calls.
     """
     found = current.client_or_none()
     if found is None:
@@ -24,6 +25,8 @@ def client() -> Client:
                 "This process was forked from a process of a job, and cannot use its parent's connection. Let "
                 "the parent make the calls, or start a separate job here with init()."
             )
+        if current.aside() is not None:
+            raise RuntimeNotInitializedError(current.OUTSIDE)
         from mpi_runtime import config
         from mpi_runtime.job import session
 

@@ -33,6 +33,8 @@ from mpi_runtime.show import log
 from mpi_runtime.transport.messages import Shutdown
 
 if TYPE_CHECKING:
+    from mpi_runtime.client.client import Executing
+    from mpi_runtime.client.scope import Inherited, Scope
     from mpi_runtime.job.report import Reporter
 
 _LOOK_S = 0.3
@@ -44,11 +46,26 @@ RELEASE_LIMIT_S = 60.0
 class Session:
     """A job: the head, and the client of this process."""
 
-    def __init__(self, head: HeadHandle, config: Config, number: int) -> None:
-        """Start a job and wait until all ranks have joined it."""
+    def __init__(
+        self,
+        head: HeadHandle,
+        config: Config,
+        scope: Scope,
+        inherited: Inherited | None = None,
+        executing: Executing | None = None,
+    ) -> None:
+        """Start a job and wait until all ranks have joined it.
+
+        Args:
+            head: serves it.
+            config: its arguments.
+            scope: of the driver's calls.
+            inherited: settings that these inherit; None: the namespace of the configuration.
+            executing: the parts of an executor, if a call of it is the driver.
+        """
         # Not at the top: the head's process starts meanwhile.
         from mpi_runtime.client.client import Client
-        from mpi_runtime.client.scope import Inherited, Scope
+        from mpi_runtime.client.scope import Inherited
         from mpi_runtime.client.stalls import StallLog
         from mpi_runtime.objects.arena import ClientArena
 
@@ -65,11 +82,12 @@ class Session:
             ClientArena(self._arena),
             welcome.regions,
             config.inline_bytes_max,
-            inherited=Inherited(config.namespace),
+            inherited=inherited or Inherited(config.namespace),
             journal=config.journal,
-            scope=Scope(b"driver", number),
+            scope=scope,
             stall_log=StallLog(config.waiting_line_s, config.quiet),
             why_lost=head.why_lost,
+            executing=executing,
         )
         head.listen()
         self.reporter = self._new_reporter()
@@ -109,14 +127,17 @@ class Session:
     def _warn(self, text: str) -> None:
         log.say(log.line(log.WARNING, log.JOURNAL, text), self.config.quiet)
 
-    def end(self) -> None:
-        """End the job."""
+    def end(self) -> bool:
+        """End the job. Return whether the head has confirmed that all its processes have ended."""
         if self.reporter is not None:
             self.reporter.end()
         self.head.expected_to_end = True
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
             self.client.line.read_to_end(END_LIMIT_S)
+        from mpi_runtime.client.line import SHUT_DOWN  # not at the top: see `__init__`
+
+        is_confirmed = self.client.line.closed == SHUT_DOWN
         self._stop_listening()
         self.client.close()
         self.head.stop_listening()
@@ -124,6 +145,7 @@ class Session:
             os.close(self._arena)
         if not self.head.is_reusable:
             self.head.end()
+        return is_confirmed
 
     def _new_reporter(self) -> Reporter | None:
         config = self.config
@@ -171,8 +193,10 @@ def start(config: Config) -> Session:
             raise
         if head.is_reusable:
             _head = head
+    from mpi_runtime.client.scope import Scope  # not at the top: see `Session`
+
     try:
-        _session = Session(head, config, _jobs)
+        _session = Session(head, config, Scope(b"driver", _jobs))
     except BaseException as error:
         if head.is_reusable:
             _failure = str(error) or type(error).__name__

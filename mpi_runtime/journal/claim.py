@@ -91,7 +91,7 @@ def taking(judge: Callable[[bytes], Verdict]) -> Generator[Step, Any, int]:
         if not (yield "link", last + 1):
             continue
         numbers = yield "numbers", 0
-        if max(numbers) > last + 1:  # the first list was old
+        if max(numbers, default=0) != last + 1:  # the first list was old, and a later owner may have removed this name
             yield "remove", last + 1
             continue
         for number in numbers:

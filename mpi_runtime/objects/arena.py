@@ -192,6 +192,10 @@ class AgentArena:
         self._publish()
         return size
 
+    def size(self, offset: int) -> int:
+        """Return how many bytes the extent at an offset occupies; 0: none starts there."""
+        return self.allocator.size(offset)
+
     def view(self, offset: int, size: int) -> memoryview:
         """Return the writable bytes of an allocated extent of the own region.
 

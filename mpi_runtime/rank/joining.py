@@ -21,7 +21,7 @@ from mpi_runtime.config import Config
 from mpi_runtime.executor.fork_messages import Setup
 from mpi_runtime.executor.scratch import directory_of
 from mpi_runtime.host import launchers, machine
-from mpi_runtime.host.launch import Launch, is_of_other_family, singleton_message
+from mpi_runtime.host.launch import INSIDE, Launch, is_of_other_family, singleton_message
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
@@ -156,7 +156,7 @@ class Rank:
         )
         if self._is_working:
             finder = finder or Finder(forkservers.path)
-            memory = Memory(config.memory_limit or 0)
+            memory = Memory(config.memory_limit or 0, is_alone=launcher != INSIDE)
             watch = MemoryWatch(me, memory, config.memory_usage_threshold, time.monotonic, report)
 
         def find_gpus() -> Gpus:

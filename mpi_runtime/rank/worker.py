@@ -37,6 +37,7 @@ from mpi_runtime.transport.messages import (
     GangBytes,
     Idle,
     Job,
+    Measure,
     PauseLogs,
     Pull,
     StartDirect,
@@ -171,6 +172,8 @@ class Worker:
             agent.gangs.take(message)
         elif isinstance(message, PauseLogs):
             agent.pause_logs(message.paused)
+        elif isinstance(message, Measure):
+            agent.measure(message.host)
         elif isinstance(message, EndJob):
             self._end(rank, message.all_idle)
         else:

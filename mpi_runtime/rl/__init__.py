@@ -27,7 +27,8 @@ The first import loads neither torch nor gymnasium: the extra `rl` has both, and
 - `config.py`: RLlib's way to make an algorithm
 - `presets.py`: hyper-parameters for known environments
 - `evaluation.py`: episodes of a policy: `evaluate`, videos
-- `results.py`: the directory of results of a training
+- `curves.py`: learning curves over seeds, with intervals
+- `results.py`: the directory of results of a training, and its page
 - `cli.py`: the verb `rl` of the command line
 - `trainable.py`: algorithms as trials of `mpi_runtime.tune`
 """
@@ -52,6 +53,7 @@ _HOMES = {
         "SACConfig",
         "load",
     ),
+    "curves": ("plot_learning_curve",),
     "dqn": ("DQN",),
     "envs": ("EnvError", "from_old_gym", "register_env"),
     "es": ("ES",),
@@ -89,6 +91,7 @@ __all__ = [
     "evaluate",
     "from_old_gym",
     "load",
+    "plot_learning_curve",
     "register_env",
 ]
 
@@ -108,6 +111,7 @@ if TYPE_CHECKING:
         SACConfig,
         load,
     )
+    from mpi_runtime.rl.curves import plot_learning_curve
     from mpi_runtime.rl.dqn import DQN
     from mpi_runtime.rl.envs import EnvError, from_old_gym, register_env
     from mpi_runtime.rl.es import ES

@@ -67,9 +67,7 @@ class A2C(Algorithm):
     def setup(self) -> None:
         """Make the network and its optimiser."""
         p = self.parameters
-        torch.manual_seed(p.seed)
-        torch.set_num_threads(p.threads)
-        self.device = learner.device_of(p.device)
+        self.device = learner.begin(p)
         self.network = Network(self.net_spec(), self.device)
         self.optimiser = rmsprop(self.network.parameters)
         self.rate = schedule("learning_rate", p.learning_rate)
@@ -80,9 +78,8 @@ class A2C(Algorithm):
 
     def iterate(self) -> dict[str, float]:
         """Sample and learn for `steps_per_iteration` steps of environments."""
-        p, end = self.parameters, self.timesteps + self.parameters.steps_per_iteration
-        parts: dict[str, Any] = {}
-        while self.timesteps < end and (not self.goal or self.timesteps < self.goal):
+        p, parts = self.parameters, dict[str, Any]()
+        for _ in self.rounds():
             batch = batch_of(self.sample(p.n_steps), p.gamma, p.gae_lambda, self.device)
             loss, parts = loss_of(self.network, batch, p)
             learner.step(self.optimiser, self.network.parameters, loss, self.rate(self.remaining), p.max_grad_norm)

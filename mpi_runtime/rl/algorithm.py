@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -53,6 +53,8 @@ class Algorithm:
     """Kinds of actions."""
     kind: ClassVar[str] = "actor_critic"
     """Of the network that samplers evaluate: see `NetSpec`."""
+    keeps_next: ClassVar[bool] = False
+    """Whether fragments have the next observations, as replay needs."""
 
     def __init__(self, env: Any, *, env_config: Any = None, **parameters: Any) -> None:
         """Make an algorithm for an environment.
@@ -82,7 +84,7 @@ class Algorithm:
             )
         self.rng = np.random.default_rng([self.parameters.seed, 1])
         self.episodes = Episodes()
-        self.iteration = self.timesteps = self.goal = self.version = 0
+        self.iteration = self.timesteps = self.goal = self.version = self.lag = 0
         self.seconds = self.sample_seconds = self.learn_seconds = 0.0
         self.moments = Moments.zeros(self.observations.shape), Moments.zeros(())
         self._policy: Policy | None = None
@@ -115,17 +117,9 @@ class Algorithm:
     def net_spec(self) -> NetSpec:
         """Return what the network of the samplers is made from."""
         p = self.parameters
-        init = getattr(p, "init", "orthogonal")
-        return NetSpec(
-            self.kind,
-            self.observations,
-            self.actions,
-            p.hidden,
-            p.activation,
-            getattr(p, "duelling", False),
-            init,
-            p.network,
-        )
+        duelling, init = getattr(p, "duelling", False), getattr(p, "init", "orthogonal")
+        sizes = (self.observations, self.actions, p.hidden)
+        return NetSpec(self.kind, *sizes, p.activation, duelling, init, p.network)
 
     def _translated(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Translate names of other libraries that need more than another name."""
@@ -135,15 +129,16 @@ class Algorithm:
 
     def make_samplers(self) -> Samplers:
         """Start the samplers."""
-        return Samplers(self.sampler_spec(), self.parameters.num_samplers, self.parameters.sample_timeout_s)
+        p = self.parameters
+        return Samplers(self.sampler_spec(), p.num_samplers, p.sample_timeout_s, ahead=p.sample_ahead)
 
-    def sampler_spec(self, keeps_next: bool = False) -> SamplerSpec:
+    def sampler_spec(self) -> SamplerSpec:
         """Return what samplers are made from."""
         p = self.parameters
         restarts = 100 if p.restart_failed_envs is True else int(p.restart_failed_envs)
         return SamplerSpec(
-            self.maker, self.net_spec(), p.num_envs, p.seed, keeps_next, p.normalize_obs, p.normalize_reward, p.gamma,
-            p.reward_clip, restarts,
+            self.maker, self.net_spec(), p.num_envs, p.seed, self.keeps_next, p.normalize_obs, p.normalize_reward,
+            p.gamma, p.reward_clip, restarts,
         )  # fmt: skip
 
     def weights(self, *epsilons: float) -> Weights:
@@ -151,11 +146,18 @@ class Algorithm:
         self.version += 1
         return Weights(self.vector(), self.version, epsilons or (0.0,), *self.moments)
 
+    def rounds(self) -> Iterator[None]:
+        """Repeat a loop until `steps_per_iteration` steps are made, or the goal of `learn` is reached."""
+        end = self.timesteps + self.parameters.steps_per_iteration
+        while self.timesteps < end and (not self.goal or self.timesteps < self.goal):
+            yield
+
     def sample(self, steps: int, *epsilons: float) -> Fragment:
         """Make a fragment with the current weights, and count it."""
         started = time.perf_counter()
         fragment = self.samplers.sample(self.weights(*epsilons), steps)
         self.sample_seconds += time.perf_counter() - started
+        self.lag = self.version - fragment.version
         self.count(fragment)
         return fragment
 
@@ -183,6 +185,8 @@ class Algorithm:
         """
         started, before = time.perf_counter(), (self.sample_seconds, self.timesteps)
         info = self.iterate()
+        if self.parameters.sample_ahead:
+            info["lag"] = float(self.lag)
         elapsed = time.perf_counter() - started
         self._policy = None
         self.iteration += 1

@@ -64,7 +64,7 @@ class ApeX(DQN):
         if not p.num_samplers:
             raise ValueError("Ape-X is asynchronous and needs num_samplers=1 or more; DQN samples in one process")
         made = functools.partial(ReplaySampler, n=p.n)
-        return Samplers(self.sampler_spec(keeps_next=True), p.num_samplers, p.sample_timeout_s, made, method="rows")
+        return Samplers(self.sampler_spec(), p.num_samplers, p.sample_timeout_s, made, method="rows")
 
     def iterate(self) -> dict[str, float]:
         """Take rows and learn for `steps_per_iteration` steps of environments."""

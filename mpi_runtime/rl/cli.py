@@ -63,6 +63,12 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint-at-end", action="store_true", help="write a checkpoint at the end")
     add("--restore", metavar="CHECKPOINT", help="continue a training")
     add(
+        "--requeue",
+        action="store_true",
+        help="before the time of a Slurm job ends, write a checkpoint and requeue the job, which continues from it",
+    )
+    add("--report", default="", metavar="FILE", help="write an HTML page at the end, with a video of an episode")
+    add(
         "--local-dir",
         default=DEFAULT_FOLDER,
         metavar="DIR",
@@ -86,10 +92,14 @@ def _add_rollout(parser: argparse.ArgumentParser) -> None:
 
 def train(chosen: Any) -> int:
     """Train until a stop, and print the status after each iteration. Return the exit code."""
-    from mpi_runtime.rl.results import Results, status  # not at the top: it loads the algorithms' base
+    from mpi_runtime.rl import results as files  # not at the top: it loads the algorithms' base
 
     if not chosen.restore and not (chosen.run and chosen.env):
         raise LaunchError("train needs --run and --env, such as --run PPO --env CartPole-v1, or --restore CHECKPOINT")
+    folder, job = Path(chosen.local_dir).expanduser() / chosen.experiment_name, ""
+    if chosen.requeue:
+        job = _job()
+        chosen.restore = files.latest_checkpoint(folder, job) or chosen.restore
     if not mpi_runtime.is_initialized():
         mpi_runtime.init()
     try:
@@ -97,9 +107,8 @@ def train(chosen: Any) -> int:
         algorithm = _algorithm(chosen)
     except (ValueError, TypeError) as error:
         raise LaunchError(str(error)) from error
-    results = Results(
-        Path(chosen.local_dir).expanduser() / chosen.experiment_name, f"{algorithm.name}_{algorithm.maker.name}"
-    )
+    algorithm.goal = int(chosen.stop.get("timesteps_total", algorithm.goal))  # schedules end there
+    results = files.Results(folder, f"{algorithm.name}_{algorithm.maker.name}", job)
     ending, saved = threading.Event(), threading.Event()
 
     def save_first() -> None:
@@ -109,22 +118,46 @@ def train(chosen: Any) -> int:
     mpi_runtime.slurm.before_walltime(NEAR_END_S, save_first)
     with algorithm:
         results.start(algorithm)
-        print(status(results, algorithm, "RUNNING", None), flush=True)
+        print(files.status(results, algorithm, "RUNNING", None), flush=True)
         is_last = False
         while not is_last:
             result = algorithm.train()
             results.add(result)
             ended = any(result[key] >= limit for key, limit in chosen.stop.items())
             is_last = ended or ending.is_set()
-            print(status(results, algorithm, "TERMINATED" if ended else "RUNNING", result), flush=True)
+            print(files.status(results, algorithm, "TERMINATED" if ended else "RUNNING", result), flush=True)
             due = chosen.checkpoint_freq and algorithm.iteration % chosen.checkpoint_freq == 0
             if due or (ended and chosen.checkpoint_at_end) or ending.is_set():
                 print(f"checkpoint: {results.checkpoint(algorithm)}", flush=True)
         results.close()
-    if not ended:
-        print("the job's time ends: continue with --restore and the last checkpoint", flush=True)
-    saved.set()
+        if chosen.report and ended:
+            results.report(algorithm, chosen.report, "Ended")
+    try:
+        if not ended:
+            _leave(chosen.requeue)
+    finally:
+        saved.set()
     return 0
+
+
+def _job() -> str:
+    """Return the id of this Slurm job, which all its lives share."""
+    own = mpi_runtime.slurm.allocation()
+    if own.system != "slurm":
+        raise LaunchError("--requeue: this is not a Slurm job. Submit it with mpi-runtime submit or sbatch, or omit it")
+    return own.job
+
+
+def _leave(requeue: bool) -> None:
+    """Requeue the job at the end of its time, or print how to continue."""
+    if not requeue:
+        print("the job's time ends: continue with --restore and the last checkpoint", flush=True)
+        return
+    print("the job's time ends: it is requeued, and continues from the last checkpoint", flush=True)
+    try:
+        mpi_runtime.slurm.requeue()
+    except mpi_runtime.slurm.SlurmError as error:
+        print(f"mpi-runtime rl: the job is not requeued: {error}", file=sys.stderr)
 
 
 def _algorithm(chosen: Any) -> Algorithm:

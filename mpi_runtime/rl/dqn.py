@@ -19,7 +19,6 @@ from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.replay import Prioritised, Ring, transitions
 from mpi_runtime.rl.parts.schedules import Linear, schedule
 from mpi_runtime.rl.parts.weights import assign, flatten
-from mpi_runtime.rl.samplers import Samplers
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,12 @@ class DQN(Algorithm):
     Parameters = DQNParameters
     fits = ("discrete",)
     kind = "q"
+    keeps_next = True
 
     def setup(self) -> None:
         """Make the networks, the optimiser and the replay."""
         p = self.parameters
-        torch.manual_seed(p.seed)
-        torch.set_num_threads(p.threads)
-        self.device = learner.device_of(p.device)
+        self.device = learner.begin(p)
         self.network, self.target = (Network(self.net_spec(), self.device) for _ in range(2))
         self.move_target(1.0)
         self.optimiser = learner.adam(self.network.parameters, 1e-3, 1e-8)
@@ -112,25 +110,18 @@ class DQN(Algorithm):
         self.replay: Any = Prioritised(p.buffer_size, p.alpha) if p.prioritised else Ring(p.buffer_size)
         self.updates = self.target_at = 0
 
-    def make_samplers(self) -> Samplers:
-        """Start the samplers, whose fragments have the next observations."""
-        return Samplers(
-            self.sampler_spec(keeps_next=True), self.parameters.num_samplers, self.parameters.sample_timeout_s
-        )
-
     def vector(self) -> Array:
         """Return the weights."""
         return flatten(self.network.parameters)
 
     def iterate(self) -> dict[str, float]:
         """Sample and learn for `steps_per_iteration` steps of environments."""
-        p, end = self.parameters, self.timesteps + self.parameters.steps_per_iteration
-        envs = p.num_envs * self.samplers.processes
-        figures: dict[str, float] = {}
-        while self.timesteps < end and (not self.goal or self.timesteps < self.goal):
+        p, figures = self.parameters, dict[str, float]()
+        steps = max(1, p.train_freq // (p.num_envs * self.samplers.processes))
+        for _ in self.rounds():
             is_random = self.timesteps < p.learning_starts
             epsilon = 1.0 if is_random else self.epsilon(self.remaining)
-            fragment = self.sample(max(1, p.train_freq // envs), epsilon)
+            fragment = self.sample(steps, epsilon)
             self.replay.add(transitions(fragment, p.gamma, p.n))
             if self.timesteps - self.target_at >= p.target_update:
                 self.move_target(p.tau)

@@ -164,12 +164,13 @@ class Loop:
         for i, env in enumerate(self.envs):
             action = int(actions[i]) if is_discrete else actions[i]
             try:
-                seen, rewards[i], terminated[i], truncated[i], _ = env.step(action)
+                seen, rewards[i], is_terminated, is_truncated, _ = env.step(action)
+                terminated[i], truncated[i] = is_terminated, is_truncated
             except Exception as error:
                 obs[i] = self._replaced(i, "step", error)
                 rewards[i], terminated[i], truncated[i], self.void[i] = 0.0, False, False, True
                 continue
-            if terminated[i] or truncated[i]:
+            if is_terminated or is_truncated:
                 final[i] = np.array(self._encoded(i, seen))
                 obs[i] = self._reset(i, env, None)
             elif self.is_plain:

@@ -78,17 +78,15 @@ class EpisodeSampler(Sampler):
         return Tried(places, returns, lengths, seen)
 
     def _episode(self, seed: int, weights: Weights, rows: list[Array]) -> tuple[float, int]:
-        envs, to_env = self.envs, self.spec.net.actions.to_env
+        envs, best, to_env = self.envs, self.policy.best, self.spec.net.actions.to_env
+        normalise = weights.obs.normalise if self.spec.normalises_obs and weights.obs else None
         envs.seeds[0] = seed
         obs = envs.reset()
         total, length = 0.0, 0
         while True:
-            seen = obs
-            if self.spec.normalises_obs:
-                if length % 16 == 0:  # a sample of the observations is enough for their moments
-                    rows.append(np.array(obs[0]))
-                seen = weights.obs.normalise(obs) if weights.obs else obs
-            step = envs.step(to_env(self.policy.best(seen)))
+            if normalise and length % 16 == 0:  # a sample of the observations is enough for their moments
+                rows.append(np.array(obs[0]))
+            step = envs.step(to_env(best(normalise(obs) if normalise else obs)))
             total, length, obs = total + float(step.rewards[0]), length + 1, step.obs
             if step.final or step.void[0]:
                 return total, length

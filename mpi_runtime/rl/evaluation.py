@@ -14,6 +14,8 @@ from mpi_runtime.rl.envs import maker
 
 SECONDS_PER_FRAME = 1 / 30
 """In videos of environments that do not name their rate."""
+GIF_RATE = 25
+"""Frames per second in a GIF, about."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ def write_video(path: str, frames: list[Any], rate: float) -> None:
         raise ImportError("a video needs imageio: install the extra `rl` (and imageio-ffmpeg for mp4)") from error
     Path(path).expanduser().parent.mkdir(parents=True, exist_ok=True)
     if path.endswith(".gif"):
-        imageio.v3.imwrite(Path(path).expanduser(), np.stack(frames), duration=1000 / rate, loop=0)
+        every = max(1, round(rate / GIF_RATE))  # a frame takes tens of milliseconds to encode
+        imageio.v3.imwrite(Path(path).expanduser(), np.stack(frames[::every]), duration=1000 * every / rate, loop=0)
     else:
         imageio.v3.imwrite(Path(path).expanduser(), np.stack(frames), fps=rate)
 

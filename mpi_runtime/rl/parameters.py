@@ -43,6 +43,8 @@ class Common:
     """Whether environments that raise are replaced, and how many in each sampler; True: 100."""
     sample_timeout_s: float | None = None
     """After how many seconds without a fragment a sampler is killed and replaced. Needs num_samplers of 1 or more."""
+    sample_ahead: bool = False
+    """Whether samplers make the next fragment while the learner learns, with weights that are one update old."""
     vectorize: bool = False
     """Whether to use the environment's own vector version, if gymnasium has one."""
 
@@ -114,5 +116,7 @@ def _check(found: Common, name: str) -> None:
             raise ValueError(f"{name}: {key} must be between 0 and 1, not {value!r}")
     if found.activation not in ("tanh", "relu"):
         raise ValueError(f"{name}: activation must be 'tanh' or 'relu', not {found.activation!r}")
+    if found.sample_ahead and (not found.num_samplers or name in ("A3C", "ApeX", "ES")):
+        raise ValueError(f"{name}: sample_ahead is for PPO, A2C, DQN and SAC, and needs num_samplers=1 or more")
     if found.sample_timeout_s is not None and not found.num_samplers:
         raise ValueError(f"{name}: sample_timeout_s needs num_samplers=1 or more: only an actor can be killed")

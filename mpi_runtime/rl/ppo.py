@@ -114,9 +114,7 @@ class PPO(Algorithm):
     def setup(self) -> None:
         """Make the network and its optimiser."""
         p = self.parameters
-        torch.manual_seed(p.seed)
-        torch.set_num_threads(p.threads)
-        self.device = learner.device_of(p.device)
+        self.device = learner.begin(p)
         self.network = Network(self.net_spec(), self.device)
         if p.learner_group:
             learner.begin_equal(self.network.parameters, p.learner_group)

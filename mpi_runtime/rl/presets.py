@@ -28,6 +28,11 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
         "num_envs": 4, "n_steps": 1024, "gae_lambda": 0.95, "gamma": 0.9, "n_epochs": 10, "learning_rate": 1e-3,
     },
     ("A2C", "CartPole-v1"): {"num_envs": 8},
+    ("A2C", "LunarLander-v3"): {
+        "num_envs": 8, "n_steps": 5, "gamma": 0.995, "learning_rate": "lin_0.00083", "ent_coef": 1e-5,
+    },
+    ("A2C", "Acrobot-v1"): {"num_envs": 16, "normalize_obs": True, "normalize_reward": True},
+    ("A2C", "MountainCar-v0"): {"num_envs": 16, "normalize_obs": True, "normalize_reward": True},
     ("DQN", "CartPole-v1"): {
         "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1000, "gamma": 0.99,
         "target_update": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
@@ -37,6 +42,16 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
         "learning_rate": 6.3e-4, "batch_size": 128, "buffer_size": 50_000, "learning_starts": 0, "gamma": 0.99,
         "target_update": 250, "train_freq": 4, "gradient_steps": 4, "exploration_fraction": 0.12,
         "exploration_final": 0.1, "hidden": (256, 256),
+    },
+    ("DQN", "Acrobot-v1"): {
+        "learning_rate": 6.3e-4, "batch_size": 128, "buffer_size": 50_000, "learning_starts": 0, "gamma": 0.99,
+        "target_update": 250, "train_freq": 4, "gradient_steps": 4, "exploration_fraction": 0.12,
+        "exploration_final": 0.1, "hidden": (256, 256),
+    },
+    ("DQN", "MountainCar-v0"): {
+        "learning_rate": 4e-3, "batch_size": 128, "buffer_size": 10_000, "learning_starts": 1000, "gamma": 0.98,
+        "target_update": 600, "train_freq": 16, "gradient_steps": 8, "exploration_fraction": 0.2,
+        "exploration_final": 0.07, "hidden": (256, 256),
     },
     ("SAC", "Pendulum-v1"): {"learning_rate": 1e-3},
 }  # fmt: skip

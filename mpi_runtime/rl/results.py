@@ -1,17 +1,24 @@
-"""The directory of results of a training, and the status that the command line prints, as RLlib 1.x had them."""
+"""The directory and the status of a training, as RLlib 1.x had them; and a page about it."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import mpi_runtime
 from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.evaluation import evaluate
+from mpi_runtime.show import page
+from mpi_runtime.show.numbers import count, seconds
 
 COLUMNS = ("Trial name", "status", "loc", "iter", "time (s)", "ts", "reward")
 GIB = 2**30
@@ -21,18 +28,21 @@ class Results:
     """Files of one training: `params.json`, `result.json` (a line for each iteration), events for TensorBoard.
 
     Checkpoints lie in `checkpoint_N/checkpoint-N`. TensorBoard's files need tensorboardX, and are left out without it.
+    `job` is the id of a job that may be requeued: its directory is named by it, and each life of the job continues it.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    def __init__(self, folder: Path, name: str, job: str = "") -> None:
+        stamp = f"job{job}" if job else time.strftime("%Y-%m-%d_%H-%M-%S")
         folder.mkdir(parents=True, exist_ok=True)
         self.name, self.folder = name, folder
         self.path = folder / f"{name}_{stamp}"
         number = 0
-        while self.path.exists():
+        while self.path.exists() and not job:
             number += 1
             self.path = folder / f"{name}_{stamp}_{number}"
-        self.path.mkdir()
+        self.path.mkdir(exist_ok=True)
+        self.rows: list[Mapping[str, Any]] = []
+        """Of all iterations, those of earlier lives of the job too."""
         self._writer: Any = None
         try:
             import tensorboardX  # not at the top: it is optional
@@ -42,12 +52,18 @@ class Results:
             self._writer = tensorboardX.SummaryWriter(str(self.path), flush_secs=5)
 
     def start(self, algorithm: Algorithm) -> None:
-        """Write the parameters."""
+        """Write the parameters. Results after the checkpoint with which a requeued job continues are dropped."""
         content = {"algorithm": algorithm.name, "env": algorithm.maker.name, **vars(algorithm.parameters)}
         (self.path / "params.json").write_text(json.dumps(content, default=repr, indent=2) + "\n")
+        file = self.path / "result.json"
+        if file.exists():
+            lines = file.read_text().splitlines(keepends=True)[: algorithm.iteration]
+            file.write_text("".join(lines))
+            self.rows = [json.loads(line) for line in lines]
 
     def add(self, result: Mapping[str, Any]) -> None:
         """Write the result of an iteration."""
+        self.rows.append(result)
         with (self.path / "result.json").open("a") as file:
             file.write(json.dumps(result, default=float) + "\n")
         if self._writer is not None:
@@ -61,10 +77,70 @@ class Results:
         number = algorithm.iteration
         return algorithm.save(self.path / f"checkpoint_{number}" / f"checkpoint-{number}")
 
+    def report(self, algorithm: Algorithm, path: str, pill: str) -> None:
+        """Write a page about the training, with an episode of the policy as a video."""
+        page.write(os.fspath(Path(path).expanduser()), document(self, algorithm, pill))
+
     def close(self) -> None:
         """Finish the files."""
         if self._writer is not None:
             self._writer.close()
+
+
+def latest_checkpoint(folder: Path, job: str) -> str | None:
+    """Return the last checkpoint that an earlier life of a job has written; None: there is none."""
+    found = folder.glob(f"*_job{job}/checkpoint_*/checkpoint-*")
+    numbered = {int(path.parent.name.rpartition("_")[2]): path for path in found if not path.name.endswith(".part")}
+    return str(numbered[max(numbered)]) if numbered else None
+
+
+def document(results: Results, algorithm: Algorithm, pill: str) -> page.Document:
+    """Make the document of a training: its last figures, the curve, an episode, and the hyper-parameters."""
+    last = results.rows[-1]
+    share = last["sample_time_s"] / max(1e-9, last["time_this_iter_s"])
+    cards = [
+        {
+            "q": "How good is the policy?",
+            "big": f"{last['episode_reward_mean']:.1f}",
+            "small": "mean return of the last 100 episodes",
+        },
+        {
+            "q": "How long did it train?",
+            "big": seconds(last["time_total_s"]),
+            "small": f"{count(last['timesteps_total'])} steps, {count(last['training_iteration'])} iterations",
+        },
+        {
+            "q": "Where does the time go?",
+            "big": f"{share:.0%}",
+            "small": "sampling; the rest is learning",
+            "rows": [[name, f"{value:.3g}"] for name, value in list(last["info"].items())[:4]],
+        },
+    ]
+    points = [[one["training_iteration"], one["episode_reward_mean"]] for one in results.rows]
+    points = [point for point in points if np.isfinite(point[1])]
+    curve = {"id": "1", "status": "TERMINATED", "value": last["episode_reward_mean"], "ys": points, "top": True}
+    blocks: list[page.Block] = [{"id": "answers", "kind": "cards", "cards": cards}]
+    if points:
+        said = "mean return after each iteration"
+        more = {"metric": "episode_reward_mean", "mode": "max", "best": "1", "rungs": [], "trials": [curve]}
+        blocks.append({"id": "curve", "kind": "reports", "title": "Learning", "said": said, **more})
+    given = [[name, repr(value)] for name, value in vars(algorithm.parameters).items()]
+    blocks += [_episode(algorithm), {"id": "parameters", "kind": "kv", "title": "Hyper-parameters", "rows": given}]
+    meta = [algorithm.name, algorithm.maker.name, str(results.path)]
+    return {"name": results.path.name, "pill": ["hollow", pill], "meta": meta, "colours": {}, "blocks": blocks}
+
+
+def _episode(algorithm: Algorithm) -> page.Block:
+    """Return an episode as a picture that moves, or the reason why there is none."""
+    block: page.Block = {"id": "episode", "title": "An episode of the policy"}
+    with tempfile.TemporaryDirectory() as folder:
+        video = Path(folder) / "episode.gif"
+        try:
+            found = evaluate(algorithm, episodes=1, video=str(video))
+        except Exception as error:  # whatever an environment raises that draws nothing
+            return {**block, "kind": "note", "text": f"There is no video: {error or type(error).__name__}"}
+        source = "data:image/gif;base64," + base64.b64encode(video.read_bytes()).decode()
+    return {**block, "kind": "picture", "src": source, "text": f"return {found.mean:.1f}, {found.lengths[0]} steps"}
 
 
 def status(results: Results, algorithm: Algorithm, state: str, result: Mapping[str, Any] | None) -> str:

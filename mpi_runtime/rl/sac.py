@@ -15,7 +15,6 @@ from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.replay import Ring, transitions
 from mpi_runtime.rl.parts.schedules import schedule
 from mpi_runtime.rl.parts.weights import assign, flatten
-from mpi_runtime.rl.samplers import Samplers
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -102,6 +101,7 @@ class SAC(Algorithm):
     Parameters = SACParameters
     fits = ("box",)
     kind = "squashed"
+    keeps_next = True
 
     def setup(self) -> None:
         """Make actor, critics, temperature, their optimisers, and the replay."""
@@ -110,9 +110,7 @@ class SAC(Algorithm):
             raise ValueError("SAC has built-in networks for vectors only: flatten the observations, and omit network")
         if not all(math.isfinite(bound) for bound in (*self.actions.low, *self.actions.high)):
             raise ValueError("SAC needs actions with finite bounds: gymnasium.wrappers.RescaleAction gives them")
-        torch.manual_seed(p.seed)
-        torch.set_num_threads(p.threads)
-        self.device = learner.device_of(p.device)
+        self.device = learner.begin(p)
         self.actor = Network(self.net_spec(), self.device)
         width = self.observations.size + self.actions.outputs
         self.critics, self.later = (Critics(width, p.hidden, p.activation, self.device) for _ in range(2))
@@ -130,24 +128,17 @@ class SAC(Algorithm):
         bounds = [torch.tensor(bound, dtype=torch.float32) for bound in (self.actions.low, self.actions.high)]
         self.low, self.width = bounds[0].to(self.device), (bounds[1] - bounds[0]).to(self.device)
 
-    def make_samplers(self) -> Samplers:
-        """Start the samplers, whose fragments have the next observations."""
-        return Samplers(
-            self.sampler_spec(keeps_next=True), self.parameters.num_samplers, self.parameters.sample_timeout_s
-        )
-
     def vector(self) -> Array:
         """Return the weights of the actor."""
         return flatten(self.actor.parameters)
 
     def iterate(self) -> dict[str, float]:
         """Sample and learn for `steps_per_iteration` steps of environments."""
-        p, end = self.parameters, self.timesteps + self.parameters.steps_per_iteration
-        envs = p.num_envs * self.samplers.processes
-        figures: dict[str, float] = {}
-        while self.timesteps < end and (not self.goal or self.timesteps < self.goal):
+        p, figures = self.parameters, dict[str, float]()
+        steps = max(1, p.train_freq // (p.num_envs * self.samplers.processes))
+        for _ in self.rounds():
             is_random = self.timesteps < p.learning_starts
-            fragment = self.sample(max(1, p.train_freq // envs), float(is_random))
+            fragment = self.sample(steps, float(is_random))
             self.replay.add(transitions(fragment, p.gamma, p.n))
             if not is_random:
                 for _ in range(p.gradient_steps):

@@ -31,10 +31,16 @@ class Samplers:
     """
 
     def __init__(
-        self, spec: SamplerSpec, count: int, timeout_s: float | None, made: Any = Sampler, method: str = "sample"
+        self,
+        spec: SamplerSpec,
+        count: int,
+        timeout_s: float | None,
+        made: Any = Sampler,
+        method: str = "sample",
+        ahead: bool = False,
     ) -> None:
         self._made, self._method = made, method
-        self.spec, self.count, self.timeout_s = spec, count, timeout_s
+        self.spec, self.count, self.timeout_s, self.ahead = spec, count, timeout_s, ahead
         self.restarts = 0
         """The number of samplers that were replaced."""
         self.local: Any = None
@@ -59,6 +65,8 @@ class Samplers:
     def sample(self, weights: Weights, steps: int) -> Fragment:
         """Make `steps` steps in each environment of each sampler. Return them side by side, in the samplers' order.
 
+        With `ahead`, actors begin the next fragments before this returns, and the weights are for those.
+
         Raises:
             EnvError: an environment has failed; the error of the sampler has its traceback.
             SamplerError: a sampler dies or hangs again and again.
@@ -67,9 +75,11 @@ class Samplers:
             found: Fragment = self.local.sample(weights, steps)
             return found
         ref = mpi_runtime.put(weights)
-        for index in range(self.count):
+        for index in self.idle():
             self.start(index, ref, steps)
         fragments = dict(self.next() for _ in range(self.count))
+        for index in self.idle() if self.ahead else ():
+            self.start(index, ref, steps)
         return joined([fragments[index] for index in range(self.count)])
 
     def start(self, index: int, *arguments: Any) -> None:
@@ -105,11 +115,16 @@ class Samplers:
         return list(mpi_runtime.get([getattr(actor, name).remote(*arguments) for actor in self.actors]))
 
     def get_states(self) -> list[bytes | None]:
-        """Return the state of each sampler; None for one whose environments cannot be pickled."""
+        """Return the state of each sampler; None for one whose environments cannot be pickled.
+
+        Fragments that were begun ahead are dropped, here and where the states are set: so both continue alike.
+        """
+        self.drain()
         return self.call("get_state")
 
     def set_states(self, states: list[bytes | None]) -> bool:
         """Continue from these states. Return whether that was possible; else episodes begin with new ones."""
+        self.drain()
         if len(states) != self.processes or any(state is None for state in states):
             return False
         if self.local is not None:

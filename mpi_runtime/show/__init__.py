@@ -7,9 +7,11 @@
 - `page.py`: builds every page from a document of blocks; `assets/` has its style and scripts
 - `charts.py`: lanes, use over time, and colours of functions, for pages
 - `facts.py`: all that is known about a job
+- `measures.py`: what was measured on each host, with curves of the last minutes
 - `sections.py`: the sections of its page: functions, actors, objects, timeline, output, calls
 - `node_sections.py`: its nodes: a table of few, a heat map of many
 - `job.py`: the document of a job, while it runs and when it has ended: `init(report="job.html")`
+- `training.py`: the document of a training of `mpi-runtime rl train`
 - `live.py`: collects what a running job answers, second by second
 - `estimates.py`: when a job may be done, with a range
 - `stacks.py`: the stack of a running process

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.show.estimates import Estimate
+from mpi_runtime.show.measures import Measured
 
 PASSED_ON = "an argument is "
 """Errors with these words are not the first of their kind: see `scheduler/values/endings.py`."""
@@ -38,17 +39,37 @@ class Facts(msgspec.Struct, kw_only=True):
     """Ends a second in the last minute, by function; "": of all."""
     estimates: dict[str, Estimate] = {}
     """By function; "": of the job."""
+    unknown: dict[str, int] = {}
+    """Open calls by function, for those without an estimate."""
     waits: list[tuple[str, int, str]] = []
     """Why calls wait: reason, count, function."""
     samples_s: float = 1.0
     """Seconds between the points of the curves."""
-    measured: dict[str, Any] = {}
-    """What this host shows: CPU use, memory, memory of processes by pid."""
+    measured: dict[str, Measured] = {}
+    """By name of the node: what was measured there."""
+    sizes: dict[tuple[str, int], int] = {}
+    """By name of the node and process id: bytes in memory."""
 
     @property
     def is_over(self) -> bool:
         """Whether the job has ended, one way or another."""
         return self.state in ("ended", "killed")
+
+    @property
+    def cpu_use(self) -> float | None:
+        """The busy share of the processors of all measured nodes; None: not known."""
+        known = [
+            (one["cpus"] or 1.0, found.cpu)
+            for one in self.glance["nodes"]
+            if (found := self.measured.get(one["name"])) is not None and found.cpu >= 0
+        ]
+        return sum(cpus * use for cpus, use in known) / sum(cpus for cpus, _ in known) if known else None
+
+    def host_of(self, actor: dict[str, Any]) -> str:
+        """The name of the node of an actor; empty: it has none."""
+        number = int(actor["node_id"], 16) if actor["node_id"] else -1
+        nodes = self.glance["nodes"]
+        return nodes[number]["name"] if 0 <= number < len(nodes) else ""
 
     @property
     def known_s(self) -> float:

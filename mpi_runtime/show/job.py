@@ -169,14 +169,15 @@ def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
     if not open_calls:
         return {**known, "big": "\u2013", "small": "no call is open"}
     if found is None:
-        return {**known, "big": "\u2013", "small": "no estimate before 20 calls have ended", "rows": []}
+        return {**known, **_not_before(facts)}
     end_us = facts.glance["end_us"]
     late_s = found.end_s - end_us / 1e6 if end_us else 0.0
     small = f"about, in {seconds(max(0.0, found.end_s - facts.now_s))}"
     rows = []
     if late_s > 0:
         small = f"about, {seconds(late_s)} after the job's time"
-        rows = [
+        rows = [["calls open at its end", count(found.open_at(end_us / 1e6, facts.now_s))]]
+        rows += [
             [f"{name}, open at the end", count(one.open_at(end_us / 1e6, facts.now_s)), name]
             for name, one in facts.estimates.items()
             if name and one.end_s > end_us / 1e6
@@ -190,6 +191,21 @@ def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
         "rows": rows,
         "note": note,
         "bad": late_s > 0,
+    }
+
+
+def _not_before(facts: Facts) -> dict[str, Any]:
+    """What is known of the end while most open calls are of functions of which too few have ended."""
+    ends = {name: one.end_s for name, one in facts.estimates.items() if name}
+    last = max(ends, key=lambda name: ends[name], default=None)
+    if last is None:
+        return {"big": "\u2013", "small": "no estimate before 20 calls have ended", "rows": []}
+    rows = sorted(facts.unknown.items(), key=lambda one: -one[1])[:3]
+    return {
+        "big": f"> {clock(ends[last], False)}",
+        "small": f"when {last} may be done",
+        "rows": [[f"{name}: too few have ended", count(number), name] for name, number in rows],
+        "bad": bool(facts.glance["end_us"]) and ends[last] > facts.glance["end_us"] / 1e6,
     }
 
 
@@ -244,15 +260,9 @@ def _tiles(facts: Facts) -> Block:
             "max": whole,
         }
     )
-    if len(tiles) < 8 and facts.measured:
-        tiles.append(
-            {
-                "label": "CPU use, this host",
-                "value": f"{facts.measured['cpu']:.0%}",
-                "curve": curves["cpu_use"],
-                "max": 1,
-            }
-        )
+    if len(tiles) < 8 and facts.cpu_use is not None:
+        name = "CPU use, the host" if len(facts.measured) == 1 else "CPU use, all hosts"
+        tiles.append({"label": name, "value": f"{facts.cpu_use:.0%}", "curve": curves["CPU use"], "max": 1})
     return {"id": "tiles", "kind": "tiles", "tiles": tiles}
 
 

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from mpi_runtime.show import job, metrics, sections
+from mpi_runtime.show import job, metrics, node_sections, sections
 from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
 from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.measures import measured_of
 from mpi_runtime.show.numbers import seconds
 from mpi_runtime.show.page import Block, Document, table
 
@@ -20,9 +21,12 @@ RUNS_MAX = 5000
 PIECES_MAX = 1000
 RATE_S = 60.0
 ESTIMATE_S = 600.0
+MEASURES_S = 3.0
+UNKNOWN_PART = 0.1
+"""With more open calls of functions without an estimate, the job has none."""
 SLOW_PART = 0.005
 """The most of the head's time that the answers about actors and objects may take."""
-CURVES = ("running", "waiting", "done", "failed", "rate", "CPU", "GPU", "store", "cpu_use")
+CURVES = ("running", "waiting", "done", "failed", "rate", "CPU", "GPU", "store", "CPU use")
 WAITS = {
     "waiting": "for an argument",
     "ready": "for room",
@@ -50,7 +54,6 @@ class LiveJob:
         self._next_s: dict[str, float] = {}
         """When the slow questions are asked again."""
         self._errors_seen: dict[str, int] = {}
-        self._cpu: tuple[int, int] = (0, 0)
         self._output = 0
         now_s = time.time()
         empty: dict[str, Any] = {"counts": {}, "functions": []}
@@ -79,17 +82,17 @@ class LiveJob:
         self._slowly("store", lambda: setattr(facts, "store", self._ask("store", None) or {}))
         self._slowly("oldest", self._look_at_waits)
         self._slowly("errors", self._look_at_errors)
+        self._slowly("measures", self._look_at_hosts, MEASURES_S)
         self._count(glance)
-        self._measure()
         return True
 
-    def _slowly(self, what: str, act: Callable[[], None]) -> None:
-        """Do something that may cost the head some time: every two seconds, or less often if it takes long."""
+    def _slowly(self, what: str, act: Callable[[], None], every_s: float = 2.0) -> None:
+        """Do something that may cost the head some time: from time to time, and less often if it takes long."""
         begin_s = time.monotonic()
         if begin_s >= self._next_s.get(what, 0.0):
             act()
             end_s = time.monotonic()
-            self._next_s[what] = end_s + max(2.0, (end_s - begin_s) / SLOW_PART)
+            self._next_s[what] = end_s + max(every_s, (end_s - begin_s) / SLOW_PART)
 
     def _look_at_waits(self) -> None:
         waiting = sorted(
@@ -137,6 +140,9 @@ class LiveJob:
             samples = [(time_s, float(ended.get(name, 0))) for time_s, ended in self._ended]
             if (one := estimate(samples, count)) is not None:
                 found[name] = one
+        facts.unknown = {name: count for name, count in open_calls.items() if name and count and name not in found}
+        if sum(facts.unknown.values()) > UNKNOWN_PART * open_calls[""]:
+            found.pop("", None)  # the rate of other functions says nothing about these
         facts.estimates = found
         last = self._ended[-2] if len(self._ended) > 1 else self._ended[-1]
         step_s = facts.now_s - last[0]
@@ -149,22 +155,19 @@ class LiveJob:
             "CPU": total.get("CPU", 0.0) - free.get("CPU", 0.0),
             "GPU": total.get("GPU", 0.0) - free.get("GPU", 0.0),
             "store": total["object_store_memory"] - free.get("object_store_memory", 0.0),
-            "cpu_use": facts.measured.get("cpu", 0.0),
+            "CPU use": facts.cpu_use or 0.0,
         }
         for name, value in values.items():
             self._curves[name].append(max(0.0, value))
         facts.curves = {name: list(points) for name, points in self._curves.items()}
 
-    def _measure(self) -> None:
-        """Measure this host: the use of its CPUs, and the memory of actors and running calls."""
-        busy, whole = _cpu_ticks()
-        was_busy, was_whole = self._cpu
-        self._cpu = busy, whole
-        pids = {one["pid"] for one in self.facts.actors.get("rows", []) if one["pid"]}
-        pids |= {one[5] for one in self.facts.glance["running"] if one[3] == self._host}
-        memory = {pid: size for pid in pids if (size := _resident(pid)) is not None}
-        use = (busy - was_busy) / (whole - was_whole) if was_whole and whole > was_whole else 0.0
-        self.facts.measured = {"cpu": use, "memory_of": memory}
+    def _look_at_hosts(self) -> None:
+        """Ask what is used on each host. The question has them measure, so the answer is some seconds old."""
+        facts = self.facts
+        if (found := self._ask("measures", None)) is None:
+            return
+        facts.measured = measured_of(found, facts.measured, facts.glance["nodes"], facts.store)
+        facts.sizes = {(name, pid): size for name, pid, size in found["sizes"]}
 
     def end(self, final: dict[str, Any] | None) -> None:
         """Note that the job has ended; `final`: its last answer, None if it was killed."""
@@ -194,7 +197,8 @@ class LiveJob:
     def pids(self) -> set[int]:
         """The processes of this host whose stack may be shown: those of running calls and of actors."""
         running = {one[5] for one in self.facts.glance["running"] if one[3] == self._host}
-        return running | {one["pid"] for one in self.facts.actors.get("rows", []) if one["pid"]}
+        actors = self.facts.actors.get("rows", [])
+        return running | {one["pid"] for one in actors if one["pid"] and self.facts.host_of(one) == self._host}
 
     def detail(self, block: str, id: str) -> list[Block]:
         """What a row opens."""
@@ -205,6 +209,8 @@ class LiveJob:
             return self._function(id)
         if block == "actors":
             return self._actor(id)
+        if block == "nodes":
+            return node_sections.detail(self.facts, id)
         return []
 
     def _function(self, name: str) -> list[Block]:
@@ -224,8 +230,8 @@ class LiveJob:
                 ("for", "time"),
             ]
             blocks.append(table("running", "", columns, rows, noun="running calls", sort=5, down=True, limit=5))
-            here = [one[5] for one in running if one[3] == self._host]
-            blocks += [{"kind": "stack", "pid": pid} for pid in here[:1]]
+            longest = running[0]
+            blocks.append(self._stack(longest[3], longest[5]))
         try:
             found = self._ask("oldest", name) or {}
         except LookupError:
@@ -247,7 +253,13 @@ class LiveJob:
         if one["death_cause"]:
             facts.append(["cause of death", one["death_cause"]])
         blocks: list[Block] = [{"kind": "kv", "rows": facts}]
-        return blocks + ([{"kind": "stack", "pid": one["pid"]}] if one["pid"] in self.pids() else [])
+        return [*blocks, self._stack(self.facts.host_of(one), one["pid"])] if one["pid"] else blocks
+
+    def _stack(self, host: str, pid: int) -> Block:
+        """A button for the stack of a process, or where its stack can be seen."""
+        if host == self._host:
+            return {"kind": "stack", "pid": pid}
+        return {"kind": "note", "text": f"Its stack can be seen on {host} alone: py-spy dump --pid {pid}"}
 
 
 def _started_s(pid: int) -> float:
@@ -260,19 +272,3 @@ def _started_s(pid: int) -> float:
     except (OSError, ValueError, IndexError):
         return time.time()
     return time.time() - up_s + ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_ticks() -> tuple[int, int]:
-    """Ticks that the CPUs of this host were busy, and all ticks."""
-    with open("/proc/stat") as file:
-        ticks = [int(word) for word in file.readline().split()[1:9]]
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
-
-
-def _resident(pid: int) -> int | None:
-    """The bytes of a process in memory."""
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None

@@ -7,11 +7,9 @@ https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from mpi_runtime.show.writing import replace_file
 from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.writing import replace_file
 
 PREFIX = "mpi_runtime"
 _Sample = tuple[dict[str, str], float]
@@ -84,3 +82,22 @@ def _families(facts: Facts) -> Iterator[tuple[str, str, str, str, list[_Sample]]
     yield "object_store_used_bytes", "gauge", "bytes", "Bytes of the objects in the store.", stored
     spilled = [({"node": one["hostname"]}, float(one["on_disk"])) for one in facts.store.get("nodes", [])]
     yield "object_store_spilled_bytes", "gauge", "bytes", "Bytes of the objects that were spilled to disk.", spilled
+    measured = facts.measured
+    use = [({"node": name}, one.cpu) for name, one in measured.items() if one.cpu >= 0]
+    yield "cpu_use_ratio", "gauge", "ratio", "Busy share of the processors of the host.", use
+    used = [({"node": name}, float(one.memory_used)) for name, one in measured.items()]
+    yield "memory_used_bytes", "gauge", "bytes", "Memory in use on the host, by all programs.", used
+    gpus = [({"node": name, "gpu": gpu.uuid}, gpu) for name, one in measured.items() for gpu in one.gpus]
+    busy = [(labels, gpu.use / 100) for labels, gpu in gpus if gpu.use >= 0]
+    yield "gpu_use_ratio", "gauge", "ratio", "Busy share of the GPU.", busy
+    taken = [(labels, float(gpu.memory_used)) for labels, gpu in gpus if gpu.memory_used >= 0]
+    yield "gpu_memory_used_bytes", "gauge", "bytes", "Memory in use on the GPU, by all programs.", taken
+    warm = [(labels, float(gpu.temperature)) for labels, gpu in gpus if gpu.temperature >= 0]
+    yield "gpu_temperature_celsius", "gauge", "celsius", "Temperature of the GPU.", warm
+    yield (
+        "gpu_faults",
+        "gauge",
+        "",
+        "1 if the GPU has a fault.",
+        [(labels, float(bool(gpu.fault))) for labels, gpu in gpus],
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.measures import CURVES, Measured
 from mpi_runtime.show.numbers import count, seconds, size, three
 from mpi_runtime.show.page import Block, table
 
@@ -15,26 +16,99 @@ def nodes(facts: Facts) -> Block:
     """The nodes: a table of few, a heat map of many."""
     nodes, in_all = facts.glance["nodes"], facts.glance["nodes_in_all"]
     store = {one["hostname"]: one for one in facts.store.get("nodes", [])}
-    closed = [one for one in nodes if one["is_closed"] or one["problems"]]
+    closed = [one for one in nodes if _state_of(one, facts.measured.get(one["name"]) or Measured()) != "runs"]
     said = f"{count(in_all)}, {f'{len(closed)} to look at' if closed else 'all well'}"
     if facts.is_over:
         return _nodes_after(facts, nodes, store)
     if len(nodes) > FEW_NODES:
-        return {"id": "nodes", "kind": "heat", "title": "Nodes", "said": said, **_heat(nodes, store)}
+        return {"id": "nodes", "kind": "heat", "title": "Nodes", "said": said, **_heat(facts, nodes, store)}
     has_gpus = any(one["gpus"] for one in nodes)
+    is_measured = any(one.gpus for one in facts.measured.values())
     rows = []
     for number, one in enumerate(nodes):
         kept = store.get(one["name"], {})
-        row = [f"{number}", one["name"], _state_of(one), _share(one["cpus_used"], one["cpus"], three)]
+        found = facts.measured.get(one["name"]) or Measured()
+        row = [f"{number}", one["name"], _state_of(one, found), _share(one["cpus_used"], one["cpus"], three)]
         row += [_share(one["gpus_used"], one["gpus"], three)] if has_gpus else []
-        row += [_share(one["memory_used"], one["memory"], size), _share(kept.get("used", 0), one["arena"], size)]
-        rows.append([*row, kept.get("on_disk", 0), one["executors"]])
+        row += [_trend(found, "CPU use"), _trend(found, "memory in use")]
+        row += [_trend(found, "GPU use"), _hottest(found)] if is_measured else []
+        row += [_share(kept.get("used", 0), one["arena"], size), one["executors"]]
+        rows.append(row)
     wide = {"w": 1, "l": 1}
-    columns = [("node", "mono", {"w": 1}), ("state", "pill"), ("CPUs given", "share", wide)]
+    columns: list[tuple[Any, ...]] = [("node", "mono", {"w": 1}), ("state", "pill"), ("CPUs given", "share", wide)]
     columns += [("GPUs given", "share", wide)] if has_gpus else []
-    columns += [("memory given", "share", wide), ("object store", "share", wide), ("on disk", "bytes")]
-    columns += [("processes", "count")]
-    return table("nodes", "Nodes", columns, rows, said=said, sort=0)
+    columns += [("CPU use", "trend", {"help": "of the host, by all programs, in the last minutes"})]
+    columns += [("memory in use", "trend", {"help": "of the host or its control group, by all programs"})]
+    if is_measured:
+        columns += [("GPU use", "trend"), ("hottest GPU", "text")]
+    columns += [("object store", "share", wide), ("processes", "count")]
+    return table("nodes", "Nodes", columns, rows, said=said, sort=0, open=True)
+
+
+def detail(facts: Facts, id: str) -> list[Block]:
+    """What a node opens: its curves, and its GPUs."""
+    nodes = enumerate(facts.glance["nodes"])
+    one = next((one for number, one in nodes if id in (str(number), one["name"])), None)
+    found = facts.measured.get(one["name"]) if one is not None else None
+    if one is None or found is None:
+        return [{"kind": "note", "text": "It has not measured anything yet: it does so every few seconds."}]
+    used, whole = found.gpu_memory
+    said = {
+        "memory in use": f"{size(found.memory_used)} of {size(found.memory)}",
+        "GPU memory": f"{size(used)} of {size(whole)}",
+    }
+    series: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "of": 1,
+            "form": "percent",
+            "values": list(points),
+            "said": said.get(name, f"{points[-1]:.0%}"),
+        }
+        for name, points in found.curves.items()
+        if len(points) > 1
+    ]
+    longest = max((len(one["values"]) for one in series), default=0)
+    begin_s = facts.now_s - longest * found.period_s
+    blocks: list[Block] = []
+    if series:
+        blocks.append({"kind": "areas", "from": begin_s, "to": facts.now_s, "clock": True, "series": series})
+    if found.gpus:
+        blocks.append(_gpus(found))
+    on_disk = next((kept["on_disk"] for kept in facts.store.get("nodes", []) if kept["hostname"] == one["name"]), 0)
+    rows = [["memory given to calls", f"{size(one['memory_used'])} of {size(one['memory'])}"]]
+    rows += [["objects on disk", size(on_disk)]] if on_disk else []
+    return [*blocks, {"kind": "kv", "rows": [*rows, *(["problem", text] for text in one["problems"])]}]
+
+
+def _gpus(found: Measured) -> Block:
+    rows = [
+        [
+            gpu.uuid,
+            str(number),
+            gpu.uuid[:12],
+            [gpu.use, 100, f"{gpu.use} %"] if gpu.use >= 0 else None,
+            _share(gpu.memory_used, gpu.memory, size) if gpu.memory > 0 else None,
+            f"{gpu.temperature} °C" if gpu.temperature >= 0 else "",
+            gpu.fault,
+        ]
+        for number, gpu in enumerate(found.gpus)
+    ]
+    wide = {"w": 1, "l": 1}
+    columns = [("GPU", "text"), ("id", "mono"), ("use", "share", wide), ("memory", "share", wide)]
+    columns += [("temperature", "text"), ("fault", "text")]
+    return table("gpus", "", columns, rows, noun="GPUs", sort=0)
+
+
+def _trend(found: Measured, name: str) -> list[Any] | None:
+    """The last number of a curve, its text and its points."""
+    points = found.curves[name]
+    return [points[-1], 1, f"{points[-1]:.0%}", [round(point, 3) for point in points]] if points else None
+
+
+def _hottest(found: Measured) -> str:
+    most = max((gpu.temperature for gpu in found.gpus), default=-1)
+    return f"{most} °C" if most >= 0 else ""
 
 
 def _nodes_after(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> Block:
@@ -74,37 +148,46 @@ def _share(used: float, whole: float, form: Any) -> list[Any]:
     return [used, whole, f"{form(used)} of {form(whole)}"]
 
 
-def _state_of(node: dict[str, Any]) -> str:
-    return "full" if node["is_closed"] else "lost GPU" if node["problems"] else "runs"
+def _state_of(node: dict[str, Any], found: Measured) -> str:
+    if node["is_closed"]:
+        return "full"
+    return "problem" if node["problems"] or any(gpu.fault for gpu in found.gpus) else "runs"
 
 
-def _heat(nodes: list[dict[str, Any]], store: dict[str, Any]) -> dict[str, Any]:
+def _heat(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> dict[str, Any]:
     metrics = [
         {"key": "cpus", "name": "CPUs given"},
-        {"key": "memory", "name": "Memory given"},
+        {"key": "CPU use", "name": "CPU use"},
+        {"key": "memory in use", "name": "Memory in use"},
         {"key": "store", "name": "Store"},
     ]
     if any(one["gpus"] for one in nodes):
-        metrics.insert(1, {"key": "gpus", "name": "GPUs given"})
+        metrics[1:1] = [{"key": "gpus", "name": "GPUs given"}, {"key": "GPU use", "name": "GPU use"}]
     cells = []
     for one in nodes:
         kept = store.get(one["name"], {})
-        values = {key: one[f"{key}_used"] / (one[key] or 1) for key in ("cpus", "gpus", "memory")}
-        flag = "its memory is nearly used up: no new call" if one["is_closed"] else "; ".join(one["problems"])
-        facts = [
+        values: dict[str, float] = {key: one[f"{key}_used"] / (one[key] or 1) for key in ("cpus", "gpus", "memory")}
+        found = facts.measured.get(one["name"]) or Measured()
+        values |= {
+            name: found.curves[name][-1] for name in ("CPU use", "memory in use", "GPU use") if found.curves[name]
+        }
+        faults = [f"GPU {number}: {gpu.fault}" for number, gpu in enumerate(found.gpus) if gpu.fault]
+        flag = "its memory is nearly used up: no new call" if one["is_closed"] else "; ".join(one["problems"] + faults)
+        known = [
             ["CPUs", f"{three(one['cpus_used'])} of {three(one['cpus'])} given"],
-            ["GPUs", f"{three(one['gpus_used'])} of {three(one['gpus'])} given"],
+            *([["GPUs", f"{three(one['gpus_used'])} of {three(one['gpus'])} given"]] if one["gpus"] else []),
             ["memory", f"{size(one['memory_used'])} of {size(one['memory'])} given"],
             ["object store", f"{size(kept.get('used', 0))} of {size(one['arena'])}"],
             ["on disk", size(kept.get("on_disk", 0))],
         ]
+        known += [[name, f"{found.curves[name][-1]:.0%}"] for name in CURVES if name in values]
         values["store"] = kept.get("used", 0) / (one["arena"] or 1)
         cells.append(
             {
                 "id": one["name"],
                 "values": values,
                 "flag": flag,
-                "facts": facts,
+                "facts": known,
                 "said": f"{count(one['executors'])} processes",
             }
         )

@@ -18,6 +18,8 @@ look alike, and what they show is decided in Python.
 | `bars` | `halves` of {title, form, rows of (name, amount, function)} |
 | `log` | lines of output: (number, time, level, writer, text, function) |
 | `progress`, `reports`, `parallel` | of a search: `trials`, `axes`, `metric`, `mode`, `best` |
+| `picture` | `src`, a data URL, and `text` |
+| `line` | a curve: `points` of (x, y) or (x, y, least, most), `name`, `x`, `height` |
 | `errors`, `kv`, `pre`, `note` | inside details: errors with tracebacks, pairs, text |
 """
 

@@ -155,11 +155,9 @@ def timeline(facts: Facts, ran: list[Ran]) -> Block:
 def actors(facts: Facts) -> list[Block]:
     """The actors, if there are any."""
     rows = []
-    memory = facts.measured.get("memory_of", {})
-    hosts = {f"{number:032x}": one["name"] for number, one in enumerate(facts.glance["nodes"])}
     for one in facts.actors.get("rows", []):
         title = one["name"] or one["repr_name"] or one["actor_id"][:8]
-        where = hosts.get(one["node_id"], "") if one["node_id"] else ""
+        where = facts.host_of(one)
         rows.append(
             [
                 one["actor_id"],
@@ -170,7 +168,7 @@ def actors(facts: Facts) -> list[Block]:
                 one["pid"],
                 one["pending_calls"],
                 one["num_restarts"],
-                memory.get(one["pid"]),
+                facts.sizes.get((where, one["pid"])),
                 one["death_cause"] or "",
             ]
         )
@@ -188,7 +186,7 @@ def actors(facts: Facts) -> list[Block]:
         ("pid", "text"),
         ("waiting", "count"),
         ("restarts", "count"),
-        ("memory", "bytes", {"help": "of actors on this host"}),
+        ("memory", "bytes", {"help": "resident, with what it shares with others"}),
         ("cause of death", "text"),
     ]
     return [

@@ -6,16 +6,16 @@ import contextlib
 import os
 
 
-def replace_file(path: str, content: str) -> None:
-    """Write a text file, which is replaced as a whole.
+def replace_file(path: str, content: str | bytes) -> None:
+    """Write a file, which is replaced as a whole. Text is written as UTF-8.
 
     Raises:
         OSError: it cannot be written. An existing file stays.
     """
     beside = f"{path}.{os.getpid()}.new"
     try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(content)
+        with open(beside, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
         os.replace(beside, path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -108,6 +108,8 @@ class Channel:
         self.socket = end
         self.splitter = Splitter()
         self._unsent: deque[memoryview] = deque()
+        self._with_next = b""
+        """Frames that are sent together with the next one."""
         self.unsent_bytes = 0
         self.closed = False
 
@@ -120,10 +122,16 @@ class Channel:
         if self.closed:
             return
         data = packed(frame, count)
+        if self._with_next:
+            data, self._with_next = self._with_next + data, b""
         self._unsent.append(memoryview(data))
         self.unsent_bytes += len(data)
         if len(self._unsent) == 1:
             self.flush()
+
+    def add_to_next(self, frame: Buffer) -> None:
+        """Send a frame together with the next one, just before it: it alone is not worth a wake-up."""
+        self._with_next += packed(frame, 0)
 
     def send_rest_and(self, frame: Buffer, count: int) -> None:
         """Send all kept frames and then this one. Blocks until the other end has taken them."""

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from mpi_runtime.gpu.device import Measures
 from mpi_runtime.scheduler.protocol.effects import ClientEffect, RankEffect, StartExecutor
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Number, Spec
 from mpi_runtime.scheduler.protocol.rank_events import RankEvent
@@ -68,7 +69,7 @@ class Allocated(Struct, array_like=True, tag=30, gc=False):
 
 
 class Ahead(Struct, array_like=True, tag=37, gc=False):
-    """With the answer to `Allocate`: further extents, for future values of this size."""
+    """With the answer to `Allocate`, or later: further extents, for future values of this size."""
 
     rank: int
     size: int
@@ -88,7 +89,10 @@ class ForCalls(Struct, array_like=True, tag=32, gc=False):
 
 
 class Welcome(Struct):
-    """From the head to the driver, once, before all frames: the job has started. Comes with the arena's descriptor."""
+    """From the head to the driver, before all frames: the job has started. Comes with the arena's descriptor.
+
+    Before the last one there may be others, which report what the job `waits` for.
+    """
 
     problem: str = ""
     """Why the job could not start; empty if it has."""
@@ -96,9 +100,22 @@ class Welcome(Struct):
     """For each rank of the driver's host the index of its region in the arena."""
     error: str = "LaunchError"
     """The class of the problem."""
+    waits: str = ""
+    """The ranks that have not joined, in words; empty: the job has started, or there is a problem."""
 
 
 # Worker to head.
+
+
+class HostUse(Struct, array_like=True, gc=False):
+    """What is used of a host, by all programs."""
+
+    cpu: float
+    """The busy share of all its processors since the last measurement; -1: this is the first."""
+    memory_used: Number
+    memory: Number
+    """The limit of memory that is used most, in bytes: that of the host or of a control group."""
+    gpus: list[Measures] = []
 
 
 class FromExecutor(Struct, array_like=True, tag=50, gc=False):
@@ -131,6 +148,16 @@ class GangBytes(Struct, array_like=True, tag=57, gc=False):
     data: bytes
 
 
+class Measured(Struct, array_like=True, tag=58, gc=False):
+    """The answer to `Measure`."""
+
+    rank: Number
+    host: HostUse | None
+    """None: another rank of the host measures it."""
+    sizes: list[tuple[Number, Number]]
+    """The executors of the rank with most memory: process ids, with their bytes in memory."""
+
+
 class Idle(Struct, array_like=True, tag=52, gc=False):
     """No executor of the job is left on this rank, and none of its transfers is in progress."""
 
@@ -152,6 +179,13 @@ class Ended(Struct, array_like=True, tag=56, gc=False):
 
 
 # Head to worker.
+
+
+class Measure(Struct, array_like=True, tag=98, gc=False):
+    """Somebody looks at the job: report what is used now."""
+
+    host: bool
+    """Of the host too, and not only of the executors."""
 
 
 class StartDirect(Struct, array_like=True, tag=97, gc=False):
@@ -229,7 +263,7 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
 
 ToAgent = Allocate | Drained | Shutdown | Abandon
 ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls
-WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes
-ToWorker = RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | PauseLogs
+WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes | Measured
+ToWorker = RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | PauseLogs | Measure
 BetweenRanks = WorkerToHead | ToWorker
 FromClient = ClientEvent

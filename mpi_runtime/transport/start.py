@@ -45,14 +45,14 @@ def read_start(end: socket.socket) -> Start | None:
 
 
 def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
-    """Send the driver its first message: a length, a `Welcome`, and with it the descriptor of the arena."""
+    """Send the driver a message before its frames: a length, a `Welcome`, and with it the descriptor of the arena."""
     driver.socket.setblocking(True)
     _send(driver.socket, msgspec.msgpack.encode(message), -1 if arena is None else arena)
     driver.socket.setblocking(False)
 
 
 def read_welcome(end: socket.socket) -> tuple[Welcome, int]:
-    """Wait for the first message of the head, and the descriptor of the arena; -1: there is none.
+    """Wait for the next message of the head before its frames, and the descriptor of the arena; -1: there is none.
 
     Raises:
         OSError: the head is gone.

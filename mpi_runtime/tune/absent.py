@@ -18,8 +18,10 @@ _MODEL = "the library's defaults are used; a Searcher of your own can set them"
 _SYNCHRONOUS = "trials do not wait for each other"
 _UPLOAD = "checkpoints are copied below the experiment before report() returns"
 ADVICE = {
+    "accelerator_type": "set resources_per_worker",
     "analysis": "points_to_evaluate tries points first",
     "chdir_to_trial_dir": "the working directory stays that of the program: tune.get_context().get_trial_dir()",
+    "backend_config": "set torch_config of TorchTrainer",
     "checkpoint_at_end": _CHECKPOINTS + "(checkpoint_at_end=...)",
     "checkpoint_dir_name": "directories of checkpoints have their numbers",
     "checkpoint_freq": _CHECKPOINTS + "(checkpoint_frequency=...)",
@@ -28,6 +30,7 @@ ADVICE = {
     "checkpoint_upload_mode": _UPLOAD,
     "concurrent": "experiments run one after another",
     "controller_failure_limit": _LOST,
+    "dataset_config": "each worker has an equal part of each data set; make others in train_loop_per_worker",
     "delete_local_checkpoint_after_upload": _UPLOAD,
     "evaluated_rewards": "points_to_evaluate tries points first",
     "experiment_analysis": "ExperimentAnalysis takes a ResultGrid",
@@ -36,6 +39,7 @@ ADVICE = {
     "filesystem": _PATHS,
     "infer_limit": _TABLE,
     "keep_checkpoints_num": _CHECKPOINTS + "(num_to_keep=...)",
+    "label_selector": "set resources_per_worker",
     "local_dir": "set storage_path",
     "log_to_file": "what trials print appears in the output of the job",
     "logging_config": "init(quiet=...) chooses what the job logs",
@@ -44,6 +48,7 @@ ADVICE = {
     "max_error_rows": _TABLE,
     "max_preemption_failures": _LOST,
     "max_progress_rows": _TABLE,
+    "metadata": "write it into the checkpoints",
     "metric": _TABLE,
     "metrics_dataframe": "a Result reads its reports itself",
     "min_time_slice": "choose grace_period",
@@ -59,6 +64,7 @@ ADVICE = {
     "restore": "pass the checkpoint in config, and open it in the function",
     "resume": "tune.run(resume=True, name=...) continues one experiment",
     "resume_config": _RESUME,
+    "resume_from_checkpoint": "pass the checkpoint in train_loop_config, and open it in the function",
     "reuse_actors": "set TuneConfig(reuse_actors=...), or pass it to tune.run",
     "skip_duplicate": _MODEL,
     "sort_by_metric": _TABLE,
@@ -67,9 +73,11 @@ ADVICE = {
     "study_name": "an experiment is rebuilt from its journal",
     "sync_config": "there is nothing to synchronise: " + _PATHS,
     "synch": _SYNCHRONOUS,
+    "topology": "there are no TPUs here",
     "total_samples": _TABLE,
     "trial_dirname_creator": "directories have the number of the trial; trial_name_creator names it in tables",
     "trials": "pass the directory of the experiment, or a ResultGrid",
+    "use_tpu": "there are no TPUs here",
     "utility_kwargs": _MODEL,
     "validation": "evaluate the model in the trial, and report the value",
     "verbose": _MODEL,
@@ -80,15 +88,18 @@ ADVICE = {
 
 
 def advised(target: T) -> T:
-    """Have a function or class raise TypeError with advice if it is called with an argument of Ray that is not here."""
+    """Have a function or class raise TypeError with advice if it is called with an argument of Ray that is not here.
+
+    None asks for nothing: libraries pass it on where their users did not choose.
+    """
     call = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     takers = target.__mro__[:-1] if isinstance(target, type) else (target,)
     known = {name for one in takers for name in inspect.signature(one).parameters}
 
     @functools.wraps(call)
     def checked(*args: Any, **named: Any) -> Any:
-        for name in named:
-            if name not in known and name in ADVICE:
+        for name in [one for one in named if one not in known and one in ADVICE]:
+            if named.pop(name) is not None:
                 raise TypeError(f"Ray's argument {name} of {target.__name__} is not here: {ADVICE[name]}")
         return call(*args, **named)
 

@@ -40,7 +40,7 @@ def _map(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list
 
 
 _prepared: dict[bytes, PoolProcess] = {}
-"""In executors: the processes of pools of which an initializer has run here, by the id of the initializer."""
+"""In executors: the processes of pools whose initializer has run here, by the id of the initializer."""
 
 
 def _call_prepared(setup: list[ObjectRef[Any]], function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -51,8 +51,8 @@ class Batch:
         for group in self.groups:
             yield from group.commands
 
-    def on(self, nodes: int, shape: Shape) -> Prospect:
-        """The estimate for a number of nodes of one shape."""
+    def on(self, nodes: int, shape: Shape, jobs: int = 1) -> Prospect:
+        """The estimate for a number of nodes of one shape, which one job has, or several in equal parts."""
         graph, paths = Graph(), Paths()  # new ones: durations are learnt only as commands end
         graph.add(self.groups)
         paths.add(self.groups)
@@ -91,6 +91,7 @@ class Batch:
             self._chain_s(),
             len(self.durations) - sum(not one for one in left.values()),
             "commands",
+            jobs,
         )
 
     def _work(self, command: Command, path_us: int) -> Work:

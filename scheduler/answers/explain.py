@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.dispatch import accounts, backoff, deadline, locality
 from mpi_runtime.scheduler.log import history, listing, notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
 from mpi_runtime.scheduler.protocol.effects import Answer
-from mpi_runtime.scheduler.protocol.events import UNREADABLE, Query, RefusedError, Where
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, UNREADABLE, Query, RefusedError, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import Pool, amount
 from mpi_runtime.scheduler.records import lifecycle
@@ -262,7 +262,8 @@ def _why(state: State, task: Task, now: int) -> str:
             return f"{task.missing} argument(s) are on their way to {where}: {_coming(state, task, rank.node.number)}."
         running = executor.running()
         if running is task:
-            return f"It runs in {where}."
+            own = f" Its own scheduler has its calls: `mpi-runtime top {executor.pid}` on that host."
+            return f"It runs in {where}.{own if task.function.spec.environment.get(OWN_SCHEDULER) == BRINGS else ''}"
         return f"It is with {where}, behind {running.function.spec.name if running else 'others'}."
     if task.function.is_method:
         assert task.actor is not None

@@ -10,6 +10,7 @@ from mpi_runtime.scheduler.answers.explain import available_resources, cluster_r
 from mpi_runtime.scheduler.log import errors
 from mpi_runtime.scheduler.log.listing import KINDS, busy_executors
 from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED
 from mpi_runtime.scheduler.records.records import Executor, Function, Node
@@ -79,8 +80,9 @@ def _call(executor: Executor, now: int) -> tuple[Any, ...]:
     task = executor.running()
     assert task is not None
     ranks = f" ({len(executor.gang.members)} ranks)" if executor.gang is not None else ""
+    own = " (own scheduler)" if task.function.spec.environment.get(OWN_SCHEDULER) == BRINGS else ""
     return (
-        f"{task.function.spec.name}{ranks}",
+        f"{task.function.spec.name}{ranks}{own}",
         KINDS[task.function.spec.kind],
         task.state == BLOCKED,
         executor.rank.node.hostname,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpi_runtime.scheduler.dispatch import dispatch
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
 from mpi_runtime.scheduler.protocol.events import BLOCKED_IDS_MAX, Blocked, Unblocked
-from mpi_runtime.scheduler.protocol.limits import STUCK_US
+from mpi_runtime.scheduler.protocol.limits import GANG_WAIT_US, STUCK_US
 from mpi_runtime.scheduler.records.lifecycle import BLOCK, BLOCKED, GONE, UNBLOCK, UNSEALED, advance
 from mpi_runtime.scheduler.records.records import Executor
 from mpi_runtime.scheduler.records.state import Client, State
@@ -24,6 +24,8 @@ def blocked(state: State, client: Client, event: Blocked, now: int) -> None:
     if executor.grant is not None:
         state.index.update(executor.rank.node)
         state.freed = True
+    if executor.gang is not None:
+        state.alarms.set(executor.gang, now + GANG_WAIT_US)
     if executor.actor is not None:
         return
     assert running is not None

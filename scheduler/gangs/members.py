@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.calls import copies, tasks
 from mpi_runtime.scheduler.calls.refusals import check_unknown_end, check_values
 from mpi_runtime.scheduler.dispatch.blocked import let_continue
+from mpi_runtime.scheduler.gangs import inner
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.places import gpu_pool
@@ -175,6 +176,7 @@ def drop_part(state: State, executor: Executor) -> None:
 
 def look(state: State, gang: Gang, now: int) -> None:
     """Handle the alarm of a gang: the time of its members is over, or it has been idle for long."""
+    inner.look(state, gang, now)
     if gang.cause or gang.due_us == NOTHING:
         return
     if now < gang.due_us:

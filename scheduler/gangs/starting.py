@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mpi_runtime.scheduler.calls import tasks
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import send_call, stage
 from mpi_runtime.scheduler.dispatch.dispatch import appoint, make_way, nearest_rank, start_executor
-from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting, withdraw
+from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
+from mpi_runtime.scheduler.gangs.inner import name_of
 from mpi_runtime.scheduler.gangs.members import forget_idle
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import reachable, sources
@@ -24,9 +24,9 @@ from mpi_runtime.scheduler.protocol.effects import Membership
 from mpi_runtime.scheduler.protocol.events import Call, cut
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, digest
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, copy_of, fits, give_back, take, take_gpus
-from mpi_runtime.scheduler.records.lifecycle import READY, WAITING
-from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Key, Queue, Task, node_of
+from mpi_runtime.scheduler.protocol.resources import Grant, Request, fits, give_back, take, take_gpus
+from mpi_runtime.scheduler.records.lifecycle import READY
+from mpi_runtime.scheduler.records.records import Executor, Gang, Key, Queue, Task, node_of
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import objects
@@ -187,7 +187,7 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     chosen = spots(state, queue.ready[0].function, there, [reachable(one) for one in there])
     if chosen is None:
         return
-    distinct = list({_name(one): one for one in chosen}.values())
+    distinct = list({name_of(one): one for one in chosen}.values())
     for source in distinct:
         if source.reserved_for is not None:
             lapse(state, source.reserved_for, now)
@@ -252,59 +252,3 @@ def part_id(id: bytes, rank: int) -> bytes:
     derived = bytearray(digest(id + rank.to_bytes(4, "big"), ID_BYTES))
     derived[PREFIX_BYTES] &= 0x7F  # it is not one of several values: see `ids.py`
     return bytes(derived)
-
-
-# Calls that members submit
-
-
-def submitted(state: State, executor: Executor, id: bytes) -> None:
-    """Fail a call of a member at once if it can never run beside the gang, whose members keep their CPUs."""
-    found = state.objects.get(id)
-    task = found.task if found is not None else None
-    gang = executor.gang
-    if task is None or gang is None or task.state not in (WAITING, READY) or task.function.is_method:
-        return
-    function, where = task.function, task.function.where
-    if where is not None and where.group not in (b"", *state.groups):
-        return
-    held: dict[tuple[int, bytes, int], list[Grant]] = {}
-    for source, grant in zip(gang.sources, gang.grants, strict=True):
-        held.setdefault(_name(source), []).append(grant)
-    there = list(sources(state, where))
-    pools = [beside(source, held.get(_name(source), [])) for source in there]
-    if function.spec.ranks:
-        fitting = spots(state, function, there, pools) is not None
-    else:
-        fitting = any(fits(function.request, pool) for pool in pools)
-    if fitting or not there:
-        return
-    name = gang.task.function.spec.name if gang.task is not None else "its caller"
-    message = (
-        f"{function.spec.name} asks for {function.request}, and that never fits beside the gang of {name}, which "
-        f"submitted it: the {len(gang.members)} members keep their resources while they wait. Submit it from outside "
-        f"of the gang, or give {name} fewer ranks."
-    )
-    was_queued = task.state == READY
-    tasks.fail(state, task, "InfeasibleResourceError", message)
-    if was_queued:
-        withdraw(state, task)
-
-
-def _name(source: Source) -> tuple[int, bytes, int]:
-    """What tells sources apart."""
-    return (-1, source.group, source.index) if isinstance(source, Bundle) else (node_of(source).number, b"", 0)
-
-
-def beside(source: Source, grants: Sequence[Grant]) -> Pool:
-    """All resources of a source but these grants."""
-    pool = copy_of(source.total)
-    for grant in grants:
-        pool.cpu -= grant.cpu
-        pool.memory -= grant.memory
-        for name, units in grant.custom:
-            pool.custom[name] -= units
-        for id, units, memory in grant.gpus:
-            pool.gpu_units[id] -= units
-            if memory:
-                pool.gpu_memory[id] -= memory
-    return pool

@@ -84,6 +84,12 @@ class Alternative(Struct, array_like=True, frozen=True, gc=False):
     gpu_memory: Number = 0
 
 
+OWN_SCHEDULER = "=own_scheduler"
+"""The entry in the environment of calls that bring their own scheduler, and of calls inside. It is not a variable."""
+BRINGS = "call"
+"""The value of that entry for calls that bring a scheduler."""
+
+
 class Spec(Struct, array_like=True, tag=1, gc=False):
     """The common part of all calls of one function or class with the same options. Each client sends it once."""
 

@@ -47,6 +47,9 @@ IDLE_US_MAX: Final = 10_000_000
 GANG_IDLE_US: Final = 10_000_000
 """A gang that has been idle for this long is ended: another one starts in a tenth of a second."""
 
+GANG_WAIT_US: Final = 1_000_000
+"""How often a gang with a member that waits for calls is looked at: these may never find room."""
+
 RESERVATION_US: Final = 10_000_000
 """How long a large request may reserve a node at first. Afterwards it waits as long without a reservation. Each time
 that was not enough, both last twice as long: with calls that take a time T it is served within some 8 T."""

@@ -14,17 +14,23 @@ LIBRARIES = Path(__file__).parent / "libraries"
 EXPECTED = {
     # program: (the module that it needs, what it prints)
     "cotengra_search": ("cotengra", "True 8\n32 [1, 2]\n"),
+    "cubed_arrays": ("cubed", "[[2, 4, 6], [8, 10, 12], [14, 16, 18]] 45\n"),
     "dask_graph": ("dask", "499500\n(np.int64(999), np.int64(0))\n499.5\n"),
     "datatrove_pipeline": ("datatrove", "40\n"),
     "econml_crossfit": ("econml", "True 3.0\n"),
+    "evotorch_search": ("evotorch", "2 True\n"),
+    "flaml_tune": ("flaml", "20 True\n"),
+    "flwr_simulation": ("flwr", "1 [1.5, 1.5]\n2 [3.0, 3.0]\n3 [4.5, 4.5]\n"),
     "hamilton_dag": ("hamilton", "{'total': 42, 'squared': 36}\n{'added': 100}\n"),
     "hydra_sweep": ("hydra_plugins.hydra_ray_launcher", "['1', '4', '9']\n"),
     "joblib_sklearn": ("sklearn", "True\n"),
     "modin_frames": ("modin", "groupby\nsort\nmerge\napply\ndescribe\nparquet\nerror True\n"),
+    "neuralforecast_auto": ("neuralforecast", "6 True 2\n"),
     "prefect_flow": ("prefect_ray", "14\n"),
     "pymoo_problem": ("pymoo", "True True\n"),
     "sktime_parallel": ("sktime", "[0, 3, 6, 9, 12]\nTrue 5\n"),
     "swifter_groupby": ("swifter", "True\n"),
+    "tianshou_envs": ("tianshou", "True True\n"),
     "unidist_backend": ("unidist", "[0, 1, 4, 9, 16]\n[11, 13] True\n5 0 True\n"),
     "xyzpy_combos": ("xyzpy", "[[41, 51], [42, 52], [43, 53]]\n"),
 }

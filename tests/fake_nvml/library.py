@@ -9,6 +9,7 @@ A description (`machines.py` has some; JSON in a variable for other processes, o
      "nvlink": [[0, 3, 2], ...],                or: between two GPUs so many
      "gpus": [{"name": ..., "uuid": ..., "bus": ..., "memory_mib": ..., "reserved_mib": ..., "used_mib": ...,
                "numa": ..., "cpus": [0, 1, ...], "capability": [9, 0],
+               "use": 93, "temperature": 61, "ecc_errors": 2, "rows": [0, 0, 1, 0] (to be replaced),
                "persistence": 1, "pids": [4242, ...], "mode": 0, 2 (prohibited) or 3 (exclusive process),
                "errors": {"nvmlDeviceGetName": "GPU_IS_LOST", ...},         "*" is every call
                "mig": [{"uuid": ..., "name": ..., "gi": ..., "memory_mib": ...}, null, ...]}]}
@@ -96,6 +97,31 @@ class Library:
             raise RefusedError("INVALID_ARGUMENT")
         self._refuse(self.machine["gpus"][to_int(index)], "nvmlDeviceGetHandleByIndex")
         self._handle(handle, (to_int(index) + 1) * 100)
+
+    def _nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> None:
+        for number, gpu in enumerate(self.machine["gpus"]):
+            for place, one in enumerate((gpu, *gpu.get("mig", ()))):
+                if one is not None and one["uuid"].encode() == uuid.value:
+                    self._handle(handle, (number + 1) * 100 + place)
+                    return
+        raise RefusedError("NOT_FOUND")
+
+    def _nvmlDeviceGetUtilizationRates(self, gpu: dict[str, Any], rates: Any) -> None:
+        if "use" not in gpu:
+            raise RefusedError("NOT_SUPPORTED")
+        rates._obj.gpu = gpu["use"]
+
+    def _nvmlDeviceGetTemperature(self, gpu: dict[str, Any], _: Any, degrees: Any) -> None:
+        if "temperature" not in gpu:
+            raise RefusedError("NOT_SUPPORTED")
+        self._out(degrees, gpu["temperature"])
+
+    def _nvmlDeviceGetTotalEccErrors(self, gpu: dict[str, Any], kind: Any, counter: Any, count: Any) -> None:
+        self._out(count, gpu.get("ecc_errors", 0))
+
+    def _nvmlDeviceGetRemappedRows(self, gpu: dict[str, Any], right: Any, wrong: Any, waits: Any, failed: Any) -> None:
+        for reference, value in zip((right, wrong, waits, failed), gpu.get("rows", (0, 0, 0, 0)), strict=True):
+            self._out(reference, value)
 
     def _nvmlDeviceGetName(self, gpu: dict[str, Any], buffer: Any, _: Any) -> None:
         buffer.value = gpu["name"].encode()

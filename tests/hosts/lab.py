@@ -128,6 +128,27 @@ class Lab:
         command = [*enter, *launcher, str(python), str(place / "app.py"), *args]
         return start_command(command, env=environment, cwd=self.place, place=place)
 
+    def restarted(
+        self, source: str, folder: Path, *args: str, ranks: Mapping[str, int], mpi: str, restarts: int
+    ) -> Program:
+        """Start a program (its source) by `mpi-runtime run --journal --restarts` on so many ranks of each host.
+
+        `folder` is made, for the program, its journal and its output. The first host starts it.
+        """
+        (folder / "place").mkdir(parents=True)
+        folder.chmod(0o755)
+        (folder / "app.py").write_text(source)
+        env: dict[str, str | None] = {
+            "PRTE_MCA_rmaps_default_mapping_policy": None,
+            "TMPDIR": None,
+            "PRTE_MCA_plm_ssh_agent" if mpi == "openmpi" else "HYDRA_LAUNCHER_EXEC": str(self.place / "ssh"),
+        }
+        hosts = ",".join(f"{host}:{number}" for host, number in ranks.items())
+        words = ["run", "-n", str(sum(ranks.values())), "--mpi", mpi, "--hosts", hosts]
+        words += ["--journal", f"{folder}/journal", "--restarts", str(restarts), f"{folder}/app.py", *args]
+        command = [*self.enter(next(iter(ranks))), str(mpi_python(mpi)), "-m", "mpi_runtime", *words]
+        return start_command(command, env=env, cwd=folder, place=folder / "place")
+
 
 _numbers = count(1)
 

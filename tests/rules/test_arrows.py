@@ -16,6 +16,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),  # the package itself: public names, loaded on first use
         ("__main__", "cli"),
         ("as_ray",),  # and nobody below knows of Ray's name
+        ("train",),
         ("tune", "whatif", "rl"),
         ("util", "batch"),
         ("api", "actor", "mpi", "runtime_env", "runtime_context"),
@@ -38,7 +39,6 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "scheduler": (
         ("core", "recording"),
-        ("checks",),
         ("answers",),
         ("losses",),
         ("gangs",),
@@ -66,14 +66,15 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "rl": (
         ("",),
         ("cli",),
-        ("results", "evaluation", "trainable"),
+        ("results",),
+        ("evaluation", "trainable"),
         ("config",),
         ("ppo", "a2c", "a3c", "dqn", "apex", "sac", "es"),
         ("algorithm",),
         ("samplers",),
         ("sampler",),
         ("policies",),
-        ("nets_torch", "envs", "learner", "parameters", "presets", "wrappers"),
+        ("nets_torch", "envs", "learner", "parameters", "presets", "wrappers", "curves"),
         ("parts",),
     ),
     "batch": (("",), ("run",), ("show",), ("memory",), ("elastic",), ("file",)),
@@ -83,7 +84,7 @@ FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
 """They load their names on first use, by a function of the package itself."""
 PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial", "absent"))
 """What decides in an experiment: it knows neither the runtime nor a clock."""
-AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune", "rl")
+AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune", "rl", "train")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
 PURE_ELASTIC = tuple(f"{PACKAGE}.batch.elastic.{name}" for name in ("coordinator", "member", "records", "watch"))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime import batch, config, errors, exceptions, slurm, tune, util
+from mpi_runtime import batch, config, errors, exceptions, slurm, train, tune, util
 from mpi_runtime.calls import options
 from mpi_runtime.cli import run
 from mpi_runtime.cli.main import VERBS
@@ -50,7 +50,13 @@ RAYS_NAMES = {name for name in exceptions.__all__ if getattr(exceptions, name)._
 """Other names of errors of ours, which a guide lists, and errors that nothing raises."""
 NOT_SET_BY_USERS = {config.RANKS_TAKEN}
 """Variables that we set ourselves."""
-OTHER_NAMES = {"tune.TuneContext", "tune.schedulers.ASHAScheduler", "util.state.memory_summary"}
+OTHER_NAMES = {
+    "train.TorchTrainer",
+    "train.TrainContext",
+    "tune.TuneContext",
+    "tune.schedulers.ASHAScheduler",
+    "util.state.memory_summary",
+}
 """Of things that have a place of their own."""
 MODULES_MAX = 24
 """In one folder of the package."""
@@ -84,6 +90,8 @@ def public_names() -> set[str]:
     found |= {f"slurm.{name}" for name in slurm.__all__}
     found |= {f"batch.{name}" for name in batch.__all__}
     found |= {f"tune.{name}" for name in tune.__all__ if not inspect.ismodule(getattr(tune, name))}
+    found |= {f"train.{name}" for name in train.__all__ if not hasattr(tune, name)} - {"train.torch"}
+    found |= {f"train.torch.{name}" for name in importlib.import_module("mpi_runtime.train.torch").__all__}
     found |= {
         f"tune.{part.__name__.rpartition('.')[2]}.{name}" for part in (schedulers, search) for name in part.__all__
     }

@@ -33,7 +33,6 @@ from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.rank import bad_frames, worker
 from mpi_runtime.rank.worker import Worker
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import DRIVER, Call
@@ -44,6 +43,7 @@ from mpi_runtime.transport.channel import LOCAL, Channel, Frame, Splitter, pair
 from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Shutdown, ToExecutor
 from mpi_runtime.transport.start import Start
 from mpi_runtime.transport.tokens import tokens_of
+from tests.checks import executors as invariants
 from tests.mpi import memory_transport
 from tests.simulation import run
 from tests.simulation.mutated_frames import in_bytes, in_fields, mutated

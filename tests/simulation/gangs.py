@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import Cancel, StartExecutor, StopExecutor, TakeBack
@@ -26,19 +25,24 @@ from mpi_runtime.scheduler.protocol.events import (
     ACTOR,
     DRIVER,
     METHOD,
+    STREAMING,
+    Blocked,
     Call,
     CancelRequested,
     Done,
     Released,
     Returned,
     Spec,
+    Unblocked,
     Value,
     Where,
+    Yielded,
 )
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankLost, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import ToExecutor
+from tests.checks import executors as invariants
 from tests.simulation.options import UNIT, Options, Shape
 from tests.simulation.require import require
 from tests.simulation.world import joined
@@ -47,6 +51,8 @@ LIMIT_US = 2_000_000_000
 """By then all calls have ended: many times what they need one after the other."""
 SETTLE_US = 60_000_000
 """By then gangs that idle have been ended."""
+ITEMS = 3
+"""What each call that streams yields, from rank 0."""
 ENDED = (effects.Ready, effects.ReadyStored, effects.ReadyError, effects.ReadyFailed, effects.ReadyElsewhere)
 
 
@@ -86,6 +92,8 @@ class World:
         self.rng = rng = random.Random(seed * 9176 + 3)
         self.check_inside = check_inside
         self.now = 0
+        self.items: dict[bytes, list[bytes]] = {}
+        """By call that streams: its items, as the driver gets them."""
         self.counters: Counter[str] = Counter()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
@@ -111,6 +119,8 @@ class World:
         """By executor: host and CPU units of the call that it runs."""
         self.specs: dict[int, Spec] = {}
         self.submitted: dict[bytes, Spec] = {}
+        self.inner: dict[bytes, tuple[Process, Call]] = {}
+        """Calls of members, with the member and the call that waits for them."""
         self.got: Counter[bytes] = Counter()
         """How often the driver got the value or the error of each call."""
         self.runs: Counter[bytes] = Counter()
@@ -124,6 +134,8 @@ class World:
         self.faults_until_us = 3_000_000
         self.deaths = rng.choice((0.0, 0.05, 0.3))
         self.raising = rng.choice((0.0, 0.1))
+        self.inside = random.Random(seed).choice((0.0, 0.0, 0.5))
+        """How often rank 0 of a gang submits a call and waits for it."""
 
     # Time
 
@@ -196,18 +208,32 @@ class World:
             spec = self.specs[parts[min(parts)].spec]
             whole = list(range(spec.ranks or sizes[gang]))
             require(sorted(parts) == whole, f"gang {gang}: only ranks {sorted(parts)} get a call")
-            require(parts[0].id in self.submitted, f"gang {gang}: rank 0 gets a part")
+            require(parts[0].id in self.submitted or parts[0].id in self.inner, f"gang {gang}: rank 0 gets a part")
             require(len({part.attempt for part in parts.values()}) == 1, f"gang {gang}: different attempts")
 
     def _deliver(self, client: int, message: object) -> None:
         if client == DRIVER:
-            if isinstance(message, ENDED):
+            if isinstance(message, effects.Item):
+                self.items.setdefault(message.call, []).append(message.id)
+            elif isinstance(message, ENDED) and message.id in self.submitted:
                 self._driver_gets(message.id, message)
+            elif isinstance(message, ENDED):
+                self._driver_gets_item(message)
             return
         process = self.processes.get(client)
+        if process is not None and isinstance(message, ENDED) and message.id in self.inner:
+            self._inner_ended(process, message)
         if process is not None and isinstance(message, Call):
             process.heard_us = max(process.heard_us, self.now + self.rng.choice((5, 50, 500)))
             self.at(process.heard_us - self.now, lambda: self._receive(process, message))
+
+    def _driver_gets_item(self, message: object) -> None:
+        """Each item arrives once, in order, also if its call runs again."""
+        assert isinstance(message, effects.Ready)
+        call, index = message.data[:16], message.data[16]
+        require(self.items[call].index(message.id) == index, f"item {index} of {call.hex()} is at another place")
+        self.counters["items"] += 1
+        self.say(DRIVER, lambda: self.scheduler.handle(DRIVER, [Released([message.id])], self.now))
 
     def _driver_gets(self, id: bytes, message: object) -> None:
         self.got[id] += 1
@@ -217,6 +243,8 @@ class World:
         require(self.got[id] == 1, f"call {id.hex()} ended twice")
         if isinstance(message, effects.Ready):
             require(message.data == id, f"call {id.hex()} has the value of another rank: {message.data!r}")
+            many = len(self.items.get(id, []))
+            require(spec.num_returns != STREAMING or many == ITEMS, f"call {id.hex()} has ended after {many} items")
         else:
             has_cause = id in self.touched or (isinstance(message, effects.ReadyFailed) and self.lost)
             has_cause = has_cause or self.actor_of.get(id) in self.touched
@@ -302,18 +330,53 @@ class World:
         used = sum(cpu for at, cpu in self.using.values() if at == host)
         require(used <= self.cpus[host], f"host {host}: {used} of {self.cpus[host]} CPU units in use")
         duration_us = rng.choice((50, 3_000, 400_000, 2_000_000))
+        if spec.ranks and call.id in self.submitted and spec.kind != ACTOR and rng.random() < self.inside:
+            self._wait_inside(process, call)
+            return
         may_fail = self.now < self.faults_until_us
         if may_fail and rng.random() < self.deaths:
             self.at(rng.randint(0, duration_us), lambda: self._die_in(process, since))
+        if spec.num_returns == STREAMING and call.id in self.submitted:
+            for index in range(ITEMS):
+                self.at(duration_us * index // ITEMS, lambda index=index: self._yield(process, call, since, index))  # type: ignore[misc]
         fails = may_fail and process.gang > 0 and rng.random() < self.raising
         self.at(duration_us, lambda: self._end_in(process, call, since, fails))
 
     def _members(self, process: Process) -> list[Process]:
         return [one for one in self.processes.values() if one.gang == process.gang and process.gang]
 
+    def _wait_inside(self, process: Process, call: Call) -> None:
+        """Rank 0 of a gang submits a call, and waits for it."""
+        spec = self.rng.choice([one for one in self.specs.values() if one.kind not in (ACTOR, METHOD)])
+        id = digest(f"{self.options.seed} {len(self.inner)} inside".encode(), 15) + b"\0"
+        self.inner[id] = process, call
+        self.counters["inner calls"] += 1
+
+        def arrive() -> None:
+            self.scheduler.handle(process.number, [spec, Call(id, spec.id, b""), Blocked([id])], self.now)
+
+        self.say(process.number, arrive)
+
+    def _inner_ended(self, process: Process, message: object) -> None:
+        """A call that a member has waited for has ended: the member goes on, and ends its own call."""
+        id: bytes = getattr(message, "id", b"")
+        _, call = self.inner[id]
+        self.counters["inner calls without room"] += getattr(message, "code", "") == "InfeasibleResourceError"
+        if not process.alive or call not in process.calls:
+            return
+        self.say(process.number, lambda: self.scheduler.handle(process.number, [Unblocked(), Released([id])], self.now))
+        since = process.since
+        self.at(3_000, lambda: self._end_in(process, call, since, False))
+
     def _die_in(self, process: Process, since: int) -> None:
         if process.alive and process.is_running and process.since == since:
             self._die(process, self.rng.choice(("was killed by signal 11", "exited with code 0")))
+
+    def _yield(self, process: Process, call: Call, since: int, index: int) -> None:
+        if process.alive and process.is_running and process.since == since:
+            data = call.id + bytes([index])
+            item = Yielded(call.id, index, digest(data + bytes([call.attempt, process.number % 256]), 16), Value(data))
+            self.say(process.number, lambda: self.scheduler.handle(process.number, [item], self.now))
 
     def _end_in(self, process: Process, call: Call, since: int, raises: bool) -> None:
         if not process.alive or not process.is_running or process.since != since:
@@ -440,7 +503,7 @@ def spec_of(world: World, number: int) -> Spec:
     spread = Where(spread=True) if rng.random() < 0.3 else None
     return Spec(
         number, 0, f"gang{number}", b"code", own, max_retries=retries, ranks=ranks, where=spread,
-        reuse=rng.random() < 0.8, priority=rng.choice((0, 0, 1)),
+        reuse=rng.random() < 0.8, priority=rng.choice((0, 0, 1)), num_returns=rng.choice((1, 1, STREAMING)),
     )  # fmt: skip
 
 
@@ -466,7 +529,13 @@ def simulate(seed: int, check_inside: bool = True) -> Counter[str]:
     gangs = [spec for spec in functions if spec.ranks]
     for spec in gangs[: rng.choice((0, 1, 2))]:
         actor = msgspec.structs.replace(
-            spec, id=spec.id + 100, kind=ACTOR, held_cpu=spec.cpu, max_restarts=spec.max_retries, max_retries=0
+            spec,
+            id=spec.id + 100,
+            kind=ACTOR,
+            held_cpu=spec.cpu,
+            max_restarts=spec.max_retries,
+            max_retries=0,
+            num_returns=1,
         )
         world.at(rng.choice((0, 500_000)), lambda actor=actor: world.act(actor))  # type: ignore[misc]
     if len(world.ranks) > 1 and rng.random() < 0.3:

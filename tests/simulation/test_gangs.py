@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler.gangs import members, starting
+from mpi_runtime.scheduler.gangs import inner, members, starting
 from mpi_runtime.scheduler.losses import deaths
 from mpi_runtime.scheduler.protocol.effects import RankEffect, StopExecutor
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
@@ -19,7 +19,7 @@ from tests.simulation.gangs import attempt, simulate
 SEEDS = range(60)
 FLOORS = {
     "calls on gangs": 500, "members": 500, "deaths of members": 500, "failed": 150, "cancels": 80, "raised": 30,
-    "interrupts": 15, "rank losses": 8,
+    "interrupts": 15, "rank losses": 8, "inner calls": 80, "inner calls without room": 30,
 }  # fmt: skip
 SEEDS_OF_BUGS = range(300)
 
@@ -120,6 +120,15 @@ def a_member_that_dies_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(members, "member_died", planted)
 
 
+def gangs_wait_for_each_other_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(inner, "look", lambda state, gang, now: None)
+
+
+def the_first_of_waiting_gangs_counts_alone(patch: pytest.MonkeyPatch) -> None:
+    waiting_gangs = inner.waiting_gangs
+    patch.setattr(inner, "waiting_gangs", lambda state: dict(list(waiting_gangs(state).items())[:1]))
+
+
 BUGS = (
     a_gang_is_placed_in_part,
     a_death_ends_a_call_twice,
@@ -129,6 +138,8 @@ BUGS = (
     a_call_ends_with_its_first_member,
     the_grace_never_ends,
     a_member_that_dies_is_not_noticed,
+    gangs_wait_for_each_other_for_ever,
+    the_first_of_waiting_gangs_counts_alone,
 )
 
 

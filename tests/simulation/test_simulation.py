@@ -11,6 +11,7 @@ import pytest
 
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, INTERRUPT_GRACE_US, LONG_US
+from mpi_runtime.scheduler.protocol.rank_events import RankEvent, RankJoined
 from mpi_runtime.scheduler.recording import RecordedScheduler, Recording, replay
 from mpi_runtime.scheduler.records.lifecycle import Move, Stories, named
 from mpi_runtime.scheduler.values import journaling
@@ -18,6 +19,7 @@ from tests.helpers import ROOT
 from tests.simulation import world
 from tests.simulation.options import (
     Options,
+    Shape,
     calm_options,
     dropping_options,
     large_options,
@@ -210,6 +212,21 @@ def test_nothing_is_started_that_cannot_end_before_the_job_does() -> None:
         counters.update(simulate(replace(random_options(seed), end_us=60_000)).counters)
     assert counters["calls held back"] > 50
     assert counters["calls of actors held back"] > 2
+
+
+def test_a_thousand_ranks_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = set()
+    handle = Scheduler.handle_rank
+
+    def counted(self: Scheduler, event: RankEvent, now_us: int) -> None:
+        if isinstance(event, RankJoined):
+            joined.add(event.rank)
+        handle(self, event, now_us)
+
+    monkeypatch.setattr(Scheduler, "handle_rank", counted)
+    hosts = (Shape(ranks=100, cpus=100),) * 10
+    assert simulate(replace(calm_options(7), hosts=hosts, head_alone=True)).counters["runs"] > 100
+    assert joined == set(range(1001))
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from zlib import crc32
 
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors.calls import is_timed
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.dispatch import deadline
 from mpi_runtime.scheduler.dispatch.queues import mark_dirty
@@ -39,6 +38,7 @@ from mpi_runtime.scheduler.protocol.rank_events import (
 from mpi_runtime.scheduler.records.lifecycle import ALIVE, READY
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Ended, FromExecutor, ToExecutor
+from tests.checks import executors as invariants
 from tests.simulation.cards import described
 from tests.simulation.journals import Journal
 from tests.simulation.options import UNIT, Options, zone

@@ -54,5 +54,57 @@ def test_mpi_runs_go_on_in_the_next_life_of_the_job(slurm: Cluster) -> None:
     assert sorted(lines(folder / "plot")) == sorted([f"{rank} 4 2 6 []" for rank in range(4)] * 2)
 
 
+LAUNCHED = """
+[defaults]
+ranks = 4
+ranks_per_node = 2
+
+[[task]]
+name = "run"
+command = "PYTHON program.py short > run.$SLURM_PROCID"
+launcher = "srun --overlap --exact --mpi=pmix"
+
+[[task]]
+name = "uneven"
+command = "uname -n > host.$SLURM_PROCID"
+ranks = 3
+launcher = "srun --overlap"
+
+[[task]]
+name = "limited"
+command = "trap '' TERM; touch up.$SLURM_PROCID; sleep 1234"
+time_limit = 3
+grace = 0.2
+on_failure = "continue"
+launcher = "srun --overlap"
+
+[[task]]
+name = "left"
+command = "ps -e -o args= > left.$SLURM_PROCID"
+after = ["limited"]
+launcher = "srun --overlap"
+"""
+
+
+def test_srun_starts_the_ranks(slurm: Cluster) -> None:
+    """On the nodes where the command has its CPUs. After a time limit no rank is left on any node."""
+    folder = slurm.directory()
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "jobs.toml").write_text(LAUNCHED.replace("PYTHON", str(mpi_python("openmpi"))))
+    words = ["submit", "--wait", "--batch", "jobs.toml", "-N", "2", "--cpus-per-node=2", "--time=5"]
+    ended = slurm.start("mpi-runtime", *words, cwd=folder).finish()
+    assert "failed: limited: it ran longer than its time limit of 3 s" in ended.output()
+    assert "3 of 4 done, 1 failed" in ended.output()
+    for rank in range(4):
+        assert lines(folder / f"run.{rank}")[0].startswith(f"{rank} 4 2 6 ")
+        assert (folder / f"up.{rank}").exists()
+        left = lines(folder / f"left.{rank}")
+        assert left
+        assert not [words for words in left if words.startswith("sleep 1234")]
+    hosts = [lines(folder / f"host.{rank}") for rank in range(3)]
+    assert sorted(map(hosts.count, hosts)) == [1, 2, 2]
+    assert hosts == sorted(hosts)
+
+
 def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []

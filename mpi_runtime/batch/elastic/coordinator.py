@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mpi_runtime.batch.elastic.records import Offer, Request, Work, fits, share_of
+from mpi_runtime.batch.elastic.records import Offer, Work, fits, share_on
 
 AHEAD_S = 4.0
 """How much work a job has ahead, for all of its nodes together."""
@@ -47,10 +47,12 @@ class _Member(msgspec.Struct):
     share: float = 0.0
     work_s: float = 0.0
     slices: dict[str, None] = {}
+    is_silent: bool = False
+    """It does not show that it lives: nothing is offered to it, and what it has begun is not begun elsewhere yet."""
 
 
-_Queue = tuple[Request, str, str]
-"""Works with the same request, `together` and `group` wait in one queue."""
+_Queue = tuple[object, ...]
+"""What works have in common that wait in one queue: all that decides which job has room for them."""
 
 
 class Coordinator:
@@ -75,6 +77,8 @@ class Coordinator:
         """Commands that a job has given back, with their slices: an offer of these may be read later than this."""
         self._running: Counter[str] = Counter()
         """Commands in slices for each group."""
+        self._used: dict[str, float] = {}
+        """What commands in slices have of resources that all jobs share."""
         self._homes: dict[str, str] = {}
         """The jobs of works that run together."""
         self._asked: list[TakeBack] = []
@@ -84,7 +88,8 @@ class Coordinator:
         """A command may start."""
         if work.number in self._ended or work.number in self._queued:
             return
-        queue = self._queues.setdefault((work.request, work.together, work.group), [])
+        key = (work.request, work.together, work.group, work.ranks, work.ranks_per_node, work.others, work.shares)
+        queue = self._queues.setdefault(key, [])
         self._serial += 1
         heapq.heappush(queue, (work.order, work.number, self._serial, work))
         self._queued[work.number] = self._serial
@@ -99,12 +104,22 @@ class Coordinator:
                     self._count(self.members[token], name, one.works.values(), 1)
         else:
             known.ends_s = ends_s
+            known.is_silent = False
 
     def refuses(self, token: str) -> None:
         """A job begins nothing at present: its disk is full, or its time is over."""
         for name in self.members[token].slices:
             if not self._slices[name].is_begun:
                 self._ask(name)
+
+    def silent(self, token: str) -> float:
+        """A job does not show that it lives. Return the longest time that one of its commands is assumed to take."""
+        member = self.members.get(token)
+        if member is None:
+            return 0.0
+        member.is_silent = True
+        self.refuses(token)
+        return max((work.seconds for name in member.slices for work in self._slices[name].works.values()), default=0.0)
 
     def found(self, offer: Offer) -> None:
         """An earlier coordinator has made this offer. It is taken back; if its job has begun it, it stays with it."""
@@ -121,9 +136,7 @@ class Coordinator:
             self._take_out(number)
             self.add(works.pop(number))
         for number in works:
-            before = self._slices.get(self._slice_of.get(number, ""))
-            if before is not None:
-                before.works.pop(number, None)  # it was offered again: the later offer counts
+            self._take_out(number)  # it was offered again: the later offer counts
         if works:
             self._place(offer.slice, offer.token, works)
             self._ask(offer.slice)
@@ -211,7 +224,7 @@ class Coordinator:
 
     def _offers(self, now_s: float) -> list[Offer]:
         chosen: dict[str, list[Work]] = {}
-        loads = [(member.work_s, token) for token, member in self.members.items()]
+        loads = [(member.work_s, token) for token, member in self.members.items() if not member.is_silent]
         heapq.heapify(loads)
         while loads:
             _, token = heapq.heappop(loads)
@@ -223,7 +236,7 @@ class Coordinator:
             del self._queued[work.number]
             if work.together:
                 self._homes[work.together] = token
-            self._running[work.group] += 1
+            self._hold(work, 1)
             self._count(member, "", [work], 1)
             chosen.setdefault(token, []).append(work)
             heapq.heappush(loads, (member.work_s, token))
@@ -240,7 +253,9 @@ class Coordinator:
             work = queue[0][3]
             if work.group_limit and self._running[work.group] >= work.group_limit:
                 continue
-            if self._homes.get(work.together, token) != token or not fits(work.request, member.nodes):
+            if any(self._used.get(name, 0.0) + amount > total + 1e-9 for name, amount, total in work.shares):
+                continue
+            if self._homes.get(work.together, token) != token or not fits(work, member.nodes):
                 continue
             if _has_room(member, work) and _ends_in_time(work, member, now_s):
                 best = key
@@ -253,7 +268,7 @@ class Coordinator:
         while works:
             size, work_s = 0, 0.0
             while size < len(works) and size < SLICE_MAX and (not size or work_s < SLICE_S):
-                work_s += share_of(works[size].request, nodes) * works[size].seconds
+                work_s += share_on(works[size], nodes) * works[size].seconds
                 size += 1
             self._last_slice += 1
             offer = Offer(f"{self.epoch}-{self._last_slice}", token, tuple(works[:size]))
@@ -266,7 +281,8 @@ class Coordinator:
 
     def _steal(self, now_s: float) -> None:
         """For each job with nothing to do take back a slice that its job has no room to begin now."""
-        idle = [member for member in self.members.values() if member.share < 1.0 - 1e-9 and not member.slices]
+        able = [member for member in self.members.values() if not member.is_silent]
+        idle = [member for member in able if member.share < 1.0 - 1e-9 and not member.slices]
         for member in idle if len(idle) < len(self.members) else ():
             for name, one in reversed(self._slices.items()):
                 if self._may_move(one, member, now_s):
@@ -277,10 +293,9 @@ class Coordinator:
         victim = self.members.get(one.token)
         if one.is_begun or one.is_asked or victim is None:
             return False
-        own = sum(share_of(work.request, victim.nodes) for work in one.works.values())
+        own = sum(share_on(work, victim.nodes) for work in one.works.values())
         return victim.share - own > 1.0 - 1e-9 and all(
-            not work.together and fits(work.request, to.nodes) and _ends_in_time(work, to, now_s)
-            for work in one.works.values()
+            not work.together and fits(work, to.nodes) and _ends_in_time(work, to, now_s) for work in one.works.values()
         )
 
     def _ask(self, slice: str) -> None:
@@ -293,7 +308,7 @@ class Coordinator:
         for number, work in works.items():
             self._slice_of[number] = name
             self._queued.pop(number, None)
-            self._running[work.group] += 1
+            self._hold(work, 1)
         if token in self.members:
             self._count(self.members[token], name, works.values(), 1)
 
@@ -310,7 +325,7 @@ class Coordinator:
         work = one.works.pop(number, None) if one is not None else None
         if one is None or work is None:
             return None
-        self._running[work.group] -= 1
+        self._hold(work, -1)
         member = self.members.get(one.token)
         if member is not None:
             self._count(member, "", [work], -1)
@@ -320,9 +335,15 @@ class Coordinator:
                 member.slices.pop(name, None)
         return work
 
+    def _hold(self, work: Work, sign: int) -> None:
+        """Count what a command takes of what all jobs share."""
+        self._running[work.group] += sign
+        for name, amount, _ in work.shares:
+            self._used[name] = self._used.get(name, 0.0) + sign * amount
+
     def _count(self, member: _Member, slice: str, works: Iterable[Work], sign: int) -> None:
         for work in works:
-            share = share_of(work.request, member.nodes)
+            share = share_on(work, member.nodes)
             member.share += sign * share
             member.work_s += sign * share * work.seconds
         if slice:

@@ -17,6 +17,8 @@ import errno
 import hashlib
 import os
 import struct
+import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -24,9 +26,15 @@ import msgspec
 
 from mpi_runtime.batch.elastic.records import Note, Status
 from mpi_runtime.journal import claim, private, segments
+from mpi_runtime.slurm import jobs
+from mpi_runtime.slurm.commands import SlurmError
 
 MEMBER, FENCE, OFFERS, TAKEN = "member-", "fence-", "offers-", "taken"
 FILE_BYTES = 16384
+ASK_S = 5.0
+"""Seconds between questions to Slurm about one job."""
+WAITS_AGAIN = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+"""States of a job that was requeued: all its processes have ended."""
 LIST_EVERY = 5
 """Every how many looks a member lists the directory: the coordinator's file tells it of most changes."""
 _TOKEN_BYTES = 17
@@ -55,6 +63,9 @@ class JobFiles:
         self._notes_in = notes_in
         self._looks = 0
         self._offers = -1
+        self._asked_s: dict[str, float] = {}
+        self._ended: set[str] = set()
+        """Jobs that have ended, as the batch system says, by token."""
         private.make_directory(folder / TAKEN)
         self._status = self._create(MEMBER, f"{token}\n".encode().ljust(FILE_BYTES, b"\0"))
         os.close(self._create(FENCE, _FENCE_TEXT))
@@ -86,7 +97,20 @@ class JobFiles:
 
     def is_gone(self, status: Status) -> bool:
         """Whether a job is known to have ended, though it did not write this."""
-        return claim.is_dead(status.host, status.pid, status.started)
+        return status.token in self._ended or claim.is_dead(status.host, status.pid, status.started)
+
+    def ask(self, status: Status) -> None:
+        """Ask Slurm in a thread whether the job of a status has ended, at most every `ASK_S`."""
+        now_s = time.monotonic()
+        if status.batch_job and now_s - self._asked_s.get(status.token, -ASK_S) >= ASK_S:
+            self._asked_s[status.token] = now_s
+            threading.Thread(target=self._ask, args=(status,), name="batch job status", daemon=True).start()
+
+    def _ask(self, status: Status) -> None:
+        with contextlib.suppress(SlurmError):
+            found = jobs.status(status.batch_job)
+            if found.has_ended or found.state in WAITS_AGAIN:
+                self._ended.add(status.token)
 
     def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
         """The records of a job from a position, and the next position."""

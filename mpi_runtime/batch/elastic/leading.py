@@ -11,8 +11,12 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.records import Entry, Files, Note, Offer, Status, Stop, entries_in, framed
 from mpi_runtime.batch.elastic.watch import Watch
 
-LOST_LOOKS = 10
-"""How many looks in a row must find a job unchanged until its work is given to others."""
+SILENT_LOOKS = 10
+"""How many looks in a row must find a job unchanged until it counts as silent: it is offered nothing more."""
+GRACE_S = 60.0
+"""How long a silent job whose end is not known keeps what it has begun, while each look succeeds ..."""
+GRACE_SHARE = 0.05
+"""... or this share of its longest command."""
 
 
 class _Seen(msgspec.Struct):
@@ -22,6 +26,12 @@ class _Seen(msgspec.Struct):
     """How far its records were read."""
     is_lost: bool = False
     has_left: bool = False
+    is_silent: bool = False
+    silent_s: float = 0.0
+    """How long looks in a row have found it silent; time with failed or slow looks does not count."""
+    looked_s: float | None = None
+    """When the last of these looks was; None: the last look was another one."""
+    grace_s: float = 0.0
 
 
 class Leading:
@@ -118,11 +128,11 @@ class Leading:
                 known.watch.failed()
             return False
         if known is None:
-            known = self._seen[token] = _Seen(Watch(LOST_LOOKS), status)
+            known = self._seen[token] = _Seen(Watch(SILENT_LOOKS), status)
         has_moved = status.beat != known.status.beat
         known.status = status
         is_gone = status.is_leaving or self._files.is_gone(status)
-        is_lost = known.watch.look(status.beat, self._clock()) or is_gone
+        is_lost = self._is_silent_for_long(known, has_moved) or is_gone
         if not self._read(known, is_gone or (is_lost and not known.is_lost)):
             return False  # its last records first
         if is_lost:
@@ -130,13 +140,29 @@ class Leading:
                 known.is_lost = True
                 self.coordinator.lost(token)
             known.has_left = is_gone
-        elif has_moved or not known.is_lost:
+        elif has_moved or not (known.is_lost or known.is_silent):
             known.is_lost = False
             ends_s = None if status.left_s is None else self._clock() + status.left_s
             self.coordinator.joined(token, status.nodes, ends_s)
             if status.left_s is not None and status.left_s <= 0:
                 self.coordinator.refuses(token)
         return known.position >= status.length
+
+    def _is_silent_for_long(self, one: _Seen, has_moved: bool) -> bool:
+        """Whether a job has been silent so long that others begin what it has begun."""
+        now_s = self._clock()
+        if has_moved:
+            one.is_silent, one.silent_s = False, 0.0
+        if not one.watch.look(one.status.beat, now_s):
+            one.looked_s = None
+            return False
+        if not one.is_silent:
+            one.is_silent = True
+            one.grace_s = max(GRACE_S, GRACE_SHARE * self.coordinator.silent(one.status.token))
+        one.silent_s += now_s - one.looked_s if one.looked_s is not None else 0.0
+        one.looked_s = now_s
+        self._files.ask(one.status)
+        return one.silent_s >= one.grace_s
 
     def _read(self, one: _Seen, is_last: bool) -> bool:
         """Read the records of a job; return whether that was possible."""

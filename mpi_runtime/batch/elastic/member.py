@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from mpi_runtime.batch.elastic.records import Offer, Work, share_of
+from mpi_runtime.batch.elastic.records import Offer, Work, share_on
 
 FEED_S = 1.0
 """How much work, beside what its nodes can run at once, waits in the scheduler of a job."""
@@ -78,7 +78,7 @@ class Member:
         """Count a command as started."""
         self.started[work.number] = work
         self._changed = True
-        share = share_of(work.request, self.nodes)
+        share = share_on(work, self.nodes)
         self._share += share
         self._work_s += share * work.seconds
 
@@ -87,7 +87,7 @@ class Member:
         work = self.started.pop(number, None)
         if work is not None:
             self._changed = True
-            share = share_of(work.request, self.nodes)
+            share = share_on(work, self.nodes)
             self._share -= share
             self._work_s -= share * work.seconds
             if not self.started:

@@ -41,6 +41,14 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
     """How many commands of the group run at a time in all jobs; 0: any number."""
     path_us: int = 0
     """For the scheduler of the job that runs it."""
+    ranks: int = 1
+    """How many equal parts of its request may be on different nodes of a job."""
+    ranks_per_node: int = 0
+    """How many of them are on each node; 0: any number."""
+    others: tuple[Request, ...] = ()
+    """Its further alternatives: the scheduler of the job takes one that fits."""
+    shares: tuple[tuple[str, float, float], ...] = ()
+    """What it needs of resources that all jobs share: name, amount, and what there is in all."""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -149,6 +157,9 @@ class Files(Protocol):
     def is_gone(self, status: Status) -> bool:
         """Whether a job is known to have ended, though it did not write this."""
 
+    def ask(self, status: Status) -> None:
+        """Ask the batch system whether a job has ended, if it has one: `is_gone` has the answer later."""
+
     def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
         """The records of a job from a position, and the next position. `is_last`: to the end of the file."""
 
@@ -181,6 +192,27 @@ def share_of(request: Request, nodes: tuple[dict[str, float], ...]) -> float:
     return most
 
 
-def fits(request: Request, nodes: tuple[dict[str, float], ...]) -> bool:
-    """Whether one of the nodes has room for a command when it is empty."""
+def share_on(work: Work, nodes: tuple[dict[str, float], ...]) -> float:
+    """The share of all nodes of a job that a command takes, with the first alternative that fits."""
+    if work.others:
+        found = (one for one in (work.request, *work.others) if _has_room(one, nodes))
+        return share_of(next(found, work.request), nodes)
+    return share_of(work.request, nodes)
+
+
+def fits(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
+    """Whether the nodes of a job have room for a command when they are empty."""
+    if work.ranks > 1:
+        each = [(name, amount / work.ranks) for name, amount in work.request]
+        return sum(_room(each, node, work) for node in nodes) >= work.ranks
+    return any(_has_room(one, nodes) for one in (work.request, *work.others))
+
+
+def _has_room(request: Request, nodes: tuple[dict[str, float], ...]) -> bool:
     return any(all(node.get(name, 0.0) >= amount for name, amount in request) for node in nodes)
+
+
+def _room(each: list[tuple[str, float]], node: dict[str, float], work: Work) -> int:
+    """How many ranks a node has room for."""
+    room = [node.get(name, 0.0) / amount + 1e-9 for name, amount in each]
+    return int(min([*room, work.ranks_per_node or work.ranks]))

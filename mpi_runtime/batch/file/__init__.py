@@ -3,6 +3,8 @@
 `parse.py` calls the reader of the form, checks all entries and reports all problems at once.
 
 - `model.py`: a command: its text and its options, each with a reader
+- `values.py`: reads the values of options
+- `launchers.py`: the option `launcher`: programs that start the ranks of a command
 - `parse.py`: the parser: finds the form, makes groups of commands, reports problems
 - `entries.py`: entries and problems with their lines and columns
 - `lines.py`: the form with one shell command a line

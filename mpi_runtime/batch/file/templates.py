@@ -9,9 +9,10 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 
-BUILT_IN = ("workdir", "gpu", "cpus", "attempt", "host", "ranks", "rank", "hosts")
+BUILT_IN = ("workdir", "gpu", "cpus", "attempt", "host", "ranks", "rank", "hosts", "hostfile")
 """Placeholders that every command may have: its scratch directory, its GPUs, its number of CPUs, the number of the
-attempt (from 1), the name of the host, the number of its ranks, the rank, and the hosts of its ranks (`a:2,b:2`)."""
+attempt (from 1), the name of the host, the number of its ranks, the rank, the hosts of its ranks (`a:2,b:2`), and
+a file with the host of each rank, a line each."""
 _PLACEHOLDER = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 

@@ -1,6 +1,8 @@
 """The history of a batch and its results. No module here starts anything.
 
-- `past.py`: the journal of a batch: commands, starts, ends; which commands are done
+- `past.py`: the history of a batch as its journal has it: commands, starts, ends
+- `journal.py`: the journal while the batch runs: it records; which commands are done
+- `submitted.py`: the Slurm jobs of a batch: those that wait are cancelled when nothing is left
 - `results.py`: the result of a command, and the error of a failed one
 - `outputs.py`: the output files of commands, and one archive for many small ones
 - `requests.py`: requests of users, and their answers, as files

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from mpi_runtime.batch.file.entries import Problem
-from mpi_runtime.batch.file.model import CONTINUE, STOP, Command, unknown
+from mpi_runtime.batch.file.model import Command, unknown
 from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.file.values import CONTINUE, STOP
 
 WAITING, STARTED, DONE, FAILED, SKIPPED = "waiting", "started", "done", "failed", "skipped"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
 from collections import Counter
@@ -14,10 +15,13 @@ import msgspec
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.templates import fill, plain
+from mpi_runtime.batch.memory.past import FOLDER
 from mpi_runtime.batch.memory.results import CommandResult
 
 ARCHIVE = "output.archive"
 """The file of all outputs, in the directory of the batch: their bytes one after the other, and nothing else."""
+STARTED = "started"
+"""The directory, in that of the journal, of files that the starts of some commands make."""
 _BLOCK_BYTES = 1 << 20
 _ROOM_BYTES_MIN = 1 << 20
 Place = tuple[int, int]
@@ -48,8 +52,13 @@ class Archive:
         return begin, self._file.tell() - begin
 
 
-def of_attempt(command: Command, directory: str, attempt: int) -> Command:
-    """A command with an output file of its own, if a job that counts as lost may still write to the usual one."""
+def of_attempt(command: Command, directory: str, attempt: int, key: bytes) -> Command:
+    """A command with an output file of its own, if a job that counts as lost may still write to the usual one.
+
+    One that must not start twice gets the path of the file that its start makes.
+    """
+    if not command.rerun:
+        command = msgspec.structs.replace(command, started=os.fspath(start_file(directory, command.name, key)))
     if not attempt or command.stdout:
         return command
     return msgspec.structs.replace(command, stdout=os.path.join(directory, f"{command.name}.out.{attempt}"))
@@ -66,6 +75,18 @@ def kept(result: CommandResult, directory: str, attempt: int) -> CommandResult:
         return result
     is_one = result.stderr == result.stdout
     return msgspec.structs.replace(result, stdout=own, stderr=own if is_one else result.stderr)
+
+
+def start_file(directory: str, name: str, key: bytes) -> Path:
+    """The file that shows that a command has started, if it must not start twice. A changed command has another."""
+    return Path(os.path.abspath(directory), FOLDER, STARTED, f"{name}.{key.hex()}")
+
+
+def forget_start(directory: str, name: str, key: bytes) -> None:
+    """Let such a command start again."""
+    path = start_file(directory, name, key)
+    for one in path.parent.glob(f"{glob.escape(path.name)}.*"):  # one for each rank
+        one.unlink(missing_ok=True)
 
 
 class SharedFiles:

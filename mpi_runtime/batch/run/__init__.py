@@ -3,9 +3,13 @@
 - `launching.py`: the public `command` and `array`
 - `submission.py`: submits a command as a task, with its resources and limits
 - `attempts.py`: the body of the task: attempts at the command until one counts
+- `launched.py`: the line by which another launcher starts the ranks of a command
 - `ranks.py`: a rank of a command with several: its output, and whether it has started MPI
 - `program.py`: one attempt of a command: its shell, its limits, the end of all its processes
-- `loop.py`: the loop of a batch: submits commands, handles ends, reads new commands
+- `loop.py`: the loop of a batch: events, requests, new commands, the report
+- `starts.py`: submits ready commands, or offers them to all jobs
+- `ends.py`: the ends of commands, here and in other jobs, and the end of the batch
+- `events.py`: what a job has in its scheduler, its events, and doubtful ends
 - `sharing.py`: the coordinator's side of a batch that several jobs run
 - `joining.py`: a job that joins the batch of another
 - `control.py`: requests of users to a batch that runs

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import SKIP, Command, Demand, text_of
+from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.templates import fill, names_in, plain
+from mpi_runtime.batch.file.values import SKIP, text_of
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
-from mpi_runtime.batch.run.program import claimed_cpus, run_program
+from mpi_runtime.batch.run.program import Ending, claimed_cpus, run_program
 from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.client import current
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
@@ -26,6 +27,8 @@ from mpi_runtime.host.launchers import settings_for_mpi
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
+POLL_S = 0.1
+"""Seconds between looks for the inputs of a command."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _ALONE = {"ranks": "1", "rank": "0", "hosts": f"{socket.gethostname()}:1"}
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
@@ -86,9 +89,10 @@ def run_ranks(
     rank = Rank()
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         result = _attempt(made, 0, directory, attempt, cpus, False, rank)
-    if not result.is_success:
+    if not result.is_success and rank.counts(made):
         is_retried = attempt <= made.retries and _is_retried(made, result)
-        raise (RetriedError if is_retried else CommandError)(msgspec.structs.replace(result, rank=rank.number))
+        number = None if made.launcher else rank.number
+        raise (RetriedError if is_retried else CommandError)(msgspec.structs.replace(result, rank=number))
     return result if raises else msgspec.msgpack.encode(result)
 
 
@@ -166,7 +170,11 @@ def _attempt(
             stdout=stdout,
             stderr=fill(made.stderr, values, plain) or stdout,
         )
-        ending = run(program, _environment(made, values, is_alone), cpus, is_own=not made.stdout)
+        begin_s = time.time()
+        if problem := _obstacle(program, [fill(path, values, plain) for path in made.inputs], values["rank"]):
+            ending = Ending(problem=problem, start=begin_s, end=time.time())
+        else:
+            ending = run(program, _environment(made, values, is_alone), cpus, is_own=not made.stdout)
         is_success = not ending.problem and ending.exit_code in made.success_codes
         kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""
     return CommandResult(
@@ -183,6 +191,31 @@ def _attempt(
         workdir=kept,
         **msgspec.structs.asdict(ending),
     )
+
+
+def _obstacle(made: Command, inputs: Sequence[str], rank: str) -> str:
+    """Why a command must not start, in words; empty: it may. From now on it has started."""
+    end_s = time.monotonic() + made.latency_wait
+    for path in (*inputs, *([made.stdin] if made.stdin else [])):
+        while not os.path.exists(path):
+            if time.monotonic() > end_s:
+                return f"its input {path} is not there, {made.latency_wait:g} s (latency_wait) after it could start"
+            with contextlib.suppress(OSError):
+                os.listdir(os.path.dirname(path) or ".")  # a network file system then looks again
+            time.sleep(POLL_S)
+    if not made.started:
+        return ""
+    try:
+        os.makedirs(os.path.dirname(made.started), exist_ok=True)
+        os.close(os.open(f"{made.started}.{rank}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return (
+            "it has started before, nobody knows how it ended, and with rerun=false it does not start again; "
+            f"--only {made.name} starts it all the same"
+        )
+    except OSError as error:
+        return f"it does not start, because that cannot be recorded (rerun=false): {error}"
+    return ""
 
 
 def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> dict[str, str]:

@@ -18,12 +18,14 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.outputs import kept, of_attempt
-from mpi_runtime.batch.memory.past import MEMBER, BatchJournal, notes_in
-from mpi_runtime.batch.memory.results import CommandResult, lost
+from mpi_runtime.batch.memory.past import MEMBER, notes_in
+from mpi_runtime.batch.memory.results import lost
 from mpi_runtime.batch.run.capacity import capacities
-from mpi_runtime.batch.run.loop import (
+from mpi_runtime.batch.run.events import (
     DOUBT_S,
+    DRAIN_S,
     ENDED,
     INTERRUPTED,
     LATE,
@@ -35,6 +37,7 @@ from mpi_runtime.batch.run.loop import (
     ctrl_c_as_event,
     expired,
     is_doubtful,
+    results,
 )
 from mpi_runtime.batch.run.sharing import TURN_S, Statuses, boot_clock
 from mpi_runtime.batch.run.submission import submit
@@ -43,9 +46,6 @@ from mpi_runtime.errors import JournalError, TaskCancelledError
 from mpi_runtime.journal.claim import Claim
 
 PROGRESS_S = 10.0
-DRAIN_S = 8.0
-"""Seconds for which commands may run on after the end in time was requested."""
-_results = msgspec.msgpack.Decoder(CommandResult)
 _commands = msgspec.msgpack.Decoder(Command)
 
 
@@ -177,7 +177,7 @@ class MemberRun:
     def _start(self, work: Work, until_s: float) -> None:
         self.has_run = True
         self._journal.began(work.name, work.number)
-        made = of_attempt(_commands.decode(work.command), self._directory, work.attempt)
+        made = of_attempt(_commands.decode(work.command), self._directory, work.attempt, work.key)
         ref = submit(made, self._directory, False, path_us=work.path_us, until_s=until_s)
         self._running[work.name] = Running(ref, work.key, work.number, work.attempt, until_s)
         future_of(ref, lambda future: self._events.put((ENDED, work.name, future)))  # in another thread
@@ -236,7 +236,7 @@ class MemberRun:
             self._member.waiting[one.number] = work
             return
         command = _commands.decode(work.command)
-        result = lost(name, command.shown(), error) if error is not None else _results.decode(future.result())
+        result = lost(name, command.shown(), error) if error is not None else results.decode(future.result())
         result = kept(result, self._directory, one.attempt)
         self._journal.ended(command, one.key, result, one.number)
         self._done += result.is_success

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mpi_runtime.batch.file.model import CONTINUE, OPTIONS, SKIP, Command, read_command
+from mpi_runtime.batch.file.model import OPTIONS, Command, read_command
 from mpi_runtime.batch.file.parameters import Row, combined, product
+from mpi_runtime.batch.file.values import CONTINUE, SKIP
 from mpi_runtime.batch.memory.outputs import SharedFiles
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.submission import submit
@@ -91,6 +92,8 @@ def _made(text: str, options: dict[str, Any], values: Mapping[str, Any]) -> Comm
         raise ValueError("; ".join(message for _, message in wrong))
     if made.on_failure not in (SKIP, CONTINUE):
         raise ValueError('on_failure="stop" is for batches in files; here get() raises, and the program decides')
+    if made.shares or not made.rerun:
+        raise ValueError("batch_resources and rerun are for batches in files, with a journal that all jobs share")
     return made
 
 

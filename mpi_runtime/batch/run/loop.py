@@ -3,130 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import queue
-import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TextIO
-
-import msgspec
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import mpi_runtime
-from mpi_runtime.batch.elastic.belonging import LEASE_S
-from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import Work, share_of
-from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
-from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
-from mpi_runtime.batch.memory.outputs import Archive, SharedFiles, is_full, kept, of_attempt, tail
-from mpi_runtime.batch.memory.past import BatchJournal, Ended, Planned
-from mpi_runtime.batch.memory.paths import Paths
+from mpi_runtime.batch.memory import submitted
+from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.outputs import is_full, tail
+from mpi_runtime.batch.memory.past import Planned
 from mpi_runtime.batch.memory.requests import Answer, answer, pending
-from mpi_runtime.batch.memory.results import CommandResult, lost, shortened
+from mpi_runtime.batch.memory.results import CommandResult, shortened
 from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.control import perform
-from mpi_runtime.batch.run.sharing import Sharing, work_of
+from mpi_runtime.batch.run.ends import Ends
+from mpi_runtime.batch.run.events import DRAIN_S, ENDED, INTERRUPTED, LATE, LOOK_S, TIME_IS_OVER, Place, ctrl_c_as_event
+from mpi_runtime.batch.run.starts import TURN_S
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
-from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.batch.show.live import Live
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.client import current
-from mpi_runtime.client.refs import ObjectRef, future_of
-from mpi_runtime.errors import TaskCancelledError
-from mpi_runtime.journal.claim import Claim
-from mpi_runtime.util.streams import together
+from mpi_runtime.slurm.commands import SlurmError
 
 PROGRESS_S = 10.0
-TURN_S = 0.5
-"""Seconds between turns of the journal while nothing happens."""
-LOOK_S = 2.0
-"""Seconds between questions to the scheduler where commands run, which `status` shows."""
 FAILURES_SHOWN = 10
-SUBMITTED_MAX = 1000
-"""How many commands are submitted, in about 0.1 s, before events are handled."""
-DRAIN_S = 8.0
-"""Seconds for which commands may run on after the end in time was requested, so that short ones need not run again."""
-TIME_IS_OVER = 75
-"""The exit code of a batch that was not finished when the job's time ended: EX_TEMPFAIL."""
-EXPIRED_S = 0.5
-"""How long after its time a command is withdrawn."""
-DOUBT_S = 1.0
-"""How long the end of a doubtful command is held back: if its job dies meanwhile, another runs the command."""
-SOON_S = 0.3
-"""When another job joins, commands that are expected to begin here within this time stay."""
-IDLE_S = 60.0
-"""How long nothing runs in any job until a coordinator gives up, though commands wait for room."""
-RECOVER_S = 120.0
-"""How long a job tries to read what the coordinator before it has offered."""
-_results = msgspec.msgpack.Decoder(CommandResult)
-ENDED, INTERRUPTED, LATE = "ended", "interrupted", "late"
 
 
-class Running(msgspec.Struct, frozen=True):
-    """A command in the scheduler of this job."""
-
-    ref: ObjectRef[Any]
-    key: bytes
-    number: int
-    attempt: int
-    until_s: float = 0.0
-    """In seconds since 1970: after this time it does not begin, and may be withdrawn; 0: it stays."""
-
-
-Events = queue.SimpleQueue[tuple[str, Any, Any]]
-
-
-def expired(running: Mapping[str, Running]) -> list[str]:
-    """Names of commands whose turn in the scheduler of this job has not come in time: others may have room for them."""
-    now_s = time.time() - EXPIRED_S
-    late = [name for name, one in running.items() if 0 < one.until_s < now_s]
-    if not late:
-        return []
-    begun = {id for id, _, _ in current.client().questions.query("running")}
-    return [name for name in late if running[name].ref.binary() not in begun]
-
-
-def is_doubtful(future: Any) -> bool:
-    """Whether a command was ended by a signal that a batch system sends to all processes of a job which it ends."""
-    if future.exception() is not None or not future.result():
-        return False
-    result = _results.decode(future.result())
-    return not result.problem and result.signal in (signal.SIGTERM, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def ctrl_c_as_event(events: Events) -> Iterator[None]:
-    """Make the first Ctrl-C an event; the second raises as usual."""
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupted(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, before)
-        events.put((INTERRUPTED, None, None))
-
-    signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-class Place(NamedTuple):
-    """The place of a coordinator that is gone, for a member that takes it."""
-
-    claim: Claim
-    events: Events
-    running: dict[str, Running]
-    member: Member
-    files: JobFiles
-
-
-class BatchRun:
+class BatchRun(Ends):
     """One batch while it runs."""
 
     def __init__(
@@ -157,73 +66,20 @@ class BatchRun:
             idle_s: other jobs are expected: the commands are shared from the start, and this job waits this long for a
                 job that has room for what has none here. None: all must run here.
         """
-        self.graph = Graph(journal.settled_array)
-        self.failures: list[CommandResult] = []
+        super().__init__(directory, say, journal, selection, is_packed, failures_max, end_s, place, idle_s)
         self.refused = 0
         """Lines of a stream with problems."""
-        self.done_before = self.left_out = 0
-        """Commands that an earlier run has done, and those that were not selected."""
-        self.is_interrupted = self.is_late = False
-        """Whether Ctrl-C ended it, or the end of the job's time."""
-        self.is_hopeless = False
-        """Whether another job of the same length could start none of the remaining commands."""
         self._start_s = time.time()
-        self._directory = directory
-        self._say = say
-        self._journal = journal
         self._live = live
-        self._failures_max = failures_max
-        self._archive = Archive(directory) if is_packed else None
-        self._to_remove: list[str] = []
-        """Outputs in the archive that the journal has not recorded yet."""
-        self._selection = selection or Selection()
-        self._ready: deque[Command] = deque()
-        """Taken from the graph, and not submitted yet."""
-        self._has_reported_before = False
-        self._prepare(end_s, place, idle_s)
         self._begin_s = self._said_s = time.monotonic()
         self._looked_s = self._begin_s - LOOK_S + TURN_S
-        self._ends_s = math.inf
-        """When commands that still run are ended."""
-        self._cpu_time = 0.0
         self._stream: Stream | None = None
-        self._paths = Paths()
-        self._outputs = SharedFiles()
-
-    def _prepare(self, end_s: float | None, place: Place | None, idle_s: float | None) -> None:
-        """Make what the commands of this job need, and what they need to be shared with other jobs."""
-        self._events: Events = queue.SimpleQueue() if place is None else place.events
-        self._running: dict[str, Running] = {} if place is None else place.running
-        """Commands in the scheduler of this job that have not ended."""
-        self._names: dict[bytes, str] = {one.ref.binary(): name for name, one in self._running.items()}
-        """The names of submitted commands, by the ids of their calls."""
-        self._shared: dict[str, int] = {}
-        """The numbers of commands that were given to all jobs, and have not ended."""
-        self._withdrawn: set[str] = set()
-        """Commands that are taken from the scheduler of this job, to be given to all."""
-        self._idle_s = idle_s
-        self._busy_s = time.monotonic()
-        self._is_successor = place is not None
-        self._sharing = Sharing(
-            self._journal,
-            self._start_offered,
-            end_s,
-            *(() if place is None else (place.member.token, place.member, place.files)),
-        )
-        self.paused = {name for name, what in self._journal.history.controls.items() if what == "pause"}
-        """Commands that do not start until they are resumed."""
-        self._doubted: set[str] = set()
-        self._expired: set[str] = set()
-        """Commands that are withdrawn because their turn has not come in time."""
-        self._expired_s = 0.0
-        self._held: dict[str, bytes] = {}
-        """Of these the ones that could start, with their keys."""
         self._names_seen: list[str] = []
 
     def run(
         self,
         groups: Sequence[Group],
-        stream: TextIO | None = None,
+        stream: Iterable[str] | None = None,
         defaults: Mapping[str, Any] | None = None,
         source: str = "",
     ) -> int:
@@ -249,7 +105,7 @@ class BatchRun:
         self._add(groups)
         if self._is_successor:
             self._recover()
-        elif self._idle_s is not None:
+        elif self._idle_s is not None or self._has_shares:
             self._sharing.begin({})
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
@@ -267,20 +123,11 @@ class BatchRun:
         code = int(bool(self.graph.counts[FAILED] or self.graph.counts[SKIPPED] or self.refused))
         if not is_left:
             self._sharing.close(code)
+            self._cancel_jobs()
         self._sharing.leave()
         if self.is_interrupted:
             return 130
         return TIME_IS_OVER if self.is_late and is_left else code
-
-    def _add(self, groups: Sequence[Group]) -> None:
-        self.graph.add(groups)
-        self._paths.add(groups)
-        self._outputs.add(command for group in groups for command in group.commands)
-        for group in groups:
-            for command in group.commands:
-                known = self._journal.history.ends.get(command.name)
-                if known is not None and known.result.is_success:
-                    self._paths.measured(command.name, known.result.end - known.result.start)
 
     def end_in_time(self) -> None:
         """Start nothing more, and end running commands: the job's time is nearly over. Any thread may call this."""
@@ -304,127 +151,6 @@ class BatchRun:
     def _is_over(self) -> bool:
         is_open = self._stream is not None and not self.graph.is_stopped
         return not is_open and self.graph.is_over()
-
-    def _submit_ready(self) -> None:
-        """Submit the commands that may start and are not done, in few messages. Those that are done make others ready.
-
-        Not all of a long list at once, so that ends are recorded and Ctrl-C is handled meanwhile.
-        """
-        with together():
-            for _ in range(SUBMITTED_MAX):
-                if not self._ready:
-                    self._ready.extend(self.graph.take_ready())
-                if not self._ready:
-                    break
-                self._submit_unless_done(self._ready.popleft())
-        if self.done_before and not self._ready and not self._has_reported_before:
-            self._has_reported_before = True
-            self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
-
-    def _submit_unless_done(self, command: Command) -> None:
-        if self.graph.states[command.name] != STARTED:
-            return  # it was cancelled meanwhile
-        command = self.graph.commands[command.name]
-        key, after = self._journal.key_of(command)
-        known = self._journal.known_end(command, key, after)
-        is_done = known is not None and known.result.is_success
-        since = self._journal.history.since
-        if command.name in self._running or command.name in self._shared:
-            pass  # a job has begun it, and this one has taken the place of the coordinator
-        elif self._is_successor and known is not None and not is_done and known.number > since:
-            self._note_failure(known.result)
-            self._journal.settled(command.name, key, known.number)
-            self.graph.end(command.name, False)
-        elif known is not None and is_done and (command.name not in self._selection.again or known.number > since):
-            self.done_before += 1
-            self._journal.settled(command.name, key, known.number)
-            self.graph.end(command.name, True)
-        elif self._selection.only is not None and command.name not in self._selection.only:
-            self.left_out += 1
-            self._journal.settled(command.name, key, known.number if known is not None else after)
-            self.graph.end(command.name, True)
-        elif self._journal.history.controls.get(command.name) == "cancel":
-            self.graph.cancelled(command.name)
-        else:
-            self._submit(command, key)
-
-    def _submit(self, command: Command, key: bytes) -> None:
-        if command.name in self.paused:
-            self._held[command.name] = key
-            return
-        number = self._journal.next_number()
-        if self._sharing.is_on:
-            self._shared[command.name] = number
-            self._sharing.add(self._work(command, number, key))
-        else:
-            self._start(command, key, number)
-
-    def _work(self, command: Command, number: int, key: bytes) -> Work:
-        name = command.name
-        command = self._outputs.marked(command)
-        return work_of(command, number, key, self._paths.expected_s(name), self._paths.path_us(name))
-
-    def _start(self, command: Command, key: bytes, number: int, until_s: float = 0.0, attempt: int = 0) -> None:
-        name = command.name
-        self._journal.began(name, number)
-        made = of_attempt(self._outputs.marked(command), self._directory, attempt)
-        ref = submit(made, self._directory, False, path_us=self._paths.path_us(name), until_s=until_s)
-        self._running[name] = Running(ref, key, number, attempt, until_s)
-        self._names[ref.binary()] = name
-        future_of(ref, lambda future: self._events.put((ENDED, name, future)))  # in another thread
-
-    def _start_offered(self, work: Work, until_s: float) -> None:
-        self._start(self.graph.commands[work.name], work.key, work.number, until_s, work.attempt)
-
-    def _recover(self) -> None:
-        """Take over what earlier coordinators have offered."""
-        self._sharing.begin({})
-        limit_s = time.monotonic() + RECOVER_S
-        while True:
-            self._journal.turn()
-            try:
-                found = self._sharing.recover(time.monotonic() < limit_s - RECOVER_S / 2)
-                break
-            except OSError:
-                if time.monotonic() > limit_s:
-                    raise
-                time.sleep(TURN_S)
-        self._shared = {name: work.number for name, work in found.items() if name in self.graph.commands}
-
-    def _share(self) -> None:
-        """Another job has joined: from now on all jobs get their part. What runs here, or soon will, stays here."""
-        self._say("another job has joined: the commands are shared")
-        running = {id for id, _, _ in current.client().questions.query("running")}
-        nodes = tuple(node_resources())
-        works: dict[int, Work] = {}
-        ahead_s = 0.0
-        for name, one in self._running.items():
-            work = self._work(self.graph.commands[name], one.number, one.key)
-            if one.ref.binary() in running:
-                works[one.number] = work
-                continue
-            ahead_s += share_of(work.request, nodes) * work.seconds
-            if ahead_s < SOON_S:  # it may begin at any moment
-                works[one.number] = work
-        self._sharing.begin(works)
-        self._shared = {name: one.number for name, one in self._running.items()}
-        until_s = time.time() + LEASE_S
-        self._running = {name: msgspec.structs.replace(one, until_s=until_s) for name, one in self._running.items()}
-        for name, one in self._running.items():
-            if one.number not in works:
-                self._withdrawn.add(name)
-                mpi_runtime.cancel(one.ref)
-
-    def _ended_elsewhere(self, ended: Ended) -> None:
-        name = ended.result.name
-        if self._shared.get(name) != ended.number:
-            self._journal.history.note(ended)  # it was run twice
-            return
-        del self._shared[name]
-        if name in self._running:
-            mpi_runtime.cancel(self._running[name].ref)
-        self._journal.ended_elsewhere(ended)
-        self._settle(name, ended.result)
 
     def _handle_events(self) -> None:
         """Wait for an event, and handle all that have arrived."""
@@ -469,17 +195,6 @@ class BatchRun:
         )
         self._stop()
 
-    def _end_if_nothing_fits(self) -> None:
-        """End this job's part if for long no job had anything to do, though commands wait."""
-        why, is_for_time = self._sharing.stuck()
-        if not why or self.is_late or self.graph.is_stopped:
-            self._busy_s = time.monotonic()
-        elif time.monotonic() - self._busy_s > (IDLE_S if self._idle_s is None else self._idle_s):
-            self._say(f"no job can run what is left: {why}; the same line continues where there is room")
-            self.is_late = True
-            self.is_hopeless = not is_for_time
-            self._stop()
-
     def _shown(self) -> list[str]:
         now = time.time()
         found = overview(self._journal.history, now, True)
@@ -506,123 +221,7 @@ class BatchRun:
             for problem in problems:
                 self._say(problem.shown("-"))
             if group is not None:
-                self._journal.plan([_planned(group)], is_new=False)
-                self._add([group])
-
-    def _end(self, name: str, future: Any) -> None:
-        if self._sharing.is_on and name not in self._doubted and is_doubtful(future):
-            self._doubted.add(name)
-            self._after(DOUBT_S, name, future)
-            return
-        one = self._running.pop(name)
-        self._doubted.discard(name)
-        del self._names[one.ref.binary()]
-        error = future.exception()
-        command = self.graph.commands[name]
-        is_empty = error is None and not future.result()
-        was_ended = self._sharing.is_on and self.is_late and is_doubtful(future)  # by a signal to all of this job
-        if isinstance(error, TaskCancelledError) or is_empty or was_ended:
-            self._journal.history.began.pop(name, None)
-            is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"
-            if name in self._withdrawn and not is_unwanted:
-                self._withdrawn.discard(name)
-                self._shared.pop(name, None)
-                self._sharing.ended(one.number)
-                self._submit(command, one.key)
-            elif is_empty and self._shared.get(name) == one.number and not is_unwanted:
-                self._sharing.not_begun(one.number)
-            elif name in self._expired and self._shared.get(name) == one.number and not is_unwanted:
-                self._sharing.returned(one.number)
-            else:
-                self._sharing.ended(one.number)
-                if self.graph.states[name] == STARTED:
-                    self._shared.pop(name, None)
-                    self.graph.cancelled(name)
-            return
-        self._withdrawn.discard(name)
-        result = lost(name, command.shown(), error) if error is not None else _results.decode(future.result())
-        result = kept(result, self._directory, one.attempt)
-        self._journal.ended(command, one.key, result, one.number, self._packed(command, result))
-        self._sharing.ended(one.number)
-        if self._sharing.is_on and self._shared.get(name) != one.number:
-            return  # another job has ended it too
-        self._shared.pop(name, None)
-        self._settle(name, result)
-
-    def _after(self, seconds: float, name: str, future: Any) -> None:
-        """Handle the end of a command a little later."""
-        timer = threading.Timer(seconds, self._events.put, ((ENDED, name, future),))
-        timer.daemon = True
-        timer.start()
-
-    def _settle(self, name: str, result: CommandResult) -> None:
-        """A command has ended, in this job or in another."""
-        self._cpu_time += result.cpu_time
-        if result.is_success:
-            self._paths.measured(name, result.end - result.start)
-        else:
-            self._turn()
-            self._note_failure(result)
-        was_stopped = self.graph.is_stopped
-        self.graph.end(name, result.is_success)
-        if self.graph.is_stopped and not was_stopped:
-            self._say(f"stopped: {name} failed, and its on_failure is stop")
-            self._stop()
-        elif not was_stopped and self._failures_max is not None and len(self.failures) > self._failures_max:
-            self._say(f"stopped: {len(self.failures)} have failed, which is more than --max-failures")
-            self._stop()
-
-    def _note_failure(self, result: CommandResult) -> None:
-        self.failures.append(result)
-        self._say(f"failed: {result.name}: {result.ending()}")
-
-    def _turn(self) -> None:
-        """Write the journal, then remove the outputs that it has recorded as archived."""
-        if time.monotonic() > self._ends_s:
-            self._ends_s = math.inf
-            self._stop()
-        self._journal.turn()
-        if self._sharing.must_begin():
-            self._share()
-        for ended in self._sharing.turn(time.time()):
-            self._ended_elsewhere(ended)
-        if self._sharing.is_on and time.monotonic() - self._expired_s > LOOK_S:
-            self._expired_s = time.monotonic()
-            self._expired = set(expired(self._running))
-            for name in self._expired:
-                mpi_runtime.cancel(self._running[name].ref)
-        self._end_if_nothing_fits()
-        for path in self._to_remove:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        self._to_remove.clear()
-
-    def _packed(self, command: Command, result: CommandResult) -> tuple[int, int] | None:
-        """Append the output of a command to the archive, unless it names a file of its own."""
-        if self._archive is None or command.stdout or not result.stdout:
-            return None
-        place = self._archive.take(result.stdout)
-        if place is not None:
-            self._to_remove.append(result.stdout)
-        return place
-
-    def _stop(self, but: Container[bytes] = ()) -> None:
-        """Start no further command, and end those that run, except these."""
-        self.graph.stop()
-        while self._ready:
-            self.graph.cancelled(self._ready.popleft().name)
-        self._withdrawn.clear()
-        while self._held:
-            self.graph.cancelled(self._held.popitem()[0])
-        for one in self._running.values():
-            if one.ref.binary() not in but:
-                mpi_runtime.cancel(one.ref)
-        elsewhere = {name: number for name, number in self._shared.items() if name not in self._running}
-        if elsewhere and not (self.is_late or self.is_interrupted):  # then others continue
-            self._sharing.stop(tuple(elsewhere.values()))
-        for name in elsewhere:
-            del self._shared[name]
-            self.graph.cancelled(name)
+                self.add_groups([group])
 
     def _handle_requests(self) -> bool:
         """Do what users have requested since the last look; return whether there was anything."""
@@ -646,44 +245,15 @@ class BatchRun:
         """Add commands to the batch."""
         self._journal.plan([_planned(group) for group in groups], is_new=False)
         self._add(groups)
+        if self._has_shares and not self._sharing.is_on:
+            self._share()
 
-    def cancel(self, names: list[str]) -> None:
-        """End commands, or never start them."""
-        self._journal.controlled(names, "cancel")
-        self._journal.history.controls |= dict.fromkeys(names, "cancel")
-        elsewhere = []
-        for name in names:
-            self._withdrawn.discard(name)
-            self._held.pop(name, None)
-            if name in self._running:
-                mpi_runtime.cancel(self._running[name].ref)
-                continue
-            if name in self._shared:
-                number = self._shared.pop(name)
-                elsewhere.append(number)
-                self._sharing.ended(number)
-            self.graph.cancelled(name)
-        if elsewhere:
-            self._sharing.stop(tuple(elsewhere))
-
-    def withdraw(self, names: list[str]) -> None:
-        """Take back commands that have not begun, so that they are submitted as they are now, or held."""
-        self._journal.controlled([name for name in names if name in self.paused], "pause")
-        running = {id for id, _, _ in current.client().questions.query("running")}
-        for name in names:
-            one = self._running.get(name)
-            if one is not None and one.ref.binary() not in running:
-                self._withdrawn.add(name)
-                mpi_runtime.cancel(one.ref)
-            elif one is None and name in self._shared and self._sharing.withdraw(self._shared[name]):
-                self._submit(self.graph.commands[name], self._journal.key_of(self.graph.commands[name])[0])
-
-    def resume(self, names: list[str]) -> None:
-        """Let paused commands start."""
-        self._journal.controlled(names, "resume")
-        for name in names:
-            if name in self._held:
-                self._submit(self.graph.commands[name], self._held.pop(name))
+    def _cancel_jobs(self) -> None:
+        """Cancel jobs that still wait in the queue for this batch: nothing is left for them."""
+        try:
+            submitted.cancel(self._directory)
+        except (OSError, SlurmError) as error:
+            self._say(f"jobs of this batch that still wait in the queue cannot be cancelled: {error}")
 
     def _progress(self) -> str:
         counts = self.graph.counts

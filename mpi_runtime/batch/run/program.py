@@ -185,7 +185,7 @@ class _Limits(msgspec.Struct, frozen=True):
     def exceeded(self) -> str:
         """The limit that it has exceeded, in words; empty: none."""
         if self.memory:
-            used = sum(_memory().private_of(pid) for pid in descendants() if pid not in self.others)
+            used = sum(_memory().private_of(pid) for pid in descendants(os.getpid()) if pid not in self.others)
             if used > self.memory:
                 return f"it had {used} bytes of memory, and its memory is {self.memory}"
         if self.output and (size := max(os.fstat(one).st_size for one in self.descriptors)) > self.output:

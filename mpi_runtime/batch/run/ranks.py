@@ -7,6 +7,8 @@
 4. A rank whose program succeeds must also have started MPI and finalized it. With an MPI library that does not
    understand how it was started, each rank would be a program of its own, and all would succeed.
 5. When all programs have ended, the ranks meet, and rank 0 returns the result.
+
+With a launcher (`launched.py`), rank 0 runs that, and the others hold their resources until it has ended.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from threading import Thread
 
 import msgspec
 
+from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.run.launched import LaunchProblemError, Where, environment_of, line_of
 from mpi_runtime.batch.run.program import Ending, open_outputs, run_program
-from mpi_runtime.config import environment
 from mpi_runtime.gangs import member
 from mpi_runtime.gangs.library import PMI1, PMIX
-from mpi_runtime.gangs.talk import VARIABLE, AgentLostError, Line, Status
+from mpi_runtime.gangs.talk import NAME, VARIABLE, AgentLostError, Status
 from mpi_runtime.host.process_tree import children, kill_group
 
 GRACE_S = 1.0
@@ -46,14 +49,17 @@ class Rank:
         place = member.current.place
         self.number, self.size = place.rank, place.size
         counts = {name: place.hosts.count(index) for index, name in enumerate(place.names)}
+        self.host = place.names[place.hosts[place.rank]]
         self.hosts = ",".join(f"{name}:{count}" for name, count in counts.items())
-        self.line = Line(int(environment()[VARIABLE]), self.number, self._write, self._on_abort)
+        self.line = member.current.line
+        self._host_file = os.memfd_create("hosts")  # it needs no directory, and ends with this process
         self._files: tuple[int, int] | None = None
         self._aborted: tuple[int, str] | None = None
 
     def values(self) -> dict[str, str]:
         """The values of its placeholders."""
-        return {"ranks": str(self.size), "rank": str(self.number), "hosts": self.hosts}
+        path = f"/proc/{os.getpid()}/fd/{self._host_file}"
+        return {"ranks": str(self.size), "rank": str(self.number), "hosts": self.hosts, "hostfile": path}
 
     def run(self, program: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool) -> Ending:
         """Run the program of this rank to its end, and wait for the others if it succeeds.
@@ -67,15 +73,18 @@ class Rank:
         Returns:
             The end of this rank; on rank 0 the end of all. With a `problem` that makes it a failure.
         """
+        env = {name: text for name, text in env.items() if name != VARIABLE}
+        if program.launcher:
+            return self._launch(program, env, is_own)
         if "PMI_FD" in env:
             os.set_inheritable(int(env["PMI_FD"]), True)
-        env = {name: text for name, text in env.items() if name != VARIABLE}
         opened: list[int] = []
         try:
             if self.number == 0:
                 self._files = open_outputs(program, is_own, opened)
             else:
                 program = msgspec.structs.replace(program, stdin="")
+            self.line.serve(self._write, self._on_abort)
             with self._forwarded(program.stdout != program.stderr) as outputs:
                 ending = run_program(program, env, cpus, is_own, outputs)
             if self._aborted is not None and not ending.problem:
@@ -88,6 +97,32 @@ class Rank:
         finally:
             for descriptor in opened:
                 os.close(descriptor)
+
+    def counts(self, program: Command) -> bool:
+        """Whether the end that this rank has seen is one of its own. A launcher runs on rank 0."""
+        return not program.launcher or self.number == 0
+
+    def _launch(self, program: Command, env: Mapping[str, str], is_own: bool) -> Ending:
+        """Have the launcher of a command start its ranks, on rank 0; on others wait. All return the same end."""
+        self.line.launch()
+        own = msgspec.msgpack.encode(Where.of(self.host, env))
+        places = [msgspec.msgpack.decode(part, type=Where) for part in self.line.meet(own)]
+        ending = self._run_launcher(program, env, is_own, places) if self.number == 0 else None
+        return msgspec.msgpack.decode(self.line.meet(msgspec.msgpack.encode(ending))[0], type=Ending)
+
+    def _run_launcher(self, program: Command, env: Mapping[str, str], is_own: bool, places: Sequence[Where]) -> Ending:
+        os.write(self._host_file, "".join(f"{one.node}\n" for one in places).encode())
+        env = environment_of(env, max(1, int(program.num_cpus)))
+        try:
+            line = line_of(program, places, self.values()["hostfile"], env, NAME)
+        except LaunchProblemError as error:
+            return Ending(problem=f"it could not be started: {error}", start=time.time(), end=time.time())
+        ending = run_program(msgspec.structs.replace(program, text=line), env, (), is_own)
+        if ending.exit_code not in program.success_codes and program.launcher != SELF:
+            tried = line.removeprefix("exec ").partition(" env ")[0]
+            with contextlib.suppress(OSError), open(program.stderr, "a") as file:
+                file.write(f"mpi-runtime: the launcher of ranks on {self.hosts} has failed: {tried} ...\n")
+        return ending
 
     def _ended(self, program: Command, ending: Ending) -> Ending:
         is_success = not ending.problem and ending.exit_code in program.success_codes
@@ -173,5 +208,6 @@ def problem_of(status: Status, rank: int, size: int) -> str:
     return (
         f"{who} has not called MPI_Init of the MPI for which it was started, by {_SPEAKS[status.protocol]}. If its MPI "
         f"speaks {_SPEAKS[PMIX if status.protocol == PMI1 else PMI1]}, each rank was a world of its own: build it with "
-        "the MPI that mpi4py loads here, or set MPI_RUNTIME_GANG_PROTOCOL. If it does not use MPI, set mpi to false"
+        "the MPI that mpi4py loads here, or set launcher to the mpiexec of its own MPI, or to 'srun'. If it does not "
+        "use MPI, set mpi to false"
     )

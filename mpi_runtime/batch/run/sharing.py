@@ -18,8 +18,9 @@ from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.leading import Leading
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work, fits
-from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.past import BatchJournal, Ended, notes_in
+from mpi_runtime.batch.file.model import Command, Demand
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.past import Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.journal import claim
 from mpi_runtime.slurm import allocation
@@ -35,20 +36,21 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def request_of(command: Command) -> Request:
-    """The resources of a command, of all its ranks together, for the decisions of the coordinator."""
-    own = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory), **command.resources}
-    return tuple(sorted((name, command.ranks * amount) for name, amount in own.items() if amount))
+def request_of(demand: Demand, ranks: int = 1) -> Request:
+    """The resources of an alternative, of all ranks together, for the decisions of the coordinator."""
+    own = {"CPU": demand.num_cpus, "GPU": demand.num_gpus, "memory": float(demand.memory), **demand.resources}
+    return tuple(sorted((name, ranks * amount) for name, amount in own.items() if amount))
 
 
 def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: int) -> Work:
     """What jobs are offered."""
+    first, *others = [request_of(one, command.ranks) for one in command.demands()]
     return Work(
         number,
         command.name,
         key,
         msgspec.msgpack.encode(command),
-        request_of(command),
+        first,
         seconds,
         command.time_limit + command.grace if command.time_limit is not None else 0.0,
         (-command.priority, -path_us),
@@ -56,6 +58,10 @@ def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: 
         group=command.group,
         group_limit=command.group_limit,
         path_us=path_us,
+        ranks=command.ranks,
+        ranks_per_node=command.ranks_per_node,
+        others=tuple(others),
+        shares=tuple((name, amount, command.batch_resources[name]) for name, amount in command.shares.items()),
     )
 
 
@@ -256,7 +262,7 @@ class Sharing:
         if not works:
             return "", False
         members = self.coordinator.members.values()
-        late = [work for work in works if any(fits(work.request, member.nodes) for member in members)]
+        late = [work for work in works if any(fits(work, member.nodes) for member in members)]
         if late:
             return f"{late[0].name} cannot end before the time of its job does", True
         needs = ", ".join(f"{name} {amount:g}" for name, amount in works[0].request)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Mapping
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.json import read_json_line
@@ -14,6 +14,17 @@ from mpi_runtime.batch.run.capacity import infeasible
 
 LINE, END_OF_LINES = "line", "end of lines"
 """Events of a stream."""
+
+END = "\x04"
+"""The line after the last one, where a launcher does not pass on the end of standard input."""
+
+
+def lines_of(stream: Iterable[str]) -> Iterator[str]:
+    """The lines up to the end."""
+    for line in stream:
+        if line.rstrip("\n") == END:
+            return
+        yield line
 
 
 class Stream:
@@ -30,7 +41,7 @@ class Stream:
         self._defaults = defaults
         self._nodes = nodes
 
-    def read(self, stream: TextIO) -> None:
+    def read(self, stream: Iterable[str]) -> None:
         """Read to the end, in a thread of its own."""
         try:
             for number, line in enumerate(stream, 1):

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import CONTINUE, Command
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.values import CONTINUE
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.attempts import RetriedError, amounts, run_command, run_ranks
 from mpi_runtime.batch.run.ranks import GRACE_S
@@ -60,7 +61,8 @@ def submit(
         "_expect_us": round((made.expect or 0) * 1e6),
         "_gather_us": 0 if raises else GATHER_US,
     }
-    if made.ranks > 1:
+    has_gang = made.ranks > 1 or bool(made.launcher)
+    if has_gang:
         options |= {
             "num_ranks": made.ranks,
             "ranks_per_node": made.ranks_per_node or None,
@@ -71,7 +73,7 @@ def submit(
     found: ObjectRef[Any] = call.remote(
         msgspec.msgpack.encode(made), directory, raises, until_s, ",".join(names), *refs
     )
-    return _SETTLE.remote([found]) if made.ranks > 1 and raises and made.on_failure == CONTINUE else found
+    return _SETTLE.remote([found]) if has_gang and raises and made.on_failure == CONTINUE else found
 
 
 @mpi_runtime.remote(num_cpus=0)

@@ -86,7 +86,8 @@ def in_lines(name: str, found: Overview, job: str, now: float, jobs: Sequence[tu
         jobs: those of an elastic batch, in words, with the number of commands that each has ended.
     """
     begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
-    lines = [f"{name}: {f'run by {job} since {begin}' if job else f'not running; last started {begin}'}"]
+    idle = f"not running; last started {begin}" if found.total else "no job has started it yet"
+    lines = [f"{name}: {f'run by {job} since {begin}' if job else idle}"]
     seen = sum(bool(began.host) for began in found.running)
     words = (
         (len(found.failed), "failed"), (seen, "running"), (len(found.running) - seen, "running or ready"),
@@ -128,7 +129,8 @@ def described(groups: Sequence[Group]) -> list[str]:
             continue
         first = group.commands[0]
         count = f" ({len(group.commands)})" if group.is_array else ""
-        ranks = f"{first.ranks} ranks, each " if first.ranks > 1 else ""
+        by = f" by {first.launcher}" if first.launcher else ""
+        ranks = f"{first.ranks} ranks{by}, each " if first.ranks > 1 or by else ""
         asked = [" or ".join(one.shown() for one in first.demands())]
         asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
         asked += [f"{first.expect:g} s expected"] if first.expect is not None else []

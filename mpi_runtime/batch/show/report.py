@@ -12,12 +12,13 @@ from mpi_runtime.batch.memory.past import RUN, Ended, History
 from mpi_runtime.batch.memory.results import shortened
 from mpi_runtime.batch.show.overview import Overview, overview
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, lanes, use
-from mpi_runtime.show.numbers import clock, count, plural, seconds
+from mpi_runtime.show.numbers import clock, count, plural, seconds, three
 from mpi_runtime.show.page import Block, Document, page, table
 
 TAILS_MAX = 200
 """How many failed commands are shown with the last lines of their output."""
 TAIL_LINES = 20
+RATE_S = 60.0
 OPEN_MAX = 3
 """How many of them are open at first."""
 
@@ -109,6 +110,10 @@ def _cards(
             "small": "commands run",
             "rows": [[name, count(number), name] for name, number in kinds],
         }
+        recent = sum(one.result.end > now - RATE_S for one in history.all_ends)
+        if recent and not seen:
+            rate = recent / max(1.0, min(RATE_S, now - found.begin_s))
+            doing |= {"big": three(rate), "small": "commands end each second", "note": "They are too short to be seen."}
         waits = {
             "q": "What waits?",
             "big": count(found.waiting + len(found.running) - len(seen)),

@@ -68,6 +68,9 @@ kinds.warns = simple(b =>
     : [],
 );
 kinds.note = simple(b => h("p.soft", {}, b.text));
+kinds.picture = simple(b =>
+  h("figure", {}, h("img", { src: b.src, alt: b.text, style: "max-width:100%" }), h("figcaption.soft", {}, b.text)),
+);
 kinds.pre = simple(b => h("pre", { tabindex: 0, style: "overflow:auto;max-height:340px" }, b.text));
 kinds.kv = simple(b =>
   h(
@@ -204,7 +207,7 @@ kinds.wall = first => {
       const m = s("line", { x1: x(b.end), x2: x(b.end), y1: 8, y2: 44, stroke: "var(--bad)", "stroke-width": 2 });
       g.append(
         m,
-        text(Math.max(130, x(b.end) - 6), 12, "the job's time ends " + clock(b.end).slice(0, 5), {
+        text(Math.max(W < 500 ? 100 : 170, x(b.end) - 6), 12, `${W < 500 ? "time" : "the job's time"} ends ${clock(b.end).slice(0, 5)}`, {
           class: "k b",
           "text-anchor": "end",
         }),
@@ -409,20 +412,22 @@ kinds.table = first => {
 // Curves of what was in use: areas from 0, a line for each thing.
 kinds.areas = charted((b, W) => {
   const span = Math.max(b.to - b.from, 1e-3),
-    L = W < 500 ? 64 : 92,
-    RH = 66,
+    small = W < 500,
+    L = small ? 44 : b.series.some(c => c.said?.length > 8) ? 168 : 92,
+    RH = small ? 84 : 66,
+    above = small ? 20 : 0,
     H = b.series.length * RH + 20,
     x = scale(0, span, L, W - 6),
     g = svg(W, H, b.series.map(c => c.name).join(", ") + " in use over time");
-  axisTicks(b, span, W < 500 ? 4 : 9).forEach(([t, name]) =>
+  axisTicks(b, span, small ? 3 : 9).forEach(([t, name]) =>
     g.append(
       line(x(t), 0, x(t), H - 20),
       text(x(t), H - 5, name, { "text-anchor": x(t) < L + 20 ? "start" : x(t) > W - 24 ? "end" : "middle" }),
     ),
   );
   b.series.forEach((c, i) => {
-    const top = i * RH + 8,
-      y = scale(0, Math.max(c.of, ...c.values) || 1, top + RH - 18, top),
+    const top = i * RH + 8 + above,
+      y = scale(0, Math.max(c.of, ...c.values) || 1, top + RH - 18 - above, top),
       n = c.values.length,
       d = c.values
         .map((v, k) => `L${x((span * k) / n).toFixed(1)} ${y(v).toFixed(1)}H${x((span * (k + 1)) / n).toFixed(1)}`)
@@ -430,8 +435,8 @@ kinds.areas = charted((b, W) => {
     g.append(
       line(L, y(0), W - 6, y(0), "ax"),
       c.of ? line(L, y(c.of), W - 6, y(c.of)) : "",
-      text(0, top + 20, c.name, { class: "k" }),
-      c.said ? text(0, top + 35, c.said) : "",
+      text(0, small ? top - 8 : top + 20, c.name, { class: "k halo" }),
+      c.said ? text(small ? W - 6 : 0, small ? top - 8 : top + 35, c.said, small ? { "text-anchor": "end", class: "halo" } : {}) : "",
       c.of ? text(L - 6, y(c.of) + 9, forms[c.form || "num"](c.of), { "text-anchor": "end" }) : "",
       text(L - 6, y(0), "0", { "text-anchor": "end" }),
       s("path", { d: `M${x(0)} ${y(0)}${d}V${y(0)}Z`, fill: "var(--accent)", opacity: 0.22 }),
@@ -537,6 +542,7 @@ kinds.heat = first => {
     chosen = b.nodes[0]?.id;
   const grid = h(".heat", { role: "group" }),
     side = h(".panel.pad"),
+    more = h(".blocks", { style: "margin-top:14px" }),
     pick = seg(
       b.metrics.map(m => m.name),
       metric.name,
@@ -568,7 +574,13 @@ kinds.heat = first => {
         {},
         n.facts.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]),
       ),
+      more,
     );
+    if (more.of !== n.id) more.replaceChildren();
+    more.of = n.id;
+    detail?.(b.id, n.id)
+      .then(blocks => more.of === n.id && more.replaceChildren(...blocks.map(make)))
+      .catch(() => {}); // the page shows that its server does not answer
   }
   function draw() {
     const focus = grid.contains(document.activeElement) && document.activeElement.dataset.id;

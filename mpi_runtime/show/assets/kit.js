@@ -98,6 +98,7 @@ const tickText = v =>
   v && (Math.abs(v) < 0.001 || Math.abs(v) >= 1e5)
     ? v.toExponential(0).replace("e+", "e").replace("-", "−")
     : String(v);
+const short = v => (v >= 1e6 ? n3(v / 1e6) + " M" : v >= 1e4 ? n3(v / 1e3) + " k" : String(v));
 const tickTime = t =>
   !t
     ? "0"
@@ -231,6 +232,7 @@ const PILLS = {
   RESTARTING: "warn",
   PENDING_CREATION: "warn",
   full: "warn",
+  problem: "warn",
 };
 const pill = word =>
   h(
@@ -262,6 +264,13 @@ function cell(c, v) {
       {},
       h("span.meter", {}, h("i", { style: `width:${v[1] ? Math.min(100, (v[0] / v[1]) * 100) : 0}%` })),
       h("span", { style: "width:auto" }, v[2]),
+    );
+  if (c.form === "trend")
+    return h(
+      "span.nb",
+      {},
+      h("span.curve", { "aria-hidden": "true" }, spark(v[3], "var(--accent)", v[1])),
+      h("span.amount", {}, v[2]),
     );
   if (c.form === "curve") return h("span", {}, v.length > 1 ? h("span.curve", {}, spark(v, "var(--accent)")) : "–");
   return String(v);

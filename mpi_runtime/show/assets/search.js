@@ -141,6 +141,36 @@ kinds.reports = charted((b, W) => {
     });
   return g;
 });
+// A line through points [x, y], or with a band [x, y, least, most].
+kinds.line = charted((b, W) => {
+  const H = b.height,
+    B = 36,
+    L = 48,
+    g = svg(W, H, `${b.name} by ${b.x}`),
+    [lo, hi] = fit(b.points.flatMap(p => p.slice(1))),
+    room = (hi - lo) * 0.05 || Math.abs(hi) * 0.1 || 1,
+    end = Math.max(...b.points.map(p => p[0]), 1),
+    x = scale(0, end, L + 6, W - 8),
+    y = scale(lo - room, hi + room, H - B, 8),
+    at = (p, i) => x(p[0]).toFixed(1) + " " + y(p[i]).toFixed(1),
+    path = (points, i) => points.map((p, k) => (k ? "L" : "M") + at(p, i)).join("");
+  if (!b.points.length) return g;
+  frame(g, x, y, W, H, B, L, ticks(0, end, W < 500 ? 3 : 6), ticks(lo - room, hi + room, H < 200 ? 3 : 5), b.x, short);
+  const last = b.points.at(-1);
+  if (last.length > 2)
+    g.append(
+      s("path", {
+        d: path(b.points, 3) + path([...b.points].reverse(), 2).replace("M", "L") + "Z",
+        fill: "var(--accent)",
+        opacity: 0.14,
+      }),
+    );
+  g.append(
+    s("path", { d: path(b.points, 1), class: "step", "stroke-width": H < 200 ? 1.5 : 2.5 }),
+    text(W - 8, Math.max(18, y(last[1]) - 8), n3(last[1]), { class: "k halo", "text-anchor": "end" }),
+  );
+  return g;
+});
 // Parallel coordinates: upright axes with values; on a phone, lying ones. Ranges are chosen by dragging along an axis.
 kinds.parallel = first => {
   let b = first;

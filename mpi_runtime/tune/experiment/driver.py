@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from mpi_runtime.tune.study.events import (
 )
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ERROR, PAUSED, TERMINATED, Trial
-from mpi_runtime.tune.trials.bundles import amounts
+from mpi_runtime.tune.trials.bundles import GangRequest, PlacementGroupFactory, amounts
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.reporting import TrialStart
@@ -282,7 +282,7 @@ class Driver:
         plan, trial = self._plan, self.study.trials[order.trial_id]
         request = plan.prepared.request(order.config)
         group = None
-        if len(request.bundles) > 1:
+        if len(request.bundles) > 1 and not isinstance(request, GangRequest):
             from mpi_runtime.util import placement_group
 
             group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
@@ -299,13 +299,15 @@ class Driver:
             plan.prepared.parameters,
         )
         plan.kept.uses(trial.trial_id, order.checkpoint)
-        stream = self._function_for(request.bundles[0], group).remote(start)
+        stream = self._function_for(request, group).remote(start)
         is_from_memory = order.checkpoint is not None and not order.checkpoint.path
         self._runs[trial.trial_id] = Run(trial.trial_id, stream, group, is_from_memory=is_from_memory)
 
-    def _function_for(self, bundle: Mapping[str, float], group: Any) -> Any:
+    def _function_for(self, request: PlacementGroupFactory, group: Any) -> Any:
         """The function with reserved amounts. Trials with the same amounts share one: each is sent to the head once."""
-        asked = None if group is not None else tuple(sorted(bundle.items()))
+        bundle = request.bundles[0]
+        gang = request.options if isinstance(request, GangRequest) else {}
+        asked = None if group is not None else (*sorted(bundle.items()), *gang.items())
         if asked in self._functions:
             return self._functions[asked]
         plan = self._plan
@@ -314,9 +316,10 @@ class Driver:
             "max_retries": 0,
             "_generator_backpressure_num_objects": 1 if plan.always_asks else AHEAD,
             **amounts(bundle),
+            **gang,
         }
         if not plan.reuse_processes:
-            options["max_calls"] = 1
+            options |= {"reuse": False} if gang else {"max_calls": 1}
         if group is not None:
             from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

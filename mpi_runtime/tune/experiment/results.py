@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.study.events import Reported
@@ -75,7 +76,7 @@ class Result:
     @property
     def metrics_dataframe(self) -> Any:
         """All its reports as a data frame. Needs pandas."""
-        return _pandas().DataFrame([flat(one) for one in self.history])
+        return load("a data frame", "pandas").DataFrame([flat(one) for one in self.history])
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """The kept checkpoint with the best value of a metric."""
@@ -223,7 +224,7 @@ class ResultGrid(Sequence[Result]):
                 sign = sign_of(filter_mode or self.mode or "max")
                 report = max(reports, key=lambda one: sign * float(one[filter_metric]), default=report)
             rows.append({**flat(report), **flat(result.config, "config/"), "logdir": result.path})
-        return _pandas().DataFrame(rows)
+        return load("a data frame", "pandas").DataFrame(rows)
 
     def plot_history(self, metric: str | None = None, ax: Any = None) -> Any:
         """Curves of a metric, one for each trial, as matplotlib axes. Needs matplotlib."""
@@ -289,11 +290,3 @@ def _value(result: Result, metric: str, scope: str, sign: float) -> float | None
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("data frames need pandas: pip install pandas") from error
-    return pandas

@@ -26,6 +26,7 @@ import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private
+from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
@@ -350,15 +351,14 @@ class Tuner:
         made = Made(self._space, self._tune, run, self._prepared, self._prepared.name)
         # The values of `with_parameters` are references, which end with the job.
         kept = Prepared(None, name=made.name) if made.trainable.parameters else made.trainable
-        spare = self._home / f"{FILE}.part"
         try:
-            spare.write_bytes(cloudpickle.dumps(replace(made, trainable=kept)))
+            data = cloudpickle.dumps(replace(made, trainable=kept))
         except (TypeError, pickle.PicklingError) as error:
             parts = {"trainable": made.trainable, "tune_config": made.tune, "run_config": made.run}
             raise TypeError(
                 f"The experiment cannot be serialised: {_culprit({**made.space, **parts}) or error}"
             ) from error
-        os.replace(spare, self._home / FILE)
+        replace_file(os.fspath(self._home / FILE), data)
 
     def _grid(self, study: Study) -> ResultGrid:
         return ResultGrid(study, self._home, self._kept)

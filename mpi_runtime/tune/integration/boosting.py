@@ -42,7 +42,7 @@ class Reports:
         self._metrics = metrics
         self._filename = filename
         self._frequency = frequency
-        self._saves_at_end = checkpoint_at_end
+        self.saves_at_end = checkpoint_at_end
         self._change = results_postprocessing_fn
 
     def is_due(self, iteration: int) -> bool:

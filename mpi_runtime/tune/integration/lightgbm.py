@@ -35,7 +35,6 @@ class TuneReportCheckpointCallback:
             results_postprocessing_fn: changes what is reported.
         """
         self._reports = Reports(metrics, filename, frequency, checkpoint_at_end, results_postprocessing_fn)
-        self._ends_saved = checkpoint_at_end
 
     def __call__(self, env: Any) -> None:
         """Report the values of a round. Those of folds (`lightgbm.cv`) are means and deviations."""
@@ -46,7 +45,7 @@ class TuneReportCheckpointCallback:
             if deviation:
                 own[f"{name}-stdv"] = deviation[0]
         is_last = env.iteration == env.end_iteration - 1
-        saves = self._reports.is_due(env.iteration) or (is_last and self._ends_saved)
+        saves = self._reports.is_due(env.iteration) or (is_last and self._reports.saves_at_end)
         self._reports.send(found, env.model if saves else None)
 
     @classmethod

@@ -74,7 +74,6 @@ class MLflowLoggerCallback(LoggerCallback):
             self._client.log_param(self._runs[trial.trial_id], name, value)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Log the numbers of a report."""
         entities = load("MLflowLoggerCallback", "mlflow.entities", "mlflow")
         step = int(result.get("timesteps_total") or result["training_iteration"])
         now_ms = int(time.time() * 1000)
@@ -82,7 +81,6 @@ class MLflowLoggerCallback(LoggerCallback):
         self._client.log_batch(self._runs[trial.trial_id], values)
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
-        """End the run."""
         run = self._runs[trial.trial_id]
         if self._params_last:
             self._log_parameters(trial)

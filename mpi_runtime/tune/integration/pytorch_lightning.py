@@ -75,3 +75,11 @@ class TuneReportCheckpointCallback(Base):
         with tempfile.TemporaryDirectory() as folder:
             trainer.save_checkpoint(os.path.join(folder, self._filename))
             report(values, checkpoint=Checkpoint.from_directory(folder))
+
+
+class TuneReportCallback(TuneReportCheckpointCallback):
+    """The same without checkpoints: an old name of Ray's, which libraries use."""
+
+    def __init__(self, metrics: Metrics = None, on: str | Sequence[str] = "validation_end") -> None:
+        """Report metrics without checkpoints; see `TuneReportCheckpointCallback`."""
+        super().__init__(metrics, save_checkpoints=False, on=on)

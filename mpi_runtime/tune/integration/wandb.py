@@ -44,7 +44,6 @@ class WandbLoggerCallback(LoggerCallback):
         self._excludes = {*excludes, *(() if log_config else ("config",))}
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """Remember the name of the experiment."""
         super().setup(*args, **info)
         self._name = os.path.basename(info["path"])
         self._runs: dict[str, Any] = {}
@@ -64,7 +63,6 @@ class WandbLoggerCallback(LoggerCallback):
         self._runs[trial.trial_id] = load("WandbLoggerCallback", "wandb").init(**arguments)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Log the numbers of a report."""
         values = {
             name: value
             for name, value in numbers_in(result, with_config=True).items()
@@ -73,7 +71,6 @@ class WandbLoggerCallback(LoggerCallback):
         self._runs[trial.trial_id].log(values, step=result["training_iteration"])
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
-        """End the run."""
         run = self._runs.pop(trial.trial_id, None)
         if run is not None:
             run.finish(exit_code=int(failed))

@@ -47,7 +47,6 @@ class TuneReportCheckpointCallback(Base):
         load("TuneReportCheckpointCallback", "xgboost")
         super().__init__()
         self._reports = Reports(metrics, filename, frequency, checkpoint_at_end, results_postprocessing_fn)
-        self._ends_saved = checkpoint_at_end
         self._saved = -1
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Mapping[str, Mapping[str, Sequence[Any]]]) -> bool:
@@ -60,7 +59,7 @@ class TuneReportCheckpointCallback(Base):
 
     def after_training(self, model: Any) -> Any:
         """Report the last model, unless it has been reported."""
-        if self._ends_saved and self._saved != model.num_boosted_rounds() - 1:
+        if self._reports.saves_at_end and self._saved != model.num_boosted_rounds() - 1:
             self._reports.send(self._last, model)
         return model
 

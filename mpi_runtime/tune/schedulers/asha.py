@@ -163,7 +163,6 @@ class AsyncHyperBandScheduler(TrialScheduler):
         return self._promotes
 
     def begin(self, seed: int) -> None:
-        """Reset for a new experiment."""
         self._seed = seed
         self._brackets = [
             [_Rung(at, self._factor) for at in self._milestones[skipped:]] for skipped in range(self._number)
@@ -185,7 +184,6 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._next_rung[trial.trial_id] = next(free, len(bracket) - 1)
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Decide about a trial at a rung."""
         judge = self._promoted if self._promotes else self._stopped
         return {trial.trial_id: judge(trial.trial_id, time, score)}
 

@@ -99,13 +99,11 @@ class HyperBandScheduler(TrialScheduler):
         return True
 
     def begin(self, seed: int) -> None:
-        """Reset for a new experiment."""
         self._brackets: list[_Bracket] = []
         self._bracket_of: dict[str, _Bracket] = {}
         self._resumable: list[str] = []
 
     def on_trial_add(self, trial: Trial) -> None:
-        """Add it to the bracket that is being filled."""
         if not self._brackets or self._brackets[-1].is_full:
             size, milestones = self._table[len(self._brackets) % len(self._table)]
             self._brackets.append(_Bracket(size, milestones))
@@ -125,7 +123,6 @@ class HyperBandScheduler(TrialScheduler):
         return {trial.trial_id: PAUSE, **self._queued(bracket.decide(self._factor), trial.trial_id)}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
-        """Remove it from its bracket."""
         bracket = self._bracket_of.pop(trial.trial_id)
         if trial.trial_id not in bracket.members:
             return {}  # the halving has ended it

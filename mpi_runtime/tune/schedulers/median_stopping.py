@@ -68,7 +68,6 @@ class MedianStoppingRule(TrialScheduler):
         return not self._hard
 
     def begin(self, seed: int) -> None:
-        """Reset for a new experiment."""
         self._histories: dict[str, _History] = {}
         self._last: list[float] = []
         """The last time of each trial, ascending."""

@@ -76,7 +76,6 @@ class PB2(PopulationBasedTraining):
         )  # fmt: skip
 
     def begin(self, seed: int) -> None:
-        """Reset for a new experiment."""
         super().begin(seed)
         self._last: dict[str, tuple[float, float]] = {}
         self._gains: list[tuple[float, list[float], float]] = []

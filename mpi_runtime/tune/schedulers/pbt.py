@@ -84,7 +84,6 @@ class PopulationBasedTraining(TrialScheduler):
         return True
 
     def begin(self, seed: int) -> None:
-        """Reset for a new experiment."""
         self._seed = seed
         self._trials: dict[str, Trial] = {}
         self._scores: dict[str, float] = {}
@@ -102,7 +101,6 @@ class PopulationBasedTraining(TrialScheduler):
         self.policies.setdefault(trial.trial_id, [(0, copy.deepcopy(trial.config))])
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        """Compare it at the end of an interval."""
         me = trial.trial_id
         # After a failure a trial may be before its last comparison: no second one until then.
         if time < self._burn_in or time - self._compared_at[me] < self._interval:

@@ -42,11 +42,9 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         return True
 
     def begin(self, seed: int) -> None:
-        """Reset for a new experiment."""
         self._next: dict[str, int] = {}
 
     def on_trial_add(self, trial: Trial) -> None:
-        """Give it the first configuration."""
         trial.config = copy.deepcopy(self._policy[0][1])
         self._next[trial.trial_id] = 1
 

@@ -63,7 +63,6 @@ class BayesOptSearch(LearningSearcher):
         self._random = np.random.default_rng(seed)
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Values for a new trial."""
         if len(self._asked) < self._steps or not len(self._model.space):
             point = self._cube.random(self._random)
         else:

@@ -71,7 +71,6 @@ class TuneBOHB(LearningSearcher):
         self._time_attr = time_attr
 
     def begin(self, seed: int) -> None:
-        """Create an empty model."""
         self._seed = seed
         self._cube = UnitCube(self.domains)
         self._points: dict[str, np.ndarray] = {}
@@ -79,7 +78,6 @@ class TuneBOHB(LearningSearcher):
         """By time: the losses of trials."""
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Learn from a report, at its time."""
         loss = self.loss_of(result)
         if trial_id not in self._points:
             return
@@ -91,7 +89,6 @@ class TuneBOHB(LearningSearcher):
         self._losses.setdefault(float(result[self._time_attr]), {})[trial_id] = math.inf if loss is None else loss
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Learn from the last report."""
         if result is not None:
             self.on_trial_result(trial_id, result)
 

@@ -46,7 +46,6 @@ class HyperOptSearch(LearningSearcher):
         self._initial, self._gamma = n_initial_points, gamma
 
     def begin(self, seed: int) -> None:
-        """Create an empty model."""
         from hyperopt import Domain, Trials, hp
 
         self._cube = UnitCube(self.domains)
@@ -59,7 +58,6 @@ class HyperOptSearch(LearningSearcher):
         self._random = np.random.default_rng(seed)
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Values for a new trial."""
         from hyperopt import JOB_STATE_RUNNING, tpe
 
         number = self._known.new_trial_ids(1)[0]
@@ -81,7 +79,6 @@ class HyperOptSearch(LearningSearcher):
         return self._cube.from_numbers({name: one[0] for name, one in found.items()})
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended."""
         from hyperopt import JOB_STATE_DONE, JOB_STATE_ERROR, STATUS_FAIL, STATUS_OK
 
         number = self._numbers.pop(trial_id)

@@ -53,7 +53,6 @@ class ConcurrencyLimiter(_Around):
         self.forget()
 
     def forget(self) -> None:
-        """Reset for a new experiment."""
         self._live: set[str] = set()
         self._ended: list[tuple[str, dict[str, Any] | None, bool]] = []
 
@@ -67,7 +66,6 @@ class ConcurrencyLimiter(_Around):
         return config
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Pass it on."""
         self.searcher.on_trial_result(trial_id, result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
@@ -108,7 +106,6 @@ class Repeater(_Around):
         self.forget()
 
     def forget(self) -> None:
-        """Reset for a new experiment."""
         self._leader: dict[str, str] = {}
         """For each trial the first trial of its configuration."""
         self._groups: dict[str, tuple[dict[str, Any], list[str], list[dict[str, Any] | None]]] = {}

@@ -45,7 +45,6 @@ class NevergradSearch(LearningSearcher):
         self._optimizer, self._arguments = optimizer, dict(optimizer_kwargs or {})
 
     def begin(self, seed: int) -> None:
-        """Create an optimizer."""
         import nevergrad
 
         self._cube = UnitCube(self.domains)
@@ -61,7 +60,6 @@ class NevergradSearch(LearningSearcher):
         self._worst = -math.inf
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Values for a new trial."""
         if first:
             rest = self._cube.values(self._cube.random(np.random.default_rng(0)))
             self._model.suggest(self._cube.numbers(self._cube.point({**rest, **first})))

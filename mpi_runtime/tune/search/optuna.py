@@ -45,7 +45,6 @@ class OptunaSearch(LearningSearcher):
         self.sampler = sampler
 
     def begin(self, seed: int) -> None:
-        """Create a study."""
         import optuna
 
         verbosity = optuna.logging.get_verbosity()
@@ -57,7 +56,6 @@ class OptunaSearch(LearningSearcher):
         self._ot_trials: dict[str, Any] = {}  # the name that libraries read
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Values for a new trial."""
         if first:
             self._study.enqueue_trial({name: self._number(name, value) for name, value in first.items()})
         self._ot_trials[trial_id] = trial = self._study.ask(self._distributions)
@@ -65,13 +63,11 @@ class OptunaSearch(LearningSearcher):
         return {**{name: self._value(name, value) for name, value in trial.params.items()}, **constants}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Report a value, for samplers that use it."""
         loss = self.loss_of(result)
         if loss is not None:
             self._ot_trials[trial_id].report(loss, int(result["training_iteration"]))
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended."""
         import optuna
 
         trial = self._ot_trials.pop(trial_id)

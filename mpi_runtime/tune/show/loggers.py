@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.errors.optional import load
+from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import Trial, flat
 
@@ -29,10 +30,7 @@ class LoggerCallback(Callback):
 
     _begun: set[str]
 
-    def setup(
-        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
-    ) -> None:
-        """An experiment begins."""
+    def setup(self, *args: Any, **info: Any) -> None:
         self._begun = set()
 
     def log_trial_start(self, trial: Trial) -> None:
@@ -55,15 +53,12 @@ class LoggerCallback(Callback):
     def on_trial_result(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Pass it on."""
         self.log_trial_result(iteration, trial, result)
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Pass it on."""
         self.log_trial_end(trial)
 
     def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Pass it on."""
         self.log_trial_end(trial, failed=True)
 
 
@@ -78,7 +73,6 @@ class _Lines(LoggerCallback):
         self._flushed_s = 0.0
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Begin its file."""
         self._paths[trial.trial_id] = path = Path(trial.local_path, self.file_name)
         path.write_text("")
 
@@ -87,12 +81,10 @@ class _Lines(LoggerCallback):
         self._waiting.setdefault(trial.trial_id, []).append(line)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Write waiting lines, once a second."""
         if time.monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Write the rest."""
         self.flush()
 
     def flush(self) -> None:
@@ -110,12 +102,10 @@ class JsonLoggerCallback(_Lines):
     file_name = "result.json"
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Write the configuration."""
         super().log_trial_start(trial)
         Path(trial.local_path, "params.json").write_text(json.dumps(trial.config, default=repr, indent=2) + "\n")
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Add a line."""
         self.add(trial, json.dumps(result, default=repr) + "\n")
 
 
@@ -129,12 +119,10 @@ class CSVLoggerCallback(_Lines):
         self._names: dict[str, list[str]] = {}
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Begin the file."""
         super().log_trial_start(trial)
         self._names[trial.trial_id] = []
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Add a line."""
         values = flat({name: value for name, value in result.items() if name != "config"})
         names = self._names[trial.trial_id]
         new = [name for name in values if name not in names]
@@ -148,11 +136,7 @@ class CSVLoggerCallback(_Lines):
         with path.open(newline="") as file:
             rows = list(csv.reader(file))[1:]
         self._names[trial.trial_id] = names
-        spare = path.with_name(f"{path.name}.part")
-        with spare.open("w") as file:
-            file.write(_csv(names))
-            file.writelines(_csv(row + [""] * (len(names) - len(row))) for row in rows)
-        os.replace(spare, path)
+        replace_file(os.fspath(path), "".join(_csv(row + [""] * (len(names) - len(row))) for row in [names, *rows]))
 
 
 def numbers_in(result: Mapping[str, Any], with_config: bool = False) -> dict[str, float]:
@@ -178,7 +162,6 @@ class TBXLoggerCallback(LoggerCallback):
             path.unlink()
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Add the numbers of a report."""
         writer = self._writers.get(trial.trial_id)
         if writer is None:
             writer = self._writers[trial.trial_id] = self._writer_of(trial.local_path, flush_secs=5)
@@ -187,13 +170,11 @@ class TBXLoggerCallback(LoggerCallback):
             writer.add_scalar(f"ray/tune/{name}", value, global_step=step)
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
-        """Close the file."""
         writer = self._writers.pop(trial.trial_id, None)
         if writer is not None:
             writer.close()
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Close all files."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()

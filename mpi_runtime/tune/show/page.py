@@ -10,7 +10,7 @@ from typing import Any
 from mpi_runtime.show.numbers import count, plural, seconds, three
 from mpi_runtime.show.page import Block, Document, table
 from mpi_runtime.tune.show.plots import importances
-from mpi_runtime.tune.trial import flat, sign_of
+from mpi_runtime.tune.trial import OF_EACH_REPORT, flat, sign_of
 
 POINTS_MAX = 100
 """The most points of a curve."""
@@ -69,9 +69,14 @@ def document(results: Any, job: str = "") -> Document:
 
 def _only_metric(results: Any) -> str | None:
     """A reported number, if the trials have just one of their own and none was named."""
-    own = {"training_iteration", "time_total_s", "time_this_iter_s", "timestamp", "iterations_since_restore", "done"}
+    names = _reported(results)
+    return names[0] if len(names) == 1 else None
+
+
+def _reported(results: Any) -> list[str]:
+    """The numbers that trials report themselves."""
     names = {name for result in results for name, value in result.metrics.items() if _finite(value) is not None}
-    return next(iter(names - own)) if len(names - own) == 1 else None
+    return sorted(names - OF_EACH_REPORT)
 
 
 def _trials(results: Any, metric: str | None) -> list[dict[str, Any]]:
@@ -233,13 +238,7 @@ def _rungs(results: Any, known: list[dict[str, Any]]) -> Block:
 def _table(results: Any, trials: list[dict[str, Any]], metric: str | None, mode: str | None) -> Block:
     configs = [flat(result.config) for result in results]
     parameters = list(dict.fromkeys(name for config in configs for name in config))
-    metrics = (
-        []
-        if metric
-        else sorted({key for result in results for key in result.metrics if _finite(result.metrics[key]) is not None})[
-            :6
-        ]
-    )
+    metrics = [] if metric else _reported(results)[:6]
     rows, details = [], {}
     for result, config, one in zip(results, configs, trials, strict=True):
         row: list[Any] = [one["id"], one["id"], *([one["value"]] if metric else []), [y for _, y in one["ys"]]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.trial import flat
 
 
@@ -126,10 +127,4 @@ def _metric(results: Any, metric: str | None) -> str:
 
 
 def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install matplotlib") from error
-    return pyplot.subplots()[1]
+    return load("a plot", "matplotlib.pyplot", "matplotlib").subplots()[1] if ax is None else ax

@@ -12,12 +12,13 @@ from typing import Any
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
+from mpi_runtime.tune.trial import ERROR, OF_EACH_REPORT, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
 
 LINE_S = 10.0
 TABLE_S = 0.5
 ROWS = 20
 """The most rows of a table."""
+METRICS_MAX = 4
 STATES = (RUNNING, PENDING, PAUSED, TERMINATED, ERROR)
 
 
@@ -36,7 +37,7 @@ class ProgressReporter(Callback):
         """Choose the columns.
 
         Args:
-            metric_columns: reported values; by default the metric.
+            metric_columns: reported values; by default the metric, or without one the first numbers.
             parameter_columns: parameters; by default the first three.
             max_report_frequency: the least number of seconds between two updates.
         """
@@ -48,37 +49,29 @@ class ProgressReporter(Callback):
         self._driver: Any = None
         self._shown_s = 0.0
 
-    def setup(
-        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
-    ) -> None:
-        """Begin."""
+    def setup(self, *args: Any, **info: Any) -> None:
         self._driver = info.get("driver")
         self._path = info.get("path", "")
         self._shown_s = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Count it."""
         self._live[trial.trial_id] = trial
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Count it."""
         self._counts[TERMINATED] += 1
         self._live.pop(trial.trial_id, None)
 
     def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        """Count it."""
         self._counts[ERROR] += 1
         self._live.pop(trial.trial_id, None)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Show the state, if it is due."""
         now = time.monotonic()
         if now - self._shown_s >= self._every_s:
             self._shown_s = now
             self.show(False)
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Show the end."""
         self.show(True)
 
     def show(self, is_end: bool) -> None:
@@ -107,8 +100,8 @@ class ProgressReporter(Callback):
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The head and the rows: the best trial, those that run, the newest others."""
         study = self._driver.study
-        metrics = self._metrics or ([study.metric] if study.metric else [])
         trials = list(study.trials.values())
+        metrics = self._metrics or ([study.metric] if study.metric else _reported(trials))
         parameters = self._parameters or (list(trials[0].config)[:3] if trials else [])
         best = self._best()
         chosen = [trial for trial in self._live.values() if trial is not best][: ROWS - 1]
@@ -130,6 +123,17 @@ class ProgressReporter(Callback):
                 ]
             )
         return head, rows
+
+
+def _reported(trials: Sequence[Trial]) -> list[str]:
+    """The first numbers that the trials report, without those that every report has."""
+    names = dict.fromkeys(
+        name
+        for trial in trials
+        for name, value in trial.last_result.items()
+        if name not in OF_EACH_REPORT and isinstance(value, (int, float)) and not isinstance(value, bool)
+    )
+    return list(names)[:METRICS_MAX]
 
 
 @advised
@@ -184,7 +188,6 @@ class JupyterNotebookReporter(ProgressReporter):
         self._handle: Any = None
 
     def show(self, is_end: bool) -> None:
-        """Show the table."""
         import importlib
 
         ipython = importlib.import_module("IPython.display")
@@ -205,7 +208,6 @@ class StopKeyWarning(Callback):
     def on_trial_result(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Look for the keys, once."""
         keys, self._keys = self._keys, []
         if missing := [key for key in keys if not has_value(result, key)]:
             warnings.warn(

@@ -13,13 +13,31 @@ from typing import Any
 
 import numpy as np
 
+from . import samplers
+
 Rng = np.random.Generator
+
+
+def generator_of(random_state: Any) -> Rng:
+    """Return the generator that libraries mean: a seed, a generator of numpy of either kind, wrapped or not, or None.
+
+    Raises:
+        ValueError: it is something else, or a negative seed.
+    """
+    state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
+    if isinstance(state, np.random.RandomState):
+        state = state._bit_generator
+    try:
+        return np.random.default_rng(None if state is np.random else state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"random_state must be a seed, 0 or more, or a generator, not {state!r}") from error
 
 
 class Domain:
     """The values that a parameter may have. Functions such as `uniform` make the subclasses.
 
     `sample`, `uniform`, `loguniform`, `quantized` and so on are those of Ray's domains, for libraries that call them.
+    Domains are not frozen, since FLAML adds attributes to them.
     """
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
@@ -28,13 +46,7 @@ class Domain:
 
     def sample(self, config: Mapping[str, Any] | None = None, size: int = 1, random_state: Any = None) -> Any:
         """Draw a value, or a list of `size` values. `random_state`: a seed, or a generator of numpy of either kind."""
-        state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
-        if isinstance(state, np.random.RandomState):
-            state = state._bit_generator
-        try:
-            rng = np.random.default_rng(None if state is np.random else state)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"random_state must be a seed, 0 or more, or a generator, not {state!r}") from error
+        rng = generator_of(random_state)
         values = [self.draw(rng, config or {}) for _ in range(size)]
         return values[0] if size == 1 else values
 
@@ -50,8 +62,19 @@ class Domain:
         """Whether it is a grid: never, those of `grid_search` are dictionaries."""
         return False
 
+    def get_sampler(self) -> samplers.Sampler:
+        """Describe how values are drawn, in Ray's words."""
+        log, q = getattr(self, "log", False), getattr(self, "q", None)
+        sampler = samplers.LogUniform() if log else samplers.Uniform()
+        return sampler if q in (None, 1) else samplers.Quantized(sampler, q)
 
-@dataclass(frozen=True)
+    @property
+    def sampler(self) -> samplers.Sampler:
+        """The same as `get_sampler()`."""
+        return self.get_sampler()
+
+
+@dataclass(unsafe_hash=True)
 class Float(Domain):
     """Real numbers from `lower` to `upper`, evenly or with even logarithms, in steps of `q` if there is one."""
 
@@ -61,7 +84,6 @@ class Float(Domain):
     q: float | None = None
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
-        """Draw a value."""
         if self.log:
             value = math.exp(rng.uniform(math.log(self.lower), math.log(self.upper)))
         else:
@@ -87,7 +109,7 @@ class Float(Domain):
         return replace(self, q=_step("quantized", q, self.lower, self.upper))
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Normal(Domain):
     """Real numbers of a normal distribution, in steps of `q` if there is one."""
 
@@ -96,20 +118,23 @@ class Normal(Domain):
     q: float | None = None
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
-        """Draw a value."""
         value = float(rng.normal(self.mean, self.sd))
         return value if self.q is None else round(value / self.q) * self.q
+
+    def get_sampler(self) -> samplers.Sampler:
+        """Describe how values are drawn, in Ray's words."""
+        normal = samplers.Normal(self.mean, self.sd)
+        return normal if self.q is None else samplers.Quantized(normal, self.q)
 
     def quantized(self, q: float) -> Normal:
         """The same, in multiples of `q`."""
         return replace(self, q=_step("quantized", q))
 
     def is_valid(self, value: Any) -> bool:
-        """Every number is."""
         return True
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Integer(Domain):
     """Integers from `lower` to `upper`, evenly or with even logarithms, in multiples of `q`.
 
@@ -132,7 +157,6 @@ class Integer(Domain):
         return self.upper - 1 if self.q == 1 else self.upper // self.q * self.q
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> int:
-        """Draw a value."""
         low, high = self.first // self.q, self.last // self.q
         if self.log:
             number = int(math.exp(rng.uniform(math.log(low), math.log(high + 1))))
@@ -153,14 +177,13 @@ class Integer(Domain):
         return _with_values("quantized", replace(self, q=_step("quantized", q)))
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Categorical(Domain):
     """One of some values, all equally likely."""
 
     categories: Sequence[Any]
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
-        """Draw a value."""
         return self.categories[int(rng.integers(len(self.categories)))]
 
     def uniform(self) -> Categorical:
@@ -168,7 +191,6 @@ class Categorical(Domain):
         return self
 
     def is_valid(self, value: Any) -> bool:
-        """Whether it is one of the values."""
         return value in self.categories
 
     def __len__(self) -> int:
@@ -178,18 +200,16 @@ class Categorical(Domain):
         return self.categories[index]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Function(Domain):
     """The result of a function of nothing, or of the values of the trial that are known so far."""
 
     func: Callable[..., Any]
 
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
-        """Call the function."""
         return self.func(config) if _takes_one(self.func) else self.func()
 
     def is_valid(self, value: Any) -> bool:
-        """Every value is."""
         return True
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_runtime.tune.space.domains import Domain, Function, Rng
+from mpi_runtime.tune.space.domains import Domain, Function, Rng, generator_of
 
 Path = tuple[Any, ...]
 Grid = dict[Path, Any]
@@ -104,6 +104,25 @@ def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
             raise ValueError(f"The functions of {names} need each other's values. Let one of them need none.")
         waiting = later
     return config
+
+
+def generate_variants(
+    unresolved_spec: Mapping[str, Any], constant_grid_search: bool = False, random_state: Any = None
+) -> Iterator[tuple[Grid, dict[str, Any]]]:
+    """Yield a configuration for each point of the grids, with the values of the grids by path: Ray's function.
+
+    Args:
+        unresolved_spec: a space.
+        constant_grid_search: draw the other values once, for all points.
+        random_state: a seed, a generator of numpy of either kind, or None.
+
+    Raises:
+        ValueError: as `resolve` and `grid_points`.
+    """
+    rng = generator_of(None if random_state == "random" else random_state)
+    seed = int(rng.integers(2**63)) if constant_grid_search else None
+    for point in grid_points(unresolved_spec):
+        yield point, resolve(unresolved_spec, point, rng if seed is None else np.random.default_rng(seed))
 
 
 def _grids(value: Any, path: Path) -> Iterator[tuple[Path, list[Any]]]:

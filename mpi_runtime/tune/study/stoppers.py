@@ -34,7 +34,6 @@ class FunctionStopper(Stopper):
         self._function = function
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Whether the trial ends."""
         return bool(self._function(trial_id, result))
 
 
@@ -56,7 +55,6 @@ class MaximumIterationStopper(Stopper):
         self._max = max_iter
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Whether the trial ends."""
         return bool(result["training_iteration"] >= self._max)
 
 
@@ -93,7 +91,6 @@ class TrialPlateauStopper(Stopper):
         self._counts: dict[str, int] = {}
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Whether the trial ends."""
         value = _value(self._metric, trial_id, result)
         values = self._values.setdefault(trial_id, deque(maxlen=self._length))
         values.append(value)
@@ -157,7 +154,6 @@ class TimeLimit(Stopper):
         self.timeout_s = float(seconds)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """End no single trial."""
         return False
 
 
@@ -165,7 +161,6 @@ class NoopStopper(Stopper):
     """Ends nothing."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """False."""
         return False
 
 
@@ -177,13 +172,11 @@ class CombinedStopper(Stopper):
         self.stoppers = stoppers
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Whether the trial ends."""
         return any(
             [stopper(trial_id, result) for stopper in self.stoppers]
         )  # a list: each of them receives each report
 
     def stop_all(self) -> bool:
-        """Whether all trials end."""
         return any(stopper.stop_all() for stopper in self.stoppers)
 
 

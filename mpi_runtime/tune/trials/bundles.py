@@ -36,6 +36,21 @@ class PlacementGroupFactory:
         return _total(self.bundles)
 
 
+@dataclass(frozen=True)
+class GangRequest(PlacementGroupFactory):
+    """The resources of a trial that runs on a gang: a bundle for each member, all equal."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The request as options of a call, without the amounts of a member."""
+        found: dict[str, Any] = {"num_ranks": len(self.bundles), "_starts_mpi": False}
+        if self.strategy.startswith("STRICT_"):
+            found["ranks_per_node"] = len(self.bundles) if self.strategy == "STRICT_PACK" else 1
+        elif self.strategy == "SPREAD":
+            found["scheduling_strategy"] = "SPREAD"
+        return found
+
+
 Resources = Mapping[str, Any] | PlacementGroupFactory
 
 
@@ -83,7 +98,9 @@ def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -
     Raises:
         InfeasibleResourceError: not even one.
     """
-    if len(request.bundles) > 1:
+    if isinstance(request, GangRequest):
+        found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes) // len(request.bundles)
+    elif len(request.bundles) > 1:
         found = _fit(request.required_resources, _total([node["Resources"] for node in nodes]))
     else:
         found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)

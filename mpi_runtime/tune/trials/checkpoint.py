@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 import mpi_runtime
+from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.absent import advised
 
 DICTIONARY = "checkpoint.pickle"
@@ -95,7 +96,7 @@ class Checkpoint:
             shutil.copytree(self.path, target, dirs_exist_ok=True)
         else:
             os.makedirs(target, exist_ok=True)
-            _written(os.path.join(target, DICTIONARY), cloudpickle.dumps(dict(self._data), 5))
+            replace_file(os.path.join(target, DICTIONARY), cloudpickle.dumps(dict(self._data), 5))
         return target
 
     def get_metadata(self) -> dict[str, Any]:
@@ -118,7 +119,7 @@ class Checkpoint:
         else:
             import json
 
-            _written(os.path.join(self.path, METADATA), json.dumps(dict(metadata)).encode())
+            replace_file(os.path.join(self.path, METADATA), json.dumps(dict(metadata)).encode())
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add values to the metadata."""
@@ -182,16 +183,28 @@ def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
         raise
 
 
+def merge(experiment: str, parts: list[str], relative: str) -> None:
+    """Make one checkpoint of parts that `keep` has written. Of files with the same name the last one stays."""
+    import shutil
+
+    first, *others = (os.path.join(experiment, part) for part in parts)
+    for other in others:
+        for folder, _, names in os.walk(other):
+            into = os.path.normpath(os.path.join(first, os.path.relpath(folder, other)))
+            os.makedirs(into, exist_ok=True)
+            for name in names:
+                os.replace(os.path.join(folder, name), os.path.join(into, name))
+            _sync(into)
+        shutil.rmtree(other)
+    target = os.path.join(experiment, relative)
+    shutil.rmtree(target, ignore_errors=True)
+    os.rename(first, target)
+    _sync(os.path.dirname(target))
+
+
 def _sync(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _written(path: str, data: bytes) -> None:
-    spare = f"{path}.part"
-    with open(spare, "wb") as file:
-        file.write(data)
-    os.replace(spare, path)

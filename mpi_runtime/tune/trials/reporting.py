@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mpi_runtime
 from mpi_runtime.tune.absent import advised
@@ -45,11 +45,27 @@ class TrialStart:
     """References to the values of `with_parameters`."""
 
 
-class Context:
-    """Names and directories of the running trial. Ray calls it `TuneContext`."""
+class Ranks(NamedTuple):
+    """The place of a process among those of its trial."""
 
-    def __init__(self, start: TrialStart) -> None:
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    """Its place among the processes of its node."""
+    local_size: int = 1
+    node: int = 0
+    """The number of its node among the nodes of the trial."""
+
+
+ALONE = Ranks()
+
+
+class Context:
+    """Names and directories of the running trial. Ray calls it `TuneContext`, and `TrainContext` in a training."""
+
+    def __init__(self, start: TrialStart, ranks: Ranks = ALONE) -> None:
         self._start = start
+        self._ranks = ranks
 
     def get_trial_id(self) -> str:
         """The number of the trial as text."""
@@ -78,12 +94,24 @@ class Context:
         return self._start.resources
 
     def get_world_size(self) -> int:
-        """1: a trial is one process."""
-        return 1
+        """The number of processes: 1, or the workers of a training."""
+        return self._ranks.size
 
     def get_world_rank(self) -> int:
-        """0: a trial is one process."""
-        return 0
+        """The number of this process among them, from 0."""
+        return self._ranks.rank
+
+    def get_local_rank(self) -> int:
+        """The number of this process among those of its node, from 0."""
+        return self._ranks.local_rank
+
+    def get_local_world_size(self) -> int:
+        """The number of processes on this node."""
+        return self._ranks.local_size
+
+    def get_node_rank(self) -> int:
+        """The number of this node among the nodes of the training, from 0."""
+        return self._ranks.node
 
 
 TuneContext = Context
@@ -92,11 +120,14 @@ TuneContext = Context
 class TrialRun:
     """One run of a trial, in its process."""
 
-    def __init__(self, start: TrialStart, persist_s: float) -> None:
+    def __init__(self, start: TrialStart, persist_s: float, ranks: Ranks = ALONE) -> None:
         self.start = start
-        self._persist_s = persist_s
+        self.ranks = ranks
+        self.persist_s = persist_s
+        """The least time between two checkpoints in memory that are written to disk."""
         self._kept_s = time.monotonic()
-        self._next = start.checkpoints
+        self.next_number = start.checkpoints
+        """The number of the next checkpoint."""
         self._has_reported = False
         self.iteration = start.iteration
 
@@ -106,37 +137,51 @@ class TrialRun:
         Raises:
             StopTrial: the trial ends here.
         """
-        if not isinstance(metrics, Mapping):
-            raise TypeError(f"report() takes a dictionary of values by name, not {metrics!r}")
+        if not self.send(plain(metrics), self.save(checkpoint)):
+            raise StopTrial
+
+    def send(self, metrics: dict[str, Any], saved: Saved | None) -> bool:
+        """Send a report to the driver, and wait for its decision: whether the trial continues."""
         where = None if self._has_reported else (socket.gethostname(), os.getpid())
         self._has_reported = True
         self.iteration += 1
         # After `done` too: where reports are not decided about, `emit` does not wait for the driver.
-        if not emit((plain(metrics), self.save(checkpoint), where)) or metrics.get("done"):
-            raise StopTrial
+        return emit((metrics, saved, where)) and not metrics.get("done")
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:
         """Store a checkpoint in shared memory, on disk, or both."""
         if checkpoint is None:
             return None
-        if not isinstance(checkpoint, Checkpoint):
-            raise TypeError(
-                f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
-                "or Checkpoint.from_dict(values)"
-            )
-        number = self._next
-        self._next += 1
-        relative = os.path.join(self.start.trial_id, f"checkpoint_{number:06d}")
+        check(checkpoint)
+        number, relative = self.next_number, self.next_path()
+        self.next_number += 1
         if not checkpoint.is_in_memory:
             keep(checkpoint, self.start.experiment, relative)
             return Saved(number, relative)
         ref = mpi_runtime.put(checkpoint.to_dict())
         now = time.monotonic()
-        if now - self._kept_s < self._persist_s:
+        if now - self._kept_s < self.persist_s:
             return Saved(number, "", ref)
         self._kept_s = now
         keep(checkpoint, self.start.experiment, relative)
         return Saved(number, relative, ref)
+
+    def next_path(self) -> str:
+        """The path of the next checkpoint below the directory of the experiment."""
+        return os.path.join(self.start.trial_id, f"checkpoint_{self.next_number:06d}")
+
+
+def check(checkpoint: Any) -> None:
+    """Refuse what cannot be saved.
+
+    Raises:
+        TypeError: it is not a `Checkpoint`.
+    """
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(
+            f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
+            "or Checkpoint.from_dict(values)"
+        )
 
 
 _run: TrialRun | None = None
@@ -156,7 +201,8 @@ def trial_run() -> TrialRun:
     """
     if _run is None:
         raise RuntimeError(
-            "This is not a trial: report(), get_checkpoint() and get_context() work only in trials of a Tuner."
+            "This is not a trial: report(), get_checkpoint() and get_context() work only in trials of a Tuner, and in "
+            "the function of a trainer."
         )
     return _run
 
@@ -188,15 +234,18 @@ def get_context() -> Context:
     Raises:
         RuntimeError: this is not a trial.
     """
-    return Context(trial_run().start)
+    run = trial_run()
+    return Context(run.start, run.ranks)
 
 
 def plain(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The metrics with scalars as numbers.
 
     Raises:
-        TypeError: a value is an array.
+        TypeError: they are not a dictionary, or a value is an array.
     """
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"report() takes a dictionary of values by name, not {metrics!r}")
     found: dict[str, Any] = {}
     for name, value in metrics.items():
         if type(value) in SIMPLE:

@@ -46,8 +46,8 @@ def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart
     target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever with the function
 
     @emits
-    def run(start: TrialStart) -> None:
-        run_trial(target, settings, start)
+    def run(*given: Any) -> None:
+        run_trial(target, settings, given[-1])  # the start; on a gang a communicator is before it
 
     run.__name__ = run.__qualname__ = prepared.name or "trial"
     return run
@@ -55,7 +55,7 @@ def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart
 
 def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> None:
     """Run a trial until it ends, or must end."""
-    _seed(settings.seed, start.index)
+    seed((settings.seed * 1_000_003 + start.index) % 2**32)
     run = TrialRun(start, settings.persist_s)
     reporting.enter(run)
     folder = os.getcwd()
@@ -169,9 +169,8 @@ def _reused(settings: RunSettings, start: TrialStart) -> Trainable | None:
     return trainable
 
 
-def _seed(seed: int, index: int) -> None:
+def seed(number: int) -> None:
     """Seed the global generators, so that earlier trials in this process have no influence."""
-    number = (seed * 1_000_003 + index) % 2**32
     random.seed(number)
     numpy = sys.modules.get("numpy")
     if numpy is not None:

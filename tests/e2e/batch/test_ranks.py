@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mpi_runtime.gangs.talk import NAME
 from tests.e2e.batch.test_python import output_of
-from tests.helpers import Completed, mpi_python, start_command
+from tests.helpers import Completed, mpi_python, start_command, wait_until
 from tests.hosts.lab import Lab, lab, missing
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(180)]
@@ -200,6 +203,57 @@ def test_on_the_command_line_and_in_views(tmp_path: Path) -> None:
     assert sorted((tmp_path / "batch-jobs" / "one.out").read_text().splitlines()) == ["0 2", "1 2"]
 
 
+def launcher_of(mpi: str, hosts: Lab | None = None) -> str:
+    """A launcher of this MPI; with hosts one that reaches them."""
+    python = mpi_python(mpi)
+    words = {"openmpi": "mpirun --prtemca plm_ssh_agent {0}", "mpich": "mpiexec -launcher ssh -launcher-exec {0}"}
+    ssh = words[mpi].format(hosts.place / "ssh").partition(" ")[2] if hosts else ""
+    return f"{python.with_name(words[mpi].partition(' ')[0])} {ssh}".strip()
+
+
+def written_by_each(place: Path, name: str) -> list[str]:
+    """The lines of all ranks: launchers mix what ranks print."""
+    return sorted(line for path in place.glob(f"{name}.[0-9]*") for line in path.read_text().splitlines())
+
+
+@BOTH
+def test_another_launcher(mpi: str, tmp_path: Path) -> None:
+    """The launcher of the other MPI starts its ranks; a command starts its ranks itself; each failure is explained."""
+    other, option = {"openmpi": ("mpich", "-f"), "mpich": ("openmpi", "--hostfile")}[mpi]
+    launcher, program = launcher_of(other), mpi_python(other)
+    tasks = f"""
+    [[task]]
+    name = "other"
+    command = "{program} hello.py > other.$$; echo $MODE $OMP_NUM_THREADS $LOCAL_RANK {{ranks}} >> other.$$"
+    launcher = "{launcher}"
+    env = {{ MODE = "a b" }}
+
+    [[task]]
+    name = "itself"
+    command = "cat {{hostfile}}; {launcher} -n {{ranks}} {option} {{hostfile}} sh -c '{program} hello.py > itself.$$'"
+    launcher = "self"
+
+    [[task]]
+    name = "fails"
+    command = "exit 3"
+    launcher = "{launcher}"
+
+    [[task]]
+    name = "wrong"
+    command = "true"
+    launcher = "/bin/nowhere/srun -n 3"
+    """
+    done = run(mpi, tmp_path, tasks, 1)
+    worlds = [f"rank {rank} 3 3" for rank in range(3)]
+    assert written_by_each(tmp_path, "other") == sorted([*worlds, *["a b 1 3"] * 3])
+    assert written_by_each(tmp_path, "itself") == worlds
+    assert lines(tmp_path, "itself.out") == [os.uname().nodename] * 3
+    assert "failed: fails: exit code 3\n" in done.stderr
+    tried = f"has failed: {launcher} -n 3 "
+    assert tried in (tmp_path / "out" / "fails.out").read_text()
+    assert "failed: wrong: it could not be started: its launcher '/bin/nowhere/srun'" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def three_hosts() -> Iterator[Lab]:
     if reason := missing():
@@ -242,3 +296,66 @@ def test_ranks_on_three_hosts(mpi: str, three_hosts: Lab) -> None:
     assert {line.split()[1].count(":2") for line in written if "rank" not in line} == {3}
     assert set(lines(place, "much.out")) <= {f"{rank:04000d}" for rank in range(6)}
     assert (place / "out" / "much.out").read_text().count(f"{4:04000d}\n") == 200
+
+
+def sleepers(seconds: int) -> set[int]:
+    """The processes `sleep SECONDS`, on all hosts."""
+    return {pid for pid, words in command_lines().items() if words[:2] == ["sleep", str(seconds)]}
+
+
+def command_lines() -> dict[int, list[str]]:
+    """The words of all processes."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            found[int(pid)] = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return found
+
+
+@pytest.mark.hosts
+@pytest.mark.dies("member")
+@BOTH
+def test_a_launcher_on_three_hosts_and_its_end(mpi: str, three_hosts: Lab) -> None:
+    """Its ranks run where their CPUs are; after a time limit and the death of a member nothing is left on any host."""
+    place = three_hosts.place / f"launcher-{mpi}"
+    place.mkdir()
+    (place / "hello.py").write_text(HELLO)
+    first = 71_001 + 10 * (mpi == "mpich")
+    (place / "jobs.toml").write_text(
+        f"""
+    [defaults]
+    launcher = "{launcher_of(mpi, three_hosts)}"
+    ranks = 6
+    ranks_per_node = 2
+    cwd = "{place}"
+    [[task]]
+    name = "spread"
+    command = "{mpi_python(mpi)} hello.py > spread.$$; uname -n >> spread.$$"
+    [[task]]
+    name = "limited"
+    command = "trap '' TERM; sleep {first}"
+    time_limit = 2
+    grace = 0.2
+    [[task]]
+    name = "killed"
+    command = "test -e again || exec sleep {first + 1}"
+    """
+    )
+    hosts = [f"host{number}" for number in (1, 2, 3)]
+    words = (str(place / "jobs.toml"), "--directory", str(place / "out"))
+    env = {"MPI_RUNTIME_NUM_CPUS": "2"}
+    with three_hosts.mpirun(ON_RANKS, *words, ranks=dict.fromkeys(hosts, 1), mpi=mpi, env=env) as program:
+        wait_until(lambda: len(sleepers(first + 1)) == 6, 60, "all ranks of the third command")
+        assert not sleepers(first)
+        (place / "again").touch()
+        (launcher,) = (
+            pid
+            for pid, words in command_lines().items()
+            if any(word.startswith(f"{NAME}=") for word in words) and words[-2].endswith(f"sleep {first + 1}")
+        )
+        os.kill(int(Path(f"/proc/{launcher}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        wait_until(lambda: not sleepers(first + 1), 10, "the end of all ranks")
+        done = program.finish().expect(1)
+    assert written_by_each(place, "spread") == sorted([*hosts * 2, *[f"rank {rank} 6 15" for rank in range(6)]])
+    assert "failed: limited: it ran longer than its time limit of 2 s" in done.stderr
+    assert "2 of 3 done" in done.stderr

@@ -152,7 +152,7 @@ print(ray.get(batch.command("cat ran; echo >> ran", after=[first])).is_success)
 
 FULL = """
 import os, runpy, sys
-from mpi_runtime.batch.memory.past import BatchJournal
+from mpi_runtime.batch.memory.journal import BatchJournal
 
 turn = BatchJournal.turn
 

@@ -184,11 +184,12 @@ def test_check_shows_the_graph_and_starts_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "started").exists()
 
 
-def test_a_stream_is_run_while_it_grows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [(), pytest.param(("-n", "2"), marks=pytest.mark.mpi)])
+def test_a_stream_is_run_while_it_grows(tmp_path: Path, ranks: tuple[str, ...]) -> None:
     """The second line is written when the first command has run."""
     fifo = tmp_path / "lines"
     os.mkfifo(fifo)
-    words = [sys.executable, "-m", "mpi_runtime", "batch", "-", "--directory", str(tmp_path / "out")]
+    words = [sys.executable, "-m", "mpi_runtime", "batch", *ranks, "-", "--directory", str(tmp_path / "out")]
     program = helpers.start_command(["/bin/sh", "-c", f"exec {shlex.join(words)} < {fifo}"])
     with program, open(os.open(fifo, os.O_RDWR), "w") as lines:  # for both, so that opening it waits for nobody
         print(

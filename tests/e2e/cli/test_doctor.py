@@ -9,7 +9,7 @@ from importlib import metadata
 import pytest
 
 from mpi_runtime.cli.main import main
-from tests.helpers import run_program
+from tests.helpers import mpi_python, run_program, start_command
 
 ROWS = [
     "mpi-runtime", "Python", "system", "packages", "MPI", "launcher", "started by", "batch job", "CPUs", "memory",
@@ -39,6 +39,16 @@ def test_it_names_versions_limits_and_settings(
     assert f"descriptors {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}" in said["limits"]
     assert {"MPI_RUNTIME_LABELS=zone=a", "OMPI_MCA_btl=^tcp"} <= {*said["settings"].split()}
     assert "SECRET" not in said["settings"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("launch", [[], ["run", "-n", "2", "-m", "mpi_runtime"]])
+def test_a_setting_with_which_mpi_cannot_start_is_named(launch: list[str]) -> None:
+    words = [str(mpi_python("openmpi")), "-m", "mpi_runtime", *launch, "doctor"]
+    with start_command(words, env={"OMPI_MCA_pml": "nonsense", "OMPI_MCA_osc": "^ucx"}) as program:
+        done = program.finish().expect(1)
+    assert "wrong: MPI_Init fails with OMPI_MCA_pml=nonsense in the environment, and starts without\n" in done.stdout
+    assert "  fix: unset OMPI_MCA_pml\n" in done.stdout
 
 
 def test_settings_that_are_probably_mistakes_get_a_note(

@@ -99,6 +99,11 @@ LINES = {
         r"the best: loss 0\.\d+ with lr 0\.0\d+, (?:32|64|128) units",
         r"curves, rungs and a table to sort: /.*/first/report\.html",
     ],
+    "ddp": [
+        r"2 workers with 32 batches each in an epoch",
+        r"accuracy after 12 epochs: 0\.9\d\d",
+        r"the checkpoint has \['epoch', 'model', 'optimizer'\]",
+    ],
     "tune_pbt": [
         r"the best constant rate, 0\.\d+: accuracy 0\.916",
         r"a population of the same size: accuracy 0\.9\d\d, with this schedule:",
@@ -143,9 +148,11 @@ LINES = {
         r"the learner computes on cpu; the network has 1687\d\d\d weights",
         r"128 steps, 1\.79 nats(.*\n)*.*256 steps, ",
     ],
+    "own_scheduler": [r"pi is about 3\.1[34]"],
 }
 """What each example prints, as patterns that are found in this order."""
 NEEDS = {
+    "ddp": ["torch"],
     "heat": ["mpi4py"],
     "rl_cartpole": ["torch", "gymnasium"],
     "rl_custom_env": ["torch", "gymnasium"],

@@ -88,6 +88,30 @@ def test_a_program_whose_head_was_killed_is_started_again(way: list[str], tmp_pa
     assert "restart 1 of 2" in done.stderr
 
 
+LEAVES_A_DAEMON = """
+import os, signal, subprocess, sys
+
+first = os.path.join(sys.argv[1], "first")
+if not os.path.exists(first):
+    open(first, "w").close()
+    for name in ("prted", "of the user"):
+        subprocess.Popen([name, "600"], executable="/bin/sleep", start_new_session=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+for pid in open(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read().split():
+    name = open(f"/proc/{pid}/cmdline").read().split(chr(0))[0]
+    if name in ("prted", "of the user"):
+        print(name, flush=True)
+        os.kill(int(pid), signal.SIGKILL)
+"""
+
+
+def test_daemons_of_a_launcher_that_died_end_before_the_next_start(tmp_path: Path) -> None:
+    """A host that is cut off then hears nothing: its daemon would wait for ever. Others' processes stay."""
+    done, _ = restarted([], tmp_path, source=LEAVES_A_DAEMON)
+    assert done.returncode == 0, done.output()
+    assert done.stdout == "of the user\n"
+
+
 def test_there_is_an_end_to_it(tmp_path: Path) -> None:
     done, _ = restarted([], tmp_path, "9", "0")
     assert done.returncode == 1

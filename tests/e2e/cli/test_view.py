@@ -16,6 +16,7 @@ import pytest
 
 from tests import helpers
 from tests.browser import Browser, needs_browser
+from tests.unit.show.test_training import result
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
@@ -184,6 +185,24 @@ def test_a_batch(tmp_path: Path) -> None:
         browser.wait_for("document.querySelector('#failures')?.innerText.includes('exit code 3')")
         browser.wait_for("document.querySelector('#failures').innerText.includes('the last words')")
         assert browser.run("document.querySelectorAll('#commands tbody tr').length") == 2
+        assert not browser.problems
+
+
+@needs_browser
+def test_a_training(tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text('{"algorithm": "PPO", "env": "CartPole-v1", "lr": 0.0003}')
+    lines = [result(number, episode_reward_mean=float("nan") if number < 3 else number) for number in range(1, 30)]
+    (tmp_path / "result.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with viewed(str(tmp_path)) as (_, address), Browser(tmp_path) as browser:
+        browser.open(address)
+        browser.wait_for("document.querySelector('#returns path.step')")
+        assert browser.run("document.querySelectorAll('#updates path.step').length") == 1
+        with (tmp_path / "result.json").open("a") as file:
+            file.write(json.dumps(result(30)) + "\n")
+        browser.wait_for(
+            "document.querySelector('#answers').innerText.includes('30\\niterations') || "
+            "document.querySelector('#answers').innerText.includes('30 iterations')"
+        )
         assert not browser.problems
 
 

@@ -1,4 +1,4 @@
-"""`run --journal --restarts` on two hosts: whatever is killed or cut off, the answer is that of an undisturbed run."""
+"""`run --journal --restarts` on several hosts: what is killed or cut off does not change the answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import Completed, Program, mpi_python, run_program, start_command, wait_until
+from tests.helpers import Completed, Program, run_program, wait_until
 from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(240)]
@@ -65,20 +65,7 @@ print("answer", value, ray.get(account.all.remote()), flush=True)
 
 def started(lab: Lab, folder: Path, mpi: str) -> Program:
     """The program with two ranks on each host, to be started again if it does not come to its end."""
-    folder.mkdir()
-    folder.chmod(0o755)
-    (folder / "app.py").write_text(APP)
-    (folder / "place").mkdir()
-    ssh = str(lab.place / "ssh")
-    env: dict[str, str | None] = {
-        "PRTE_MCA_rmaps_default_mapping_policy": None,
-        "TMPDIR": None,
-        "PRTE_MCA_plm_ssh_agent" if mpi == "openmpi" else "HYDRA_LAUNCHER_EXEC": ssh,
-    }
-    hosts = ",".join(f"{host}:2" for host in lab.hosts)
-    words = ["run", "-n", f"{2 * len(lab.hosts)}", "--mpi", mpi, "--hosts", hosts, "--journal", f"{folder}/journal"]
-    command = [*lab.enter("host1"), str(mpi_python(mpi)), "-m", "mpi_runtime", *words, "--restarts", "3"]
-    return start_command([*command, f"{folder}/app.py", str(folder)], env=env, cwd=folder, place=folder / "place")
+    return lab.restarted(APP, folder, str(folder), ranks=dict.fromkeys(lab.hosts, 2), mpi=mpi, restarts=3)
 
 
 def victim(program: Program, what: str, folder: Path) -> int:
@@ -125,20 +112,6 @@ def test_a_process_of_the_job_is_killed(mpi: str, what: str, two_hosts: Lab, tmp
         os.kill(victim(program, what, folder), signal.SIGKILL)
         done = program.finish(timeout=120)
     check(done, folder, tmp_path)
-
-
-@pytest.mark.dies("journal")
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_a_host_is_cut_off(mpi: str, two_hosts: Lab, tmp_path: Path) -> None:
-    """The next start does without it."""
-    folder = two_hosts.place / f"{mpi}-host"
-    with started(two_hosts, folder, mpi) as program:
-        program.wait_for_line("half", timeout=60)
-        with two_hosts.cut("host2"):
-            wait_until(lambda: "answer" in program.stdout, 120, "the answer of those that are left")
-        done = program.finish(timeout=60)
-    check(done, folder, tmp_path)
-    assert "restart 1 of 3 on host1:4" in done.stderr
 
 
 @pytest.mark.dies("journal")

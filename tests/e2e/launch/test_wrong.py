@@ -139,6 +139,38 @@ def test_a_program_on_rank_0_alone_that_never_calls_init(mpi: str, source: str, 
     assert completed.stdout == ("" if code == 1 else "done\n")
 
 
+SLOW = """
+import os, time
+from mpi_runtime.job import head_handle
+from mpi_runtime.rank import joining, worker
+from mpi_runtime.transport import mpi
+head_handle.WAITS_S = LIMIT - 2
+
+def sleep(*_, **__):
+    time.sleep(60)
+
+if "2" in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("PMI_RANK")):
+    WHERE = sleep
+import mpi_runtime as ray
+ray.init(start_timeout_s=LIMIT)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mpi", "where", "limit_s", "waits"),
+    [
+        ("openmpi", "worker.Rank", 10, "all ranks have met in MPI, and 2 of 3 have joined the job; missing: 2 on "),
+        ("mpich", "mpi._start_mpi", 4, "not all of 3 ranks have started and met in MPI"),
+    ],
+)
+def test_a_start_that_takes_long_logs_what_it_waits_for(mpi: str, where: str, limit_s: int, waits: str) -> None:
+    completed = run_program(SLOW.replace("WHERE", where).replace("LIMIT", str(limit_s)), ranks=3, mpi=mpi)
+    assert completed.returncode
+    assert f"the job has not begun after {limit_s - 2} s: {waits}" in completed.output()
+    assert f"The job was not up after {limit_s} s." in completed.output()
+    assert ("The head reports: all ranks have met" in completed.output()) == (mpi == "openmpi")
+
+
 def test_a_failed_start_can_be_repeated_without_a_launcher() -> None:
     source = """
 import mpi_runtime as ray

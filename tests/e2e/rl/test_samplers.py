@@ -14,6 +14,7 @@ pytest.importorskip("gymnasium")
 
 import mpi_runtime
 from mpi_runtime.rl import PPO, EnvError, PPOConfig, SamplerError
+from mpi_runtime.rl.parameters import Common, checked
 from mpi_runtime.util import collective
 from tests.unit.rl import probes
 
@@ -32,6 +33,22 @@ def test_two_samplers_learn_and_resume_bit_for_bit(tmp_path: Path) -> None:
     with PPO.load(path) as again:
         again.learn(512)
         assert again.vector().tobytes() == expected.tobytes()
+
+
+def test_samplers_that_work_ahead_use_weights_of_the_update_before(tmp_path: Path) -> None:
+    with PPO("CartPole-v1", **QUICK, sample_ahead=True) as algorithm:
+        assert [algorithm.train()["info"]["lag"] for _ in range(3)] == [0.0, 1.0, 1.0]
+        assert not algorithm.samplers.idle(), "they have begun already"
+        path = algorithm.save(tmp_path / "c")
+        assert [algorithm.train()["info"]["lag"] for _ in range(2)] == [0.0, 1.0]
+        expected = algorithm.vector()
+    with PPO.load(path) as again:
+        again.train()
+        again.train()
+        assert again.vector().tobytes() == expected.tobytes()
+    for wrong in ({"num_samplers": 0}, {}):
+        with pytest.raises(ValueError, match="sample_ahead is for PPO, A2C, DQN and SAC, and needs num_samplers=1"):
+            checked(Common, {"num_samplers": 1, "sample_ahead": True, **wrong}, "PPO" if wrong else "A3C")
 
 
 def test_samplers_have_no_torch() -> None:

@@ -56,6 +56,21 @@ def test_a_table_has_the_best_trial_first(tmp_path: Path) -> None:
     assert [row[3] for row in rows] == ["5"] * 4
 
 
+def test_a_table_without_a_metric_has_what_trials_report(tmp_path: Path) -> None:
+    heads: list[list[str]] = []
+
+    class Keeps(ProgressReporter):
+        def show(self, is_end: bool) -> None:
+            heads.append(self.table()[0])
+
+        def __reduce__(self) -> Any:
+            return CLIReporter, ()
+
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0, progress_reporter=Keeps())
+    tune.Tuner(fall, param_space={"a": 1, "b": 2}, run_config=run).fit()
+    assert heads[-1] == ["trial", "status", "runs on", "reports", "seconds", "a", "b", "loss"]
+
+
 def document_of(page: str) -> Any:
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
 

@@ -8,6 +8,7 @@ import pytest
 from mpi_runtime.batch.elastic import belonging, leading
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.records import Work
+from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.batch.memory import past
 from tests.simulation.batches import jobs, world
 from tests.simulation.batches.jobs import WrongError
@@ -80,6 +81,23 @@ def a_stopped_job_that_starts_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(jobs, "LEASE_S", 1e9)
 
 
+def deaths_counted_in_seconds(patch: pytest.MonkeyPatch) -> None:
+    """A job whose status did not change for a while is dead, however few looks at it have succeeded."""
+
+    class InSeconds(Watch):
+        def look(self, beat: object, now_s: float) -> bool:
+            if beat != self._beat or self._looked_s is None:
+                self._beat, self._looked_s = beat, now_s
+            return now_s - self._looked_s > 15.0
+
+        def failed(self) -> None:
+            pass
+
+    patch.setattr(leading, "Watch", InSeconds)
+    patch.setattr(leading, "GRACE_S", 0.0)
+    patch.setattr(leading, "GRACE_SHARE", 0.0)
+
+
 def last_records_that_are_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leading.Leading, "_read", lambda self, one, is_last: True)
 
@@ -91,6 +109,7 @@ BUGS = (
     a_later_coordinator_that_reads_no_offers,
     a_slice_that_is_offered_again_before_it_is_taken_back,
     a_stopped_job_that_starts_at_once,
+    deaths_counted_in_seconds,
     last_records_that_are_not_read,
 )
 

@@ -25,6 +25,9 @@ class Arena:
         assert offset not in self.vacant
         self.vacant = sorted([*self.vacant, offset])
 
+    def size(self, offset: int) -> int:
+        return 1
+
     def is_plentiful(self, size: int) -> bool:
         return 2 * size <= len(self.vacant)
 
@@ -46,6 +49,7 @@ class Desk:
         """What was told besides answers."""
         self.extents = Extents(cast(Any, self.arena), RANK, lambda: self.now, self.hear)
         self.requests = 0
+        self.channel: Channel = cast(Channel, SimpleNamespace(add_to_next=lambda frame: self.hear(self.channel, frame)))
 
     def hear(self, channel: Channel, frame: bytes) -> None:
         for message in cast(list[Allocated | Ahead | GiveBack], codec.to_client.decode(frame)):
@@ -57,7 +61,7 @@ class Desk:
     def ask(self, client: int, size: int = 1, ahead: int = 0) -> int:
         """Ask for memory; the number of the request."""
         self.requests += 1
-        self.extents.allocate(client, cast(Channel, None), Allocate(self.requests, size, ahead))
+        self.extents.allocate(client, self.channel, Allocate(self.requests, size, ahead))
         return self.requests
 
     def answers(self) -> list[tuple[int, int]]:
@@ -175,3 +179,41 @@ def test_who_has_ended_is_not_asked_for_anything() -> None:
     desk.extents.drop_requests(1)
     assert desk.extents.serve_waiting() is None
     assert [type(message) for message in desk.others] == [Ahead]
+
+
+def test_what_a_client_has_used_returns_to_it_and_never_more_than_it_wants() -> None:
+    desk = Desk(room=16)
+    desk.ask(1, ahead=2)
+    assert desk.others.pop() == Ahead(RANK, 1, [1, 2])
+    desk.extents.free([0])
+    assert not desk.others, "it has two"
+    desk.extents.free([1, 2])
+    assert desk.others == [Ahead(RANK, 1, [1]), Ahead(RANK, 1, [2])]
+    assert desk.extents.of(1) == [1, 2]
+    assert 0 in desk.arena.vacant
+    desk.ask(1, ahead=2)  # so it has used all
+    assert desk.others.pop() == Ahead(RANK, 1, [3, 4])
+    desk.extents.free([1, 3])
+    assert desk.others[2:] == [Ahead(RANK, 1, [3])], "with 4 these are two"
+    assert desk.extents.abandon(1, 3)
+    assert 3 in desk.arena.vacant, "what it does not want is free"
+
+
+def test_nothing_returns_to_its_client_where_memory_is_short_or_the_client_is_gone() -> None:
+    desk = Desk(room=6)
+    desk.ask(1, ahead=1)
+    desk.extents.free([1])
+    assert desk.others == [Ahead(RANK, 1, [1])] * 2
+    for client in (2, 3):
+        desk.ask(client)
+    desk.extents.free([1])
+    assert (len(desk.others), desk.arena.vacant) == (3, [4, 5])
+    desk.ask(4)
+    desk.extents.free([1])
+    assert (len(desk.others), desk.arena.vacant) == (3, [1, 5]), "two are left, and that is not plenty"
+    desk.ask(1)
+    desk.extents.drop_requests(1)
+    desk.extents.free([2, 3, 4])
+    assert (len(desk.others), desk.arena.vacant) == (3, [2, 3, 4, 5])
+    desk.extents.free_of(1, desk.extents.of(1))
+    assert (len(desk.others), desk.arena.vacant) == (3, [0, 1, 2, 3, 4, 5])

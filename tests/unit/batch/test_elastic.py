@@ -11,7 +11,18 @@ import pytest
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.records import Closed, Entry, Offer, Status, Stop, Work, entries_in, framed
+from mpi_runtime.batch.elastic.records import (
+    Closed,
+    Entry,
+    Offer,
+    Status,
+    Stop,
+    Work,
+    entries_in,
+    fits,
+    framed,
+    share_on,
+)
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
 from mpi_runtime.batch.memory import requests
 from mpi_runtime.batch.memory.requests import Answer, Request
@@ -158,3 +169,41 @@ def test_a_request_is_answered_once_and_withdrawn_without_an_answer(tmp_path: Pa
     requests.answer(tmp_path, "x", Answer(False, "twice"))
     assert sorted(os.listdir(tmp_path)) == ["answer-x", "request-y"]
     assert msgspec.json.decode((tmp_path / "answer-x").read_bytes(), type=Answer) == Answer(True, "done")
+
+
+def test_ranks_go_to_the_nodes_of_one_job_and_alternatives_to_any_job_that_can_run_one() -> None:
+    coordinator = Coordinator(1)
+    two = ({"CPU": 2.0}, {"CPU": 2.0})
+    gang = Work(1, "gang", b"", request=(("CPU", 4.0),), ranks=4)
+    apart = Work(2, "apart", b"", request=(("CPU", 2.0),), ranks=2, ranks_per_node=1)
+    either = Work(3, "either", b"", request=(("CPU", 4.0),), others=((("CPU", 1.0), ("GPU", 1.0)),))
+    for work in (gang, apart, either):
+        coordinator.add(work)
+    coordinator.joined("one node", ({"CPU": 3.0},), None)
+    assert not offers(coordinator), "ranks of a command are in one job"
+    coordinator.joined("gpu", ({"CPU": 1.0, "GPU": 2.0},), None)
+    assert [(offer.token, offer.works) for offer in offers(coordinator)] == [("gpu", (either,))]
+    assert share_on(either, ({"CPU": 1.0, "GPU": 2.0},)) == 1.0
+    coordinator.joined("two", two, None)
+    found = {work.name: offer.token for offer in offers(coordinator) for work in offer.works}
+    assert found == {"gang": "two", "apart": "two"}
+    assert not fits(Work(4, "", b"", request=(("CPU", 5.0),), ranks=5), two)
+
+
+def test_what_all_jobs_share_is_counted_over_all_jobs_and_freed_by_ends() -> None:
+    coordinator = Coordinator(1)
+    for token in ("a", "b"):
+        coordinator.joined(token, ({"CPU": 8.0},), None)
+    works = [Work(number, f"w{number}", b"", shares=(("licence", 1.5, 3.0),)) for number in range(1, 5)]
+    for work in [*works, Work(5, "free", b"")]:
+        coordinator.add(work)
+    assert sorted(work.number for offer in offers(coordinator) for work in offer.works) == [1, 2, 5]
+    coordinator.ended(1)
+    assert [work.number for offer in offers(coordinator) for work in offer.works] == [3]
+    coordinator.lost("a")
+    coordinator.lost("b")
+    coordinator.joined("c", ({"CPU": 8.0},), None)
+    for order in coordinator.orders(0.0):
+        assert isinstance(order, TakeBack)
+        coordinator.took_back(order.slice, True)
+    assert len([work for offer in offers(coordinator) for work in offer.works if work.shares]) == 2, "no more, no less"

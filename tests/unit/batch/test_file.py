@@ -153,7 +153,7 @@ def test_every_problem_of_lines_has_its_place() -> None:
         (
             5,
             1,
-            "there is no placeholder 'z'; there are: workdir, gpu, cpus, attempt, host, ranks, rank, hosts; "
+            "there is no placeholder 'z'; there are: workdir, gpu, cpus, attempt, host, ranks, rank, hosts, hostfile; "
             "{{z}} stands for {z} itself",
         ),
         (5, 27, "retries is given twice"),

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_runtime.batch.file.model import OPTIONS, read_command, seconds
+from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parameters import combined, product, rows, zipped
 from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in, plain
+from mpi_runtime.batch.file.values import seconds
 from tests.helpers import ROOT
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -115,6 +116,11 @@ def test_options_may_be_written_as_texts_or_as_values() -> None:
         ("pin", "maybe", "pin must be true or false"),
         ("cwd", "a\0b", "cwd must be a text"),
         ("ranks", 0, "ranks must be 1 or more, not 0"),
+        ("launcher", "aprun -n 3", "launcher must begin with one of srun, mpirun"),
+        ("launcher", "self -v", "launcher must begin with one of srun, mpirun"),
+        ("launcher", "", "launcher must begin with one of srun, mpirun"),
+        ("launcher", "srun '", "launcher must be words for a shell"),
+        ("launcher", 3, "launcher must be a text"),
         ("num_cpu", 1, "there is no option 'num_cpu'; did you mean 'num_cpus'?"),
     ],
 )
@@ -128,6 +134,16 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert len(found) == 4
     assert "command must not be empty" in messages("  ")[0]
     assert "reserved name" in messages("echo {gpu}", gpu=1)[0]
+
+
+def test_options_beside_a_launcher() -> None:
+    launched = {"launcher": "srun --overlap", "ranks": 2}
+    assert messages("run {hosts} {ranks} {workdir} {hostfile}", launched) == []
+    assert "{rank} has no value with a launcher" in messages("run {rank}", launched)[0]
+    assert "{rank} has no value" in messages("run", {**launched, "env": {"A": "{rank}"}})[0]
+    assert "pin has no meaning" in messages("run", {**launched, "pin": True})[0]
+    assert "one request" in messages("run", {"launcher": "self", "alternatives": "num_cpus=1 | num_cpus=2"})[0]
+    assert "set launcher to 'self'" in messages("run {hostfile}", {"ranks": 2})[0]
 
 
 def test_a_name_is_short_enough_for_its_files() -> None:

@@ -13,7 +13,8 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import select
 from mpi_runtime.batch.memory import past
-from mpi_runtime.batch.memory.past import FOLDER, BatchJournal, Planned, key_of, read_history, source_of, used_by
+from mpi_runtime.batch.memory.journal import BatchJournal, key_of
+from mpi_runtime.batch.memory.past import FOLDER, Planned, read_history, source_of, used_by
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments

@@ -105,7 +105,7 @@ def test_absent_arguments_of_ray_raise_advice() -> None:
         target = resolved(ROWS[name].here)
         if target is not tune.Trainable:  # its objects are made for trials
             with pytest.raises(TypeError, match=rf"Ray's argument {argument} of \w+ is not here: \w+"):
-                target(**{argument: None})
+                target(**{argument: 1})
 
 
 def test_arguments_of_ray_train_raise_advice() -> None:
@@ -116,6 +116,7 @@ def test_arguments_of_ray_train_raise_advice() -> None:
     ]
     for target, argument in pairs:
         with pytest.raises(TypeError, match=rf"Ray's argument {argument} of \w+ is not here: \w+"):
-            target(**{argument: None})
+            target(**{argument: 1})
+    assert tune.RunConfig(worker_runtime_env=None), "None asks for nothing"  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'nonsense'"):
         tune.RunConfig(nonsense=1)  # type: ignore[call-arg]

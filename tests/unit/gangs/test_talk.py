@@ -44,7 +44,8 @@ class Members:
             for rank in node.ranks:
                 descriptor = os.dup(node.member(rank).fds[VARIABLE])
                 node.forked(rank)
-                self.lines[rank] = Line(descriptor, rank, self._write, lambda *end, rank=rank: self._abort(rank, *end))
+                self.lines[rank] = Line(descriptor, rank)
+                self.lines[rank].serve(self._write, lambda *end, rank=rank: self._abort(rank, *end))
 
     def _write(self, stream: int, data: bytes) -> None:
         self.written += b"%d:" % stream + data

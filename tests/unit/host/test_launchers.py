@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,6 +49,20 @@ def test_driver_leaves_the_launcher() -> None:
     assert run.stdout.strip() == "['KEPT', 'OMP_NUM_THREADS']"
 
 
+def test_open_mpi_uses_no_bridge_of_containers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = "OMPI_MCA_btl_tcp_if_exclude"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = ["lo", "eth0", "docker0", "br0", "br-12ab"]
+    monkeypatch.setattr("socket.if_nameindex", lambda: list(enumerate(names, 1)))
+    assert launchers.between_hosts({}) == {name: "127.0.0.1/8,sppp,br-12ab,docker0"}
+    assert launchers.between_hosts({"OMPI_MCA_btl_tcp_if_include": "eth0"}) == {}
+    with launchers.quick_mpi():
+        assert "docker0" in os.environ[name]
+    assert name not in os.environ
+    names[2:] = []
+    assert launchers.between_hosts({}) == {}
+
+
 def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name = "OMPI_MCA_btl"
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -56,6 +71,12 @@ def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPa
     with launchers.quick_mpi():
         assert os.environ[name] == "^ofi"
     assert name not in os.environ
+    for size, local, free, components in (("2", "2", 64, "^ofi,tcp"), ("3", "2", 512, "^ofi"), ("3", "3", 64, "^ofi")):
+        monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", size)
+        monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", local)
+        monkeypatch.setattr(os, "statvfs", lambda _, free=free: SimpleNamespace(f_bavail=free, f_frsize=1 << 20))
+        with launchers.quick_mpi():
+            assert os.environ[name] == components
     monkeypatch.setenv(name, "self,tcp")
     with launchers.quick_mpi():
         assert os.environ[name] == "self,tcp"

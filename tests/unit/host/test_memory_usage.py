@@ -96,6 +96,16 @@ def test_of_a_limit_of_the_jobs_own(tmp_path: Path) -> None:
     assert memory.fullest([41, 42, 43]) == Use(600 * PAGE, 1000 * PAGE, "memory_limit of init()")
 
 
+def test_of_a_job_inside_a_call_only_its_own_limit_counts(tmp_path: Path) -> None:
+    """Children of an executor count with it, and the full host does not."""
+    host(tmp_path)
+    write(tmp_path, proc__41__statm="900 500 100 1 0 300 0", proc__42__statm="900 300 100 1 0 300 0")
+    write(tmp_path, proc__41__task__41__children="42 ")
+    memory = Memory(100_000 * PAGE, root=str(tmp_path), is_alone=False)
+    assert memory.fullest([41]) == Use(600 * PAGE, 100_000 * PAGE, "memory_limit of init()")
+    assert Memory(100_000 * PAGE, root=str(tmp_path)).fullest([41]).where == "the host"
+
+
 def test_the_largest_processes(tmp_path: Path) -> None:
     host(tmp_path)
     for number in range(1, 6):

@@ -290,3 +290,17 @@ def test_statistics_of_episodes() -> None:
         "episode_len_mean": 2.0,
         "episodes_total": 150,
     }
+
+
+def test_every_preset_has_hyper_parameters_of_its_algorithm() -> None:
+    pytest.importorskip("torch")
+    from mpi_runtime.rl.config import algorithm_named
+    from mpi_runtime.rl.parameters import checked
+    from mpi_runtime.rl.presets import ZOO
+
+    for (algorithm, env), given in ZOO.items():
+        found = checked(algorithm_named(algorithm).Parameters, given, algorithm)
+        assert {key: getattr(found, key) for key in given} == given, (algorithm, env)
+    assert {env for algorithm, env in ZOO if algorithm == "PPO"} == {
+        "CartPole-v1", "LunarLander-v3", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"
+    }  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.actors import checkpoints
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Recall, Record, SaveRequested
 from mpi_runtime.scheduler.protocol.events import (
     ACTOR,
@@ -24,6 +23,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
 )
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, Recalled
+from tests.checks import executors as invariants
 from tests.unit.scheduler.test_journaling import ARGS, CODE, DRIVER, Job, id_of
 
 ACTOR_ID = 50

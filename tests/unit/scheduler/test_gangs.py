@@ -8,7 +8,7 @@ from mpi_runtime.scheduler.gangs.starting import part_id
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import Cancel, Free, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, Stored, Value, Where
-from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US
+from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, GANG_WAIT_US
 from mpi_runtime.scheduler.protocol.rank_events import RankLost
 from tests.builders import DRIVER, UNIT, Cluster
 
@@ -186,6 +186,52 @@ def test_a_call_of_a_member_that_never_fits_beside_its_gang_fails_at_once() -> N
             assert "beside the gang" in found[0][2].message
         cluster.forget()
         assert gang(cluster, 1, cpu=0, client=members[0])
+        cluster.forget()
+
+
+def refused(cluster: Cluster, *calls: bytes) -> list[bytes]:
+    """Those of these calls that have failed because they find no room."""
+    failed = {one.id for _, _, one in cluster.recorded if getattr(one, "code", "") == "InfeasibleResourceError"}
+    return [id for id in calls if id in failed]
+
+
+def test_gangs_that_wait_for_each_other_do_not_wait_for_ever() -> None:
+    """Each inner gang fits beside its caller, but not beside both. The call of the younger one fails after a second."""
+    with Cluster().node(cpus=4) as cluster:
+        outer = [gang(cluster, 2), gang(cluster, 2)]
+        first, second = started(cluster, outer[0], 2), started(cluster, outer[1], 2)
+        small = cluster.submit(client=first[0])
+        inner = gang(cluster, 2, client=second[1])
+        cluster.blocked(first[0], small)
+        cluster.later(GANG_WAIT_US * 5)
+        assert not refused(cluster, small, inner)  # the second gang may still end
+        cluster.blocked(second[1], inner)
+        cluster.later(GANG_WAIT_US + 1)
+        assert refused(cluster, small, inner) == [inner]
+        message = cluster.told(inner, to=second[1]).message
+        assert "does not fit beside 2 gang(s) that wait" in message
+        cluster.unblocked(second[1])
+        cluster.later(GANG_WAIT_US * 5)
+        ends(cluster, outer[1], second)
+        cluster.told(outer[1])
+        cluster.placed(small)
+        cluster.forget()
+
+
+def test_a_gang_waits_for_a_call_that_will_find_room() -> None:
+    """Also if others wait: a small call that runs, or one that a gang without a wait keeps from its room."""
+    with Cluster().node(cpus=4) as cluster:
+        outer, other = gang(cluster, 2), cluster.submit(cpu=2)
+        members = started(cluster, outer, 2)
+        executor = cluster.placed(other)
+        inner = gang(cluster, 2, client=members[0])
+        after = cluster.submit(inner, client=members[1])
+        cluster.blocked(members[1], after)
+        cluster.later(GANG_WAIT_US * 5)
+        assert not refused(cluster, inner, after)
+        cluster.done(executor, other)
+        cluster.told(other)
+        started(cluster, inner, 2)
         cluster.forget()
 
 

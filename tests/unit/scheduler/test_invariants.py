@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from mpi_runtime.scheduler.actors import calls as actor_calls
-from mpi_runtime.scheduler.checks import BrokenInvariantError
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.protocol.events import Where
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Queue
 from mpi_runtime.scheduler.records.state import State
 from tests.builders import LARGE, UNIT, Cluster
+from tests.checks import BrokenInvariantError
+from tests.checks import executors as invariants
 
 
 def busy() -> State:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.actors import checkpoints
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import (
     Checkpoint,
@@ -46,6 +45,7 @@ from mpi_runtime.scheduler.protocol.rank_events import (
 )
 from mpi_runtime.scheduler.records.state import Effects
 from mpi_runtime.transport import codec
+from tests.checks import executors as invariants
 
 DRIVER = 0
 ARGS = b"a" * 16

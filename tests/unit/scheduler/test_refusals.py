@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from mpi_runtime.gpu.device import PROGRAM
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.protocol.effects import ReadyFailed, StopExecutor
 from mpi_runtime.scheduler.protocol.events import (
     STREAMING,
@@ -31,6 +30,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched, Fr
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.codec import BadFrameError
 from tests.builders import DRIVER, UNIT, Cluster
+from tests.checks import executors as invariants
 
 ID, OTHER = b"i" * 16, b"o" * 16
 LAST = b"\xff" * 16

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from mpi_runtime.scheduler import core
-from mpi_runtime.scheduler.checks import executors as invariants
 from mpi_runtime.scheduler.dispatch import turns
 from mpi_runtime.scheduler.records.records import Family
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
+from tests.checks import executors as invariants
 
 S = 1_000_000
 NODE = Shape(8, 2, 64 << 30)

@@ -2,15 +2,20 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
+from mpi_runtime.gpu.device import Measures as Gpu
 from mpi_runtime.show import metrics
 from mpi_runtime.show.charts import BARS_MAX, DONE, FAILED, Ran, colours, lanes, use
 from mpi_runtime.show.estimates import estimate
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.job import document
+from mpi_runtime.show.measures import Measured
+from mpi_runtime.show.node_sections import nodes
 from mpi_runtime.show.numbers import GAP, count, seconds, size, three
 from mpi_runtime.show.page import in_script, page
 from mpi_runtime.show.sections import lines_of, made_by
@@ -189,15 +194,44 @@ def test_lines_of_output_have_their_writers() -> None:
     assert made_by("/home/u/app.py:34 in <module>") == "put at app.py:34"
 
 
-def test_metrics_are_read_by_the_parser_of_prometheus() -> None:
+def test_metrics_are_read_by_the_parser_of_prometheus(tmp_path: Path) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    text = metrics.text(facts())
+    text = metrics.text(facts(measured={"a": measured(Gpu("GPU-1", 90, 1, 2, 70))}))
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     (done,) = families["mpi_runtime_calls_done"].samples
     assert (done.name, done.labels, done.value) == ("mpi_runtime_calls_done_total", {"function": HOSTILE}, 1)
     assert families["mpi_runtime_up"].samples[0].value == 1
     assert families["mpi_runtime_memory_bytes"].unit == "bytes"
-    assert metrics.text(facts(state="ended")).count("mpi_runtime_up 0") == 1
+    (hot,) = families["mpi_runtime_gpu_temperature_celsius"].samples
+    assert (hot.labels, hot.value) == ({"node": "a", "gpu": "GPU-1"}, 70)
+    metrics.write(str(tmp_path / "job.prom"), facts(state="ended"))
+    assert (tmp_path / "job.prom").read_text().count("mpi_runtime_up 0") == 1
+
+
+def measured(*gpus: Gpu) -> Measured:
+    found = Measured()
+    for busy in (0.25, 0.5):
+        found.take([busy, 1 << 29, 1 << 30, [to_builtins(gpu) for gpu in gpus]], 0.125, 3.0)
+    return found
+
+
+def test_few_nodes_are_a_table_with_curves_and_many_a_heat_map() -> None:
+    glance = glance_of()
+    node = glance["nodes"][0]
+    broken = Gpu("GPU-1", 90, 1 << 30, 2 << 30, 70, "does not answer")
+    few = nodes(facts(measured={"a": measured(broken)}))
+    (row,) = few["rows"]
+    row = dict(zip([one["t"] for one in few["columns"]], row[1:], strict=True))
+    assert row["CPU use"] == [0.5, 1, "50%", [0.25, 0.5]]
+    assert (row["GPU use"][2], row["hottest GPU"], row["state"]) == ("90%", "70 °C", "problem")
+    glance["nodes"] = [{**node, "name": f"n{number}"} for number in range(64)]
+    glance["nodes_in_all"] = 64
+    heat = nodes(facts(glance=glance, measured={"n5": measured(broken)}))
+    assert [one["name"] for one in heat["metrics"]] == ["CPUs given", "CPU use", "Memory in use", "Store"]
+    assert heat["nodes"][5]["values"]["CPU use"] == 0.5
+    assert heat["nodes"][5]["flag"] == "GPU 0: does not answer"
+    assert heat["nodes"][6]["flag"] == ""
+    assert heat["said"] == "64, 1 to look at"
 
 
 def test_the_board_of_grafana_asks_for_numbers_that_exist() -> None:
@@ -208,6 +242,7 @@ def test_the_board_of_grafana_asks_for_numbers_that_exist() -> None:
         for one in panel["targets"]
         for name in re.findall(r"mpi_runtime_\w+", one["expr"])
     }
-    there = set(re.findall(r"^# TYPE (\w+)", metrics.text(facts()), re.MULTILINE))
+    text = metrics.text(facts(measured={"a": measured(Gpu("GPU-1", 90, 1, 2, 70))}))
+    there = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
     assert {name.removesuffix("_total") for name in names} <= there
     assert len(names) >= 12

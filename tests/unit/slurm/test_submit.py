@@ -39,6 +39,16 @@ def test_a_script_for_one_node_needs_no_mpi() -> None:
     assert 'left="$PWD/my_app-$SLURM_JOB_ID.exit"' in text
 
 
+def test_a_job_with_a_range_of_nodes_has_a_rank_for_each_that_it_gets() -> None:
+    request = Request(nodes="1-3", ranks_per_node=2, requeue=True, python="py")
+    text = script.text(request, ("app.py",))
+    assert "--nodes=1-3" in options(text)
+    assert '\npy -m mpi_runtime run -n $((SLURM_JOB_NUM_NODES * 2)) -m mpi_runtime --exit-file "$left" app.py &' in text
+    assert "probe=" in text, "it may have several nodes"
+    assert (request.nodes_max, request.ranks) == (3, 6)
+    assert "py -m mpi_runtime --exit-file" in script.text(Request(nodes="1-1", python="py"), ("app.py",))
+
+
 def test_a_script_and_its_program_write_through_no_symbolic_link(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -145,6 +155,8 @@ def test_the_doctor_is_run_by_all_ranks(capsys: pytest.CaptureFixture[str]) -> N
     ("given", "error"),
     [
         ({"nodes": 0}, "nodes must be 1 or more, not 0"),
+        ({"nodes": "3-1"}, "or a range such as '1-3', not '3-1'"),
+        ({"nodes": "1-"}, "or a range such as '1-3', not '1-'"),
         ({"nodes": 1.5}, "nodes must be a whole number, not 1.5"),
         ({"nodes": True}, "nodes must be a whole number, not True"),
         ({"modules": "gcc"}, "modules must be a list of strings, not 'gcc'"),

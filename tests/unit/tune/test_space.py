@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_runtime import tune
+from mpi_runtime.tune.space import samplers
 from mpi_runtime.tune.space.domains import Domain
-from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
+from mpi_runtime.tune.space.variants import generate_variants, grid_points, merged, resolve, rng_of
 
 
 def draws(domain: Domain, count: int = 2000) -> list[Any]:
@@ -179,3 +180,31 @@ def test_domains_draw_from_generators_of_either_kind_also_wrapped(kind: Any) -> 
     assert len({*first}) == 3
     assert 0 <= domain.sample(random_state=SimpleNamespace(rng=np.random)) <= 1
     assert not domain.is_grid()
+
+
+def test_domains_describe_how_they_are_sampled_as_in_ray() -> None:
+    """FLAML reads this, and adds attributes to domains."""
+    assert [str(one.get_sampler()) for one in (tune.uniform(0, 1), tune.choice([1]), tune.randint(0, 9))] == [
+        "Uniform"
+    ] * 3
+    assert [str(one.sampler) for one in (tune.loguniform(1, 9), tune.lograndint(1, 9))] == ["LogUniform"] * 2
+    quantized = tune.qrandn(3.0, 1.0, 0.5).get_sampler()
+    assert isinstance(quantized, samplers.Quantized)
+    assert quantized.q == 0.5
+    assert (str(quantized), str(quantized.get_sampler())) == ("Quantized", "Normal")
+    domain = tune.choice(["a", "b"])
+    domain.ordered = False
+    generator = samplers.NumpyRng(3)
+    assert 0 <= generator.rand() < 1
+    assert generator.randint(5, 6) == 5
+
+
+def test_variants_with_a_seed_or_a_generator() -> None:
+    space = {"config": {"a": tune.uniform(0, 1), "b": tune.grid_search([1, 2])}}
+    first, second = (list(generate_variants(space, random_state=7)) for _ in range(2))
+    assert first == second
+    assert [point for point, _ in first] == [{("config", "b"): 1}, {("config", "b"): 2}]
+    (_, one), (_, other) = generate_variants(space, constant_grid_search=True)
+    assert one["config"]["a"] == other["config"]["a"]
+    with pytest.raises(ValueError, match="random_state"):
+        next(generate_variants(space, random_state="seven"))

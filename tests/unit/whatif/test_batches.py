@@ -6,7 +6,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.memory.past import Ended, History, Planned
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.whatif.batches import Batch
-from mpi_runtime.whatif.prospects import in_lines
+from mpi_runtime.whatif.prospects import in_lines, proposal
 from mpi_runtime.whatif.virtual_cluster import Shape
 
 
@@ -97,3 +97,21 @@ def test_ranks_need_their_cpus_on_any_nodes_and_a_command_ends_with_the_last() -
     narrow = batch.on(1, Shape(2))
     assert narrow.seconds == 25
     assert narrow.never == 0
+
+
+def test_jobs_that_share_a_batch_leave_when_nothing_is_left_for_them() -> None:
+    wide = history(*((command(f"c{number}"), 100.0) for number in range(8)), (command("last", ("c0",)), 1000.0))
+    one, two = (Batch(wide).on(jobs, Shape(2), jobs) for jobs in (1, 2))
+    assert (one.seconds, two.seconds) == (1100, 1100)
+    assert one.held_s == 1100
+    assert 1100 + 160 <= two.held_s <= 1100 + 360, "the second leaves a minute after its last command"
+    assert in_lines([one, two])[0].split()[:5] == ["jobs", "nodes", "each", "core", "hours"]
+    assert proposal([one, two]).startswith("proposal: one job of 1 node with 2 CPUs: ")
+    assert proposal([Batch(DIAMOND).on(4, Shape(1))]) == "", "some can never run there"
+
+
+def test_jobs_that_cost_no_more_and_end_sooner_are_proposed() -> None:
+    even = Batch(history(*((command(f"c{number}"), 100.0) for number in range(16))))
+    prospects = [even.on(jobs, Shape(2), jobs) for jobs in (1, 2, 4)]
+    assert [one.seconds for one in prospects] == [800, 400, 200]
+    assert proposal(prospects) == "proposal: 4 jobs of 1 node with 2 CPUs: 200.0 s, 0.44 core hours"

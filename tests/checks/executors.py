@@ -8,7 +8,6 @@ from typing import Any
 
 from mpi_runtime.scheduler.actors.calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
 from mpi_runtime.scheduler.actors.checkpoints import holds_back
-from mpi_runtime.scheduler.checks import holds, objects
 from mpi_runtime.scheduler.gangs.starting import room
 from mpi_runtime.scheduler.nodes.groups import find_spots
 from mpi_runtime.scheduler.places import gpu_pool
@@ -21,6 +20,7 @@ from mpi_runtime.scheduler.records.lifecycle import READY, STOPPING
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, granted, node_of
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
+from tests.checks import holds, objects
 
 
 def check(state: State) -> None:

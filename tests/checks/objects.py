@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mpi_runtime.scheduler.checks import holds
 from mpi_runtime.scheduler.gangs.members import holds_of
 from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX
@@ -13,6 +12,7 @@ from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import Task
 from mpi_runtime.scheduler.records.state import Fetching, Object, State
 from mpi_runtime.scheduler.values import spreading
+from tests.checks import holds
 
 
 def tasks_under_way(state: State) -> dict[bytes, Task]:

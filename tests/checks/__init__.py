@@ -1,4 +1,4 @@
-"""Assertions on the whole state, for tests and the simulator. They walk over everything, so no job runs them.
+"""Assertions on the whole state of the scheduler, for unit tests and the simulator.
 
 - `executors.py`: executors, grants, queues, nodes, groups, actors
 - `objects.py`: calls and objects: references, copies, fetches, lineage

@@ -1,0 +1,148 @@
+"""Curves of learning, beside those of Stable-Baselines3 with the same hyper-parameters.
+
+    python -m benchmarks.rl curves --seeds 20 --peer PYTHON     # runs what the record lacks, and continues it
+    python -m benchmarks.rl_curves                              # the table and the pictures of docs/rl.md
+
+Each run is a line of `records/rl_curves.jsonl`: the mean return of the last 100 episodes at 51 points of the training.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PEER = "benchmarks/systems/with_stable_baselines3.py"
+RECORD = Path(__file__).parent / "records" / "rl_curves.jsonl"
+PICTURES = Path(__file__).parents[1] / "docs" / "images"
+CURVES = [
+    ("PPO", "CartPole-v1", 100_000, 20),
+    ("DQN", "CartPole-v1", 50_000, 20),
+    ("SAC", "Pendulum-v1", 20_000, 5),
+    ("A2C", "CartPole-v1", 500_000, 20),
+    ("PPO", "LunarLander-v3", 1_000_000, 5),
+]
+"""Algorithm, environment, steps (those of rl-zoo) and seeds at most."""
+POINTS = 51
+BLOCK = 5
+"""Seeds that one system runs before the other one's turn."""
+
+
+def read() -> list[dict[str, Any]]:
+    """Return the runs of the record."""
+    return [json.loads(line) for line in RECORD.read_text().splitlines()] if RECORD.exists() else []
+
+
+def write(run: dict[str, Any], steps: list[float], returns: list[float]) -> None:
+    """Append a run to the record."""
+    seen = np.isfinite(returns)
+    grid = np.linspace(0, run["steps"], POINTS)
+    values = np.interp(grid, np.array(steps)[seen], np.array(returns)[seen])
+    with RECORD.open("a") as file:
+        file.write(json.dumps({**run, "returns": [round(float(one), 1) for one in values]}) + "\n")
+
+
+def ours(algorithm: str, env: str, steps: int, seed: int) -> None:
+    """Train here."""
+    from mpi_runtime import rl
+    from mpi_runtime.rl.config import algorithm_named
+    from mpi_runtime.rl.presets import preset
+
+    found = algorithm_named(algorithm)(env, seed=seed, **preset(algorithm, env))
+    started, results = time.process_time(), list[dict[str, Any]]()
+    found.learn(steps, callback=results.append)
+    seconds = round(time.process_time() - started, 1)
+    run = {"algorithm": algorithm, "env": env, "steps": steps, "system": "mpi_runtime", "seed": seed}
+    run |= {"cpu_s": seconds, "evaluation": round(rl.evaluate(found, episodes=20).mean, 1)}
+    write(run, [one["timesteps_total"] for one in results], [one["episode_reward_mean"] for one in results])
+
+
+def theirs(python: str, algorithm: str, env: str, steps: int, seeds: list[int]) -> None:
+    """Train with Stable-Baselines3, whose process prints a line for each run."""
+    from mpi_runtime.rl.presets import preset
+
+    plan = {"algorithm": algorithm, "env": env, "steps": steps, "settings": preset(algorithm, env), "seeds": seeds}
+    words = [python, PEER, "curves", json.dumps(plan)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            found = json.loads(line)
+            at, returns = found.pop("at"), found.pop("returns")
+            write(found, at, returns)
+            print(json.dumps(found), flush=True)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, words)
+
+
+def curves(python: str, seeds: range) -> None:
+    """Run every curve that the record lacks, both systems in turns of five seeds."""
+    blocks = [seeds[at : at + BLOCK] for at in range(0, len(seeds), BLOCK)]
+    for block, (algorithm, env, steps, most) in itertools.product(blocks, CURVES):
+        done = {(one["algorithm"], one["env"], one["system"], one["seed"]) for one in read()}
+        wanted = [seed for seed in block if seed < most]
+        for seed in wanted:
+            if (algorithm, env, "mpi_runtime", seed) not in done:
+                ours(algorithm, env, steps, seed)
+        missing = [seed for seed in wanted if (algorithm, env, "stable-baselines3", seed) not in done]
+        if python and missing:
+            theirs(python, algorithm, env, steps, missing)
+    show()
+
+
+def show() -> None:
+    """Print the table of docs/rl.md."""
+    from mpi_runtime.rl.curves import ratio
+
+    print("| | seeds | area, here | area, Stable-Baselines3 | ratio, 90 % interval | evaluation | CPU s |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for algorithm, env, steps, _ in CURVES:
+        both = [_runs(algorithm, env, system) for system in ("mpi_runtime", "stable-baselines3")]
+        if not all(both):
+            continue
+        areas = [np.array([np.mean(one["returns"]) for one in runs]) for runs in both]
+        middle, low, high = ratio(areas[0], areas[1])
+        evaluations, seconds = (
+            " and ".join(f"{np.median([one[key] for one in runs]):.0f}" for runs in both)
+            for key in ("evaluation", "cpu_s")
+        )
+        counts = " and ".join(str(len(runs)) for runs in both)
+        print(
+            f"| {algorithm}, {env}, {steps:,} steps | {counts} | {areas[0].mean():.1f} | {areas[1].mean():.1f} "
+            f"| {middle:.3f}, {low:.3f} to {high:.3f} | {evaluations} | {seconds} |"
+        )
+
+
+def draw() -> None:
+    """Draw each curve into docs/images."""
+    from matplotlib.figure import Figure
+
+    from mpi_runtime.rl.curves import plot_learning_curve
+
+    pairs = [(algorithm, env) for algorithm, env, *_ in CURVES if _runs(algorithm, env, "stable-baselines3")]
+    figure = Figure(figsize=(4.2 * len(pairs), 3.2), layout="constrained")
+    for axes, (algorithm, env) in zip(figure.subplots(1, len(pairs), squeeze=False)[0], pairs, strict=True):
+        groups = {name: _runs(algorithm, env, name) for name in ("mpi_runtime", "stable-baselines3")}
+        plot_learning_curve({name: [_results(run) for run in runs] for name, runs in groups.items()}, axes=axes)
+        axes.set_title(f"{algorithm}, {env}")
+    figure.savefig(PICTURES / "rl_curves.png", dpi=80)
+
+
+def _runs(algorithm: str, env: str, system: str) -> list[dict[str, Any]]:
+    found = [one for one in read() if (one["algorithm"], one["env"], one["system"]) == (algorithm, env, system)]
+    return sorted(found, key=lambda one: int(one["seed"]))
+
+
+def _results(run: dict[str, Any]) -> list[dict[str, Any]]:
+    grid = np.linspace(0, run["steps"], POINTS)
+    return [
+        {"timesteps_total": at, "episode_reward_mean": value} for at, value in zip(grid, run["returns"], strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    show()
+    draw()

@@ -1,0 +1,281 @@
+"""The journal of a batch that runs: it records, and each command has a key there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from mpi_runtime.batch.elastic.records import EPOCH_BITS
+from mpi_runtime.batch.file.model import SHELL, Command
+from mpi_runtime.batch.file.templates import fill, plain
+from mpi_runtime.batch.memory.outputs import ARCHIVE, STARTED
+from mpi_runtime.batch.memory.past import (
+    BEGAN,
+    CONTROL,
+    ENDED,
+    FOLDER,
+    PLAN,
+    RETURNED,
+    RUN,
+    Began,
+    Capacity,
+    Control,
+    Ended,
+    History,
+    Planned,
+    Planning,
+    Returned,
+    Run,
+    own_history,
+)
+from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import private, segments
+from mpi_runtime.journal.claim import Claim
+from mpi_runtime.scheduler.protocol.effects import Record
+from mpi_runtime.scheduler.protocol.events import Kept
+from mpi_runtime.scheduler.protocol.ids import digest
+
+SYNC_S = 5.0
+"""Seconds between flushes to the disk. A killed process loses nothing, a host without power loses this."""
+_ID_BYTES = 16
+
+
+def job_in_words() -> str:
+    """This process, for people."""
+    return f"{os.uname().nodename} (pid {os.getpid()})"
+
+
+class BatchJournal:
+    """The journal of a batch that runs."""
+
+    def __init__(
+        self, directory: str, is_fresh: bool = False, file: str = "", role: str = RUN, claim: Claim | None = None
+    ) -> None:
+        """Read the records of earlier runs, and begin to write.
+
+        Args:
+            directory: of the output.
+            is_fresh: whether earlier runs are forgotten.
+            file: the file of the batch, if the directory must not have the records of another file.
+            role: a member does not claim the journal.
+            claim: that of a successor.
+
+        Raises:
+            JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.
+        """
+        self.path = Path(directory, FOLDER)
+        self.job = job_in_words()
+        self.published = 0
+        """The number for other jobs: see `Claim`."""
+        self._claim = claim
+        self._length = segments.HEADER_BYTES
+        self._pending: list[bytes] = []
+        self._synced_s = time.monotonic()
+        self._is_synced = True
+        try:
+            private.make_directory(self.path)
+            if role == RUN:
+                self._claim = Claim(self.path, self.job)
+            try:
+                self.history = own_history(directory, is_fresh, file)
+                if is_fresh:
+                    for path in (*segments.paths(self.path), Path(directory, ARCHIVE)):
+                        path.unlink(missing_ok=True)
+                    shutil.rmtree(self.path / STARTED, ignore_errors=True)
+                    self.history = History()
+                path, self._file = segments.create(self.path)
+            except BaseException:
+                if self._claim is not None:
+                    self._claim.release()
+                raise
+        except OSError as error:
+            raise JournalError(
+                f"the journal {self.path} cannot be used: {error.strerror or error}. Name another directory with "
+                "--directory, on a file system that all hosts of the job share."
+            ) from error
+        self.keys: dict[str, tuple[bytes, int]] = {}
+        """The key of each command and array that has ended in this run or before, with the number of its end."""
+        self.segment = int(path.stem)
+        self._pending.append(segments.frame(segments.Began(role, self.job, time.time())))
+        self.history.runs.append(Run(self.job, time.time(), role=role))
+        if role == RUN:
+            self.history.began = {}
+            self.history.controls = {}
+        if self._claim is not None:
+            self.history.number = max(self.history.number, self._claim.number << EPOCH_BITS)
+
+    def plan(
+        self,
+        groups: Sequence[Planned],
+        nodes: Sequence[Capacity] = (),
+        is_new: bool = True,
+        source: str = "",
+        again: Iterable[str] = (),
+        only: Iterable[str] | None = None,
+        since: int | None = None,
+    ) -> None:
+        """Record the commands of this run, and its selection; `since`: of the run whose place this one takes."""
+        chosen = sorted(only) if only is not None else None
+        since = self.history.number if since is None else since
+        plan = Planning([*groups], [*nodes], is_new, source, sorted(again), chosen, since)
+        self._add(PLAN, b"", b"", 0, plan)
+        self.history.note_plan(plan)
+
+    def key_of(self, command: Command) -> tuple[bytes, int]:
+        """The key of a command that waits for nothing more, and the highest number of the ends before it."""
+        before = [self.keys.get(name, (b"", 0)) for name in command.after]
+        return key_of(command, [key for key, _ in before]), max((number for _, number in before), default=0)
+
+    def known_end(self, command: Command, key: bytes, after: int) -> Ended | None:
+        """The end of a command in an earlier run, if it is still valid."""
+        found = self.history.ends.get(command.name)
+        return found if found is not None and found.key == key and found.number > after else None
+
+    def settled(self, name: str, key: bytes, number: int) -> None:
+        """Note the key of a command that has ended, and the number of this end."""
+        self.keys[name] = key, number
+
+    def settled_array(self, name: str, members: Iterable[str]) -> None:
+        """Note that all commands of an array have ended."""
+        known = [self.keys.get(member, (b"", 0)) for member in members]
+        self.keys[name] = digest(b"".join(key for key, _ in known), _ID_BYTES), max((n for _, n in known), default=0)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the claim; 0 for a member."""
+        return self._claim.number if self._claim is not None else 0
+
+    def next_number(self) -> int:
+        """Return the number of a command that may start now."""
+        self.history.number += 1
+        return self.history.number
+
+    def began(self, name: str, number: int) -> None:
+        """Record that a command is submitted to the scheduler."""
+        self._began(Began(name, time.time(), "", number))
+
+    def placed(self, name: str, host: str, time_s: float) -> None:
+        """Record where a submitted command runs and since when, unless this is known."""
+        known = self.history.began.get(name)
+        if known is not None and known.host != host:
+            self._began(Began(name, time_s, host, known.number))
+
+    def _began(self, began: Began) -> None:
+        self.history.began[began.name] = began
+        self._add(BEGAN, b"began" + began.name.encode(), b"", 0, began)
+
+    def ended(
+        self,
+        command: Command,
+        key: bytes,
+        result: CommandResult,
+        number: int,
+        packed: tuple[int, int] | None = None,
+    ) -> None:
+        """Record that a command has ended; `packed` is the place of its output in the archive."""
+        had, ranks = command.demands()[result.alternative], command.ranks
+        ended = Ended(number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed)
+        self.history.note(ended)
+        self.settled(command.name, key, ended.number)
+        took_us = max(0, round((result.end - result.start) * 1e6))
+        self._add(ENDED, command.name.encode(), key, took_us, ended)
+
+    def ended_elsewhere(self, ended: Ended) -> None:
+        """Note the end of a command that another job has recorded."""
+        self.history.note(ended)
+        self.settled(ended.result.name, ended.key, ended.number)
+
+    def returned(self, numbers: Sequence[int], slices: Mapping[int, str], is_begun: bool) -> None:
+        """Record that this job gives commands back; `slices`: with which it had them."""
+        if numbers:
+            own = tuple(slices.get(number, "") for number in numbers)
+            self._add(RETURNED, b"", b"", 0, Returned(tuple(numbers), own, is_begun))
+
+    def controlled(self, names: Sequence[str], what: str) -> None:
+        """Record that a user has cancelled, paused or resumed commands."""
+        self._add(CONTROL, b"", b"", 0, Control([*names], what))
+
+    @property
+    def length(self) -> int:
+        """How many bytes of the file are written."""
+        return self._length
+
+    @property
+    def names(self) -> list[str]:
+        """The names in the directory, as of the last beat."""
+        return self._claim.names if self._claim is not None else []
+
+    def _add(self, kind: str, id: bytes, key: bytes, took_us: int, content: object) -> None:
+        data = msgspec.msgpack.encode(content)
+        own = digest(id or data, _ID_BYTES)
+        record = Record(own, key or own, b"", kind, took_us, [Kept(data)])
+        self._pending.append(segments.frame(record))
+
+    def turn(self) -> None:
+        """Write the pending records. They must not be reported before.
+
+        Raises:
+            TakenOverError: another job took the batch over because this one stood still.
+            OSError: the journal cannot be written. The records stay pending.
+        """
+        if self._claim is not None:
+            self._claim.beat(self.published)
+        if self._pending:
+            data = b"".join(self._pending)
+            self._file.seek(self._length)  # what a full disk has cut off is written again
+            segments.write_all(self._file, data)
+            self._length += len(data)
+            self._pending.clear()
+            self._is_synced = False
+        if not self._is_synced and time.monotonic() - self._synced_s > SYNC_S:
+            os.fdatasync(self._file.fileno())
+            self._is_synced, self._synced_s = True, time.monotonic()
+
+    def lose_claim(self) -> None:
+        """Another job has claimed the journal: the records of this one stay valid."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def close(self) -> None:
+        """Flush all to the disk, and let others run this batch. Records that `turn` could not write are lost."""
+        with contextlib.suppress(OSError):
+            self.turn()
+            os.fdatasync(self._file.fileno())
+        self._file.close()
+        if self._claim is not None:
+            self._claim.release()
+
+
+def key_of(command: Command, before: Sequence[bytes]) -> bytes:
+    """The hash of a command, its surroundings and its inputs: see above."""
+    values = command.values
+    own = (
+        fill(command.text, values),
+        fill(command.cwd, values, plain),
+        fill(command.stdout, values, plain),
+        fill(command.stderr, values, plain),
+        sorted((name, fill(text, values, plain)) for name, text in command.env.items()),
+        _input_of(command),
+        before,
+        *([command.shell] if command.shell != SHELL else []),
+    )
+    return digest(msgspec.msgpack.encode(own), _ID_BYTES)
+
+
+def _input_of(command: Command) -> tuple[object, ...]:
+    if not command.stdin:
+        return ()
+    path = fill(command.stdin, command.values, plain)
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (path,)
+    return path, found.st_size, found.st_mtime_ns

@@ -1,0 +1,43 @@
+"""The Slurm jobs that were submitted for a batch, each an empty file in the directory of its journal.
+
+When nothing is left of the batch, those that still wait in the queue are cancelled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from mpi_runtime.batch.memory.past import FOLDER
+from mpi_runtime.journal import private
+from mpi_runtime.slurm.jobs import cancel_waiting
+
+JOB = "job-"
+
+
+def note(directory: str, jobs: Iterable[str]) -> None:
+    """Note that jobs were submitted for the batch with this output directory.
+
+    Raises:
+        OSError: its journal cannot be written.
+    """
+    folder = Path(directory, FOLDER)
+    private.make_directory(folder)
+    for job in jobs:
+        with contextlib.suppress(FileExistsError):  # Slurm's numbers begin again some day
+            os.close(private.create_file(folder / f"{JOB}{job}"))
+
+
+def cancel(directory: str) -> None:
+    """Cancel the jobs of a batch that have not started, and forget all of its jobs.
+
+    Raises:
+        OSError: the files cannot be removed.
+        SlurmError: Slurm does not answer.
+    """
+    found = [*Path(directory, FOLDER).glob(f"{JOB}*")]
+    cancel_waiting([path.name.removeprefix(JOB) for path in found])
+    for path in found:
+        path.unlink(missing_ok=True)

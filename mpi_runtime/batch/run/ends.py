@@ -1,0 +1,235 @@
+"""How the commands of a batch end: by themselves, in another job, on request, or with the batch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Container
+from typing import Any
+
+import mpi_runtime
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.selection import Selection
+from mpi_runtime.batch.memory.graph import STARTED
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.outputs import Archive, kept
+from mpi_runtime.batch.memory.past import Ended
+from mpi_runtime.batch.memory.results import CommandResult, lost
+from mpi_runtime.batch.run.events import DOUBT_S, ENDED, LOOK_S, Place, expired, is_doubtful, results
+from mpi_runtime.batch.run.starts import Starts
+from mpi_runtime.client import current
+from mpi_runtime.errors import TaskCancelledError
+
+IDLE_S = 60.0
+"""How long nothing runs in any job until a coordinator gives up, though commands wait for room."""
+
+
+class Ends(Starts):
+    """The commands of a batch until they have ended."""
+
+    def __init__(
+        self,
+        directory: str,
+        say: Callable[[str], None],
+        journal: BatchJournal,
+        selection: Selection | None,
+        is_packed: bool,
+        failures_max: int | None,
+        end_s: float | None,
+        place: Place | None,
+        idle_s: float | None,
+    ) -> None:
+        """Begin without commands. The arguments are those of `BatchRun`."""
+        super().__init__(directory, say, journal, selection, end_s, place)
+        self.is_interrupted = self.is_late = False
+        """Whether Ctrl-C ended it, or the end of the job's time."""
+        self.is_hopeless = False
+        """Whether another job of the same length could start none of the remaining commands."""
+        self._failures_max = failures_max
+        self._archive = Archive(directory) if is_packed else None
+        self._to_remove: list[str] = []
+        """Outputs in the archive that the journal has not recorded yet."""
+        self._idle_s = idle_s
+        self._busy_s = time.monotonic()
+        self._doubted: set[str] = set()
+        self._expired: set[str] = set()
+        """Commands that are withdrawn because their turn has not come in time."""
+        self._expired_s = 0.0
+        self._ends_s = math.inf
+        """When commands that still run are ended."""
+        self._cpu_time = 0.0
+
+    def _end(self, name: str, future: Any) -> None:
+        if self._sharing.is_on and name not in self._doubted and is_doubtful(future):
+            self._doubted.add(name)
+            self._after(DOUBT_S, name, future)
+            return
+        one = self._running.pop(name)
+        self._doubted.discard(name)
+        del self._names[one.ref.binary()]
+        error = future.exception()
+        command = self.graph.commands[name]
+        is_empty = error is None and not future.result()
+        was_ended = self._sharing.is_on and self.is_late and is_doubtful(future)  # by a signal to all of this job
+        if isinstance(error, TaskCancelledError) or is_empty or was_ended:
+            self._journal.history.began.pop(name, None)
+            is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"
+            if name in self._withdrawn and not is_unwanted:
+                self._withdrawn.discard(name)
+                self._shared.pop(name, None)
+                self._sharing.ended(one.number)
+                self._submit(command, one.key)
+            elif is_empty and self._shared.get(name) == one.number and not is_unwanted:
+                self._sharing.not_begun(one.number)
+            elif name in self._expired and self._shared.get(name) == one.number and not is_unwanted:
+                self._sharing.returned(one.number)
+            else:
+                self._sharing.ended(one.number)
+                if self.graph.states[name] == STARTED:
+                    self._shared.pop(name, None)
+                    self.graph.cancelled(name)
+            return
+        self._withdrawn.discard(name)
+        result = lost(name, command.shown(), error) if error is not None else results.decode(future.result())
+        result = kept(result, self._directory, one.attempt)
+        self._journal.ended(command, one.key, result, one.number, self._packed(command, result))
+        self._sharing.ended(one.number)
+        if self._sharing.is_on and self._shared.get(name) != one.number:
+            return  # another job has ended it too
+        self._shared.pop(name, None)
+        self._settle(name, result)
+
+    def _after(self, seconds: float, name: str, future: Any) -> None:
+        """Handle the end of a command a little later."""
+        timer = threading.Timer(seconds, self._events.put, ((ENDED, name, future),))
+        timer.daemon = True
+        timer.start()
+
+    def _ended_elsewhere(self, ended: Ended) -> None:
+        name = ended.result.name
+        if self._shared.get(name) != ended.number:
+            self._journal.history.note(ended)  # it was run twice
+            return
+        del self._shared[name]
+        if name in self._running:
+            mpi_runtime.cancel(self._running[name].ref)
+        self._journal.ended_elsewhere(ended)
+        self._settle(name, ended.result)
+
+    def _settle(self, name: str, result: CommandResult) -> None:
+        """A command has ended, in this job or in another."""
+        self._cpu_time += result.cpu_time
+        if result.is_success:
+            self._paths.measured(name, result.end - result.start)
+        else:
+            self._turn()
+            self._note_failure(result)
+        was_stopped = self.graph.is_stopped
+        self.graph.end(name, result.is_success)
+        if self.graph.is_stopped and not was_stopped:
+            self._say(f"stopped: {name} failed, and its on_failure is stop")
+            self._stop()
+        elif not was_stopped and self._failures_max is not None and len(self.failures) > self._failures_max:
+            self._say(f"stopped: {len(self.failures)} have failed, which is more than --max-failures")
+            self._stop()
+
+    def _turn(self) -> None:
+        """Write the journal, then remove the outputs that it has recorded as archived."""
+        if time.monotonic() > self._ends_s:
+            self._ends_s = math.inf
+            self._stop()
+        self._journal.turn()
+        if self._sharing.must_begin():
+            self._say("another job has joined: the commands are shared")
+            self._share()
+        for ended in self._sharing.turn(time.time()):
+            self._ended_elsewhere(ended)
+        if self._sharing.is_on and time.monotonic() - self._expired_s > LOOK_S:
+            self._expired_s = time.monotonic()
+            self._expired = set(expired(self._running))
+            for name in self._expired:
+                mpi_runtime.cancel(self._running[name].ref)
+        self._end_if_nothing_fits()
+        for path in self._to_remove:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        self._to_remove.clear()
+
+    def _packed(self, command: Command, result: CommandResult) -> tuple[int, int] | None:
+        """Append the output of a command to the archive, unless it names a file of its own."""
+        if self._archive is None or command.stdout or not result.stdout:
+            return None
+        place = self._archive.take(result.stdout)
+        if place is not None:
+            self._to_remove.append(result.stdout)
+        return place
+
+    def _end_if_nothing_fits(self) -> None:
+        """End this job's part if for long no job had anything to do, though commands wait."""
+        why, is_for_time = self._sharing.stuck()
+        if not why or self.is_late or self.graph.is_stopped:
+            self._busy_s = time.monotonic()
+        elif time.monotonic() - self._busy_s > (IDLE_S if self._idle_s is None else self._idle_s):
+            self._say(f"no job can run what is left: {why}; the same line continues where there is room")
+            self.is_late = True
+            self.is_hopeless = not is_for_time
+            self._stop()
+
+    def _stop(self, but: Container[bytes] = ()) -> None:
+        """Start no further command, and end those that run, except these."""
+        self.graph.stop()
+        while self._ready:
+            self.graph.cancelled(self._ready.popleft().name)
+        self._withdrawn.clear()
+        while self._held:
+            self.graph.cancelled(self._held.popitem()[0])
+        for one in self._running.values():
+            if one.ref.binary() not in but:
+                mpi_runtime.cancel(one.ref)
+        elsewhere = {name: number for name, number in self._shared.items() if name not in self._running}
+        if elsewhere and not (self.is_late or self.is_interrupted):  # then others continue
+            self._sharing.stop(tuple(elsewhere.values()))
+        for name in elsewhere:
+            del self._shared[name]
+            self.graph.cancelled(name)
+
+    def cancel(self, names: list[str]) -> None:
+        """End commands, or never start them."""
+        self._journal.controlled(names, "cancel")
+        self._journal.history.controls |= dict.fromkeys(names, "cancel")
+        elsewhere = []
+        for name in names:
+            self._withdrawn.discard(name)
+            self._held.pop(name, None)
+            if name in self._running:
+                mpi_runtime.cancel(self._running[name].ref)
+                continue
+            if name in self._shared:
+                number = self._shared.pop(name)
+                elsewhere.append(number)
+                self._sharing.ended(number)
+            self.graph.cancelled(name)
+        if elsewhere:
+            self._sharing.stop(tuple(elsewhere))
+
+    def withdraw(self, names: list[str]) -> None:
+        """Take back commands that have not begun, so that they are submitted as they are now, or held."""
+        self._journal.controlled([name for name in names if name in self.paused], "pause")
+        running = {id for id, _, _ in current.client().questions.query("running")}
+        for name in names:
+            one = self._running.get(name)
+            if one is not None and one.ref.binary() not in running:
+                self._withdrawn.add(name)
+                mpi_runtime.cancel(one.ref)
+            elif one is None and name in self._shared and self._sharing.withdraw(self._shared[name]):
+                self._submit(self.graph.commands[name], self._journal.key_of(self.graph.commands[name])[0])
+
+    def resume(self, names: list[str]) -> None:
+        """Let paused commands start."""
+        self._journal.controlled(names, "resume")
+        for name in names:
+            if name in self._held:
+                self._submit(self.graph.commands[name], self._held.pop(name))

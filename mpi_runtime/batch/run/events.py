@@ -1,0 +1,91 @@
+"""Events of a job that runs commands of a batch, what it has in its scheduler, and ends that are doubtful."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.client import current
+from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.journal.claim import Claim
+
+LOOK_S = 2.0
+"""Seconds between questions to the scheduler where commands run, which `status` shows."""
+TIME_IS_OVER = 75
+"""The exit code of a batch that was not finished when the job's time ended: EX_TEMPFAIL."""
+DRAIN_S = 8.0
+"""Seconds for which commands may run on after the end in time was requested, so that short ones need not run again."""
+EXPIRED_S = 0.5
+"""How long after its time a command is withdrawn."""
+DOUBT_S = 1.0
+"""How long the end of a doubtful command is held back: if its job dies meanwhile, another runs the command."""
+ENDED, INTERRUPTED, LATE = "ended", "interrupted", "late"
+results = msgspec.msgpack.Decoder(CommandResult)
+"""Reads the result of a command."""
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A command in the scheduler of this job."""
+
+    ref: ObjectRef[Any]
+    key: bytes
+    number: int
+    attempt: int
+    until_s: float = 0.0
+    """In seconds since 1970: after this time it does not begin, and may be withdrawn; 0: it stays."""
+
+
+Events = queue.SimpleQueue[tuple[str, Any, Any]]
+
+
+def expired(running: Mapping[str, Running]) -> list[str]:
+    """Names of commands whose turn in the scheduler of this job has not come in time: others may have room for them."""
+    now_s = time.time() - EXPIRED_S
+    late = [name for name, one in running.items() if 0 < one.until_s < now_s]
+    if not late:
+        return []
+    begun = {id for id, _, _ in current.client().questions.query("running")}
+    return [name for name in late if running[name].ref.binary() not in begun]
+
+
+def is_doubtful(future: Any) -> bool:
+    """Whether a command was ended by a signal that a batch system sends to all processes of a job which it ends."""
+    if future.exception() is not None or not future.result():
+        return False
+    result = results.decode(future.result())
+    return not result.problem and result.signal in (signal.SIGTERM, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def ctrl_c_as_event(events: Events) -> Iterator[None]:
+    """Make the first Ctrl-C an event; the second raises as usual."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupted(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        events.put((INTERRUPTED, None, None))
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Place(NamedTuple):
+    """The place of a coordinator that is gone, for a member that takes it."""
+
+    claim: Claim
+    events: Events
+    running: dict[str, Running]
+    member: Member
+    files: JobFiles

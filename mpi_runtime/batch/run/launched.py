@@ -1,0 +1,133 @@
+"""The line that has another launcher start the ranks of a command, on the hosts and with the devices that were granted.
+
+The launcher runs on the host of rank 0, as the program of the command. Each rank that it starts is a shell with the
+line of the command. Its environment has a name by which agents find what a killed launcher leaves on their hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from mpi_runtime.batch.file.launchers import SELF
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.gangs.environment import OF_PLACES
+from mpi_runtime.host.launchers import child_environment, settings_for_mpi
+
+SLURM, OPEN_MPI, HYDRA = "srun", "Open MPI", "hydra"
+VERSION_LIMIT_S = 20.0
+_BINDING = "binding_policy"
+"""How the name of the setting ends by which ranks are not bound. It holds for other hosts too."""
+_DEVICES = "CUDA_VISIBLE_DEVICES"
+_EVERYWHERE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+"""Variables that ranks on all hosts get. Open MPI's mpirun hands on few by itself."""
+
+
+class Where(msgspec.Struct, array_like=True, frozen=True):
+    """The place of a rank."""
+
+    host: str
+    """The name of its host, as `gethostname` returns it."""
+    node: str
+    """The name by which launchers know the host."""
+    devices: str | None
+    """The GPUs of its command on this host; None: nothing restricts it."""
+
+    @classmethod
+    def of(cls, host: str, env: Mapping[str, str]) -> Where:
+        """The place of this process."""
+        return cls(host, env.get("SLURMD_NODENAME", host), env.get(_DEVICES))
+
+
+class LaunchProblemError(Exception):
+    """The launcher of a command cannot be used here."""
+
+
+def environment_of(env: Mapping[str, str], cpus: int) -> dict[str, str]:
+    """The environment of a launcher: without the place of the member that starts it, and without slots of this host."""
+    settings = {name: value for name, value in settings_for_mpi(cpus).items() if not name.endswith(_BINDING)}
+    kept = {name: value for name, value in env.items() if settings.get(name) != value and name not in OF_PLACES}
+    return child_environment(kept)
+
+
+def line_of(program: Command, places: Sequence[Where], hostfile: str, env: Mapping[str, str], name: str) -> str:
+    """The line that starts all ranks.
+
+    Args:
+        program: the command, with its values.
+        places: the place of each rank.
+        hostfile: a file with the host of each rank.
+        env: the environment of the launcher.
+        name: of the variable by which agents find the processes.
+
+    Raises:
+        LaunchProblemError: there is no such launcher on this host, or it is not known.
+    """
+    if program.launcher == SELF:
+        return program.text
+    first = shlex.split(program.launcher)[0]
+    path = shutil.which(first, path=env.get("PATH"))
+    if path is None:
+        raise LaunchProblemError(f"its launcher {first!r} is not in the PATH of the host {places[0].host}")
+    words = _options(program, kind_of(path, env), len(places), hostfile, [one.node for one in places])
+    variables = {name: env[name] for name in (name, *_EVERYWHERE, *_threads(env), *program.env) if name in env}
+    settings = [f"{name}={text}" for name, text in variables.items()]
+    line = _devices(places) + program.text
+    return f"exec {program.launcher} {shlex.join([*words, 'env', *settings, program.shell, '-c', line])}"
+
+
+def _threads(env: Mapping[str, str]) -> list[str]:
+    return [name for name in env if name.endswith("_NUM_THREADS")]
+
+
+def kind_of(path: str, env: Mapping[str, str]) -> str:
+    """Which options a launcher understands.
+
+    Raises:
+        LaunchProblemError: nobody knows.
+    """
+    if os.path.basename(path) == "srun":
+        return SLURM
+    try:
+        words = [path, "--version"]
+        done = subprocess.run(
+            words, capture_output=True, text=True, env=dict(env), timeout=VERSION_LIMIT_S, stdin=-3, check=False
+        )
+        text = done.stdout + done.stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchProblemError(f"its launcher {path} does not answer --version: {error}") from None
+    if "Open MPI" in text or "PRRTE" in text or "prterun" in text:
+        return OPEN_MPI
+    if "HYDRA" in text or "Intel(R) MPI" in text:
+        return HYDRA
+    raise LaunchProblemError(
+        f"its launcher {path} is neither that of Open MPI, of MPICH nor of Intel MPI: its --version prints "
+        f"{text.strip()[:100]!r}. Write its whole line as the command, with {{ranks}} and {{hostfile}}, and set "
+        "launcher to 'self'"
+    )
+
+
+def _options(program: Command, kind: str, ranks: int, hostfile: str, nodes: Sequence[str]) -> list[str]:
+    """Options for the number of ranks and their hosts. Bound ranks of several commands would share processors."""
+    count = ["-n", str(ranks)]
+    if kind == SLURM:
+        names = dict.fromkeys(nodes)
+        words = [f"--nodes={len(names)}", f"--nodelist={','.join(nodes)}", "--distribution=arbitrary", "--input=0"]
+        cpus = f"--cpus-per-task={max(1, int(program.num_cpus))}"
+        ours = {"--cpus-per-task": cpus, "--cpu-bind": "--cpu-bind=none", "--mem": "--mem=0"}  # 0: that of the job
+        return [*count, *words, *(word for option, word in ours.items() if option not in program.launcher)]
+    if kind == HYDRA:
+        return [*count, "-f", hostfile]
+    return [*count, "--hostfile", hostfile, *([] if "--bind-to" in program.launcher else ["--bind-to", "none"])]
+
+
+def _devices(places: Sequence[Where]) -> str:
+    """The beginning of a line: each host has its own devices."""
+    own = {one.host: one.devices for one in places if one.devices is not None}
+    cases = "".join(f"{shlex.quote(host)}) {_DEVICES}={shlex.quote(text)};; " for host, text in own.items())
+    return f'case "$(uname -n)" in {cases}esac; export {_DEVICES}\n' if own else ""

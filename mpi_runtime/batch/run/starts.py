@@ -1,0 +1,214 @@
+"""What a batch has to start: the commands that are ready are submitted here, or offered to all jobs."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+import mpi_runtime
+from mpi_runtime.batch.elastic.belonging import LEASE_S
+from mpi_runtime.batch.elastic.records import Work, share_on
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.file.selection import Selection
+from mpi_runtime.batch.memory.graph import STARTED, Graph
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.outputs import SharedFiles, forget_start, of_attempt
+from mpi_runtime.batch.memory.paths import Paths
+from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.run.capacity import node_resources
+from mpi_runtime.batch.run.events import ENDED, Events, Place, Running
+from mpi_runtime.batch.run.sharing import Sharing, work_of
+from mpi_runtime.batch.run.submission import submit
+from mpi_runtime.client import current
+from mpi_runtime.client.refs import future_of
+from mpi_runtime.util.streams import together
+
+TURN_S = 0.5
+"""Seconds between turns of the journal while nothing happens."""
+SUBMITTED_MAX = 1000
+"""How many commands are submitted, in about 0.1 s, before events are handled."""
+SOON_S = 0.3
+"""When another job joins, commands that are expected to begin here within this time stay."""
+RECOVER_S = 120.0
+"""How long a job tries to read what the coordinator before it has offered."""
+
+
+class Starts:
+    """The commands of a batch until they are started."""
+
+    def __init__(
+        self,
+        directory: str,
+        say: Callable[[str], None],
+        journal: BatchJournal,
+        selection: Selection | None,
+        end_s: float | None,
+        place: Place | None,
+    ) -> None:
+        """Begin without commands. The arguments are those of `BatchRun`."""
+        self.graph = Graph(journal.settled_array)
+        self.failures: list[CommandResult] = []
+        self.done_before = self.left_out = 0
+        """Commands that an earlier run has done, and those that were not selected."""
+        self._directory = directory
+        self._say = say
+        self._journal = journal
+        self._selection = selection or Selection()
+        self._ready: deque[Command] = deque()
+        """Taken from the graph, and not submitted yet."""
+        self._has_reported_before = False
+        self._events: Events = queue.SimpleQueue() if place is None else place.events
+        self._running: dict[str, Running] = {} if place is None else place.running
+        """Commands in the scheduler of this job that have not ended."""
+        self._names: dict[bytes, str] = {one.ref.binary(): name for name, one in self._running.items()}
+        """The names of submitted commands, by the ids of their calls."""
+        self._shared: dict[str, int] = {}
+        """The numbers of commands that were given to all jobs, and have not ended."""
+        self._withdrawn: set[str] = set()
+        """Commands that are taken from the scheduler of this job, to be given to all."""
+        self._is_successor = place is not None
+        self._has_shares = False
+        """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
+        self._sharing = Sharing(
+            journal,
+            self._start_offered,
+            end_s,
+            *(() if place is None else (place.member.token, place.member, place.files)),
+        )
+        self.paused = {name for name, what in journal.history.controls.items() if what == "pause"}
+        """Commands that do not start until they are resumed."""
+        self._held: dict[str, bytes] = {}
+        """Of these the ones that could start, with their keys."""
+        self._paths = Paths()
+        self._outputs = SharedFiles()
+
+    def _add(self, groups: Sequence[Group]) -> None:
+        self.graph.add(groups)
+        self._paths.add(groups)
+        self._outputs.add(command for group in groups for command in group.commands)
+        self._has_shares = self._has_shares or any(command.shares for group in groups for command in group.commands)
+        for group in groups:
+            for command in group.commands:
+                known = self._journal.history.ends.get(command.name)
+                if known is not None and known.result.is_success:
+                    self._paths.measured(command.name, known.result.end - known.result.start)
+
+    def _submit_ready(self) -> None:
+        """Submit the commands that may start and are not done, in few messages. Those that are done make others ready.
+
+        Not all of a long list at once, so that ends are recorded and Ctrl-C is handled meanwhile.
+        """
+        with together():
+            for _ in range(SUBMITTED_MAX):
+                if not self._ready:
+                    self._ready.extend(self.graph.take_ready())
+                if not self._ready:
+                    break
+                self._submit_unless_done(self._ready.popleft())
+        if self.done_before and not self._ready and not self._has_reported_before:
+            self._has_reported_before = True
+            self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
+
+    def _submit_unless_done(self, command: Command) -> None:
+        if self.graph.states[command.name] != STARTED:
+            return  # it was cancelled meanwhile
+        command = self.graph.commands[command.name]
+        key, after = self._journal.key_of(command)
+        known = self._journal.known_end(command, key, after)
+        is_done = known is not None and known.result.is_success
+        since = self._journal.history.since
+        if command.name in self._running or command.name in self._shared:
+            pass  # a job has begun it, and this one has taken the place of the coordinator
+        elif self._is_successor and known is not None and not is_done and known.number > since:
+            self._note_failure(known.result)
+            self._journal.settled(command.name, key, known.number)
+            self.graph.end(command.name, False)
+        elif known is not None and is_done and (command.name not in self._selection.again or known.number > since):
+            self.done_before += 1
+            self._journal.settled(command.name, key, known.number)
+            self.graph.end(command.name, True)
+        elif self._selection.only is not None and command.name not in self._selection.only:
+            self.left_out += 1
+            self._journal.settled(command.name, key, known.number if known is not None else after)
+            self.graph.end(command.name, True)
+        elif self._journal.history.controls.get(command.name) == "cancel":
+            self.graph.cancelled(command.name)
+        else:
+            if not command.rerun and command.name in self._selection.again and not self._is_successor:
+                forget_start(self._directory, command.name, key)
+            self._submit(command, key)
+
+    def _submit(self, command: Command, key: bytes) -> None:
+        if command.name in self.paused:
+            self._held[command.name] = key
+            return
+        number = self._journal.next_number()
+        if self._sharing.is_on:
+            self._shared[command.name] = number
+            self._sharing.add(self._work(command, number, key))
+        else:
+            self._start(command, key, number)
+
+    def _work(self, command: Command, number: int, key: bytes) -> Work:
+        name = command.name
+        command = self._outputs.marked(command)
+        return work_of(command, number, key, self._paths.expected_s(name), self._paths.path_us(name))
+
+    def _start(self, command: Command, key: bytes, number: int, until_s: float = 0.0, attempt: int = 0) -> None:
+        name = command.name
+        self._journal.began(name, number)
+        made = of_attempt(self._outputs.marked(command), self._directory, attempt, key)
+        ref = submit(made, self._directory, False, path_us=self._paths.path_us(name), until_s=until_s)
+        self._running[name] = Running(ref, key, number, attempt, until_s)
+        self._names[ref.binary()] = name
+        future_of(ref, lambda future: self._events.put((ENDED, name, future)))  # in another thread
+
+    def _start_offered(self, work: Work, until_s: float) -> None:
+        self._start(self.graph.commands[work.name], work.key, work.number, until_s, work.attempt)
+
+    def _recover(self) -> None:
+        """Take over what earlier coordinators have offered."""
+        self._sharing.begin({})
+        limit_s = time.monotonic() + RECOVER_S
+        while True:
+            self._journal.turn()
+            try:
+                found = self._sharing.recover(time.monotonic() < limit_s - RECOVER_S / 2)
+                break
+            except OSError:
+                if time.monotonic() > limit_s:
+                    raise
+                time.sleep(TURN_S)
+        self._shared = {name: work.number for name, work in found.items() if name in self.graph.commands}
+
+    def _share(self) -> None:
+        """From now on all jobs get their part of the commands. What runs here, or soon will, stays here."""
+        running = {id for id, _, _ in current.client().questions.query("running")}
+        nodes = tuple(node_resources())
+        works: dict[int, Work] = {}
+        ahead_s = 0.0
+        for name, one in self._running.items():
+            work = self._work(self.graph.commands[name], one.number, one.key)
+            if one.ref.binary() in running:
+                works[one.number] = work
+                continue
+            ahead_s += share_on(work, nodes) * work.seconds
+            if ahead_s < SOON_S:  # it may begin at any moment
+                works[one.number] = work
+        self._sharing.begin(works)
+        self._shared = {name: one.number for name, one in self._running.items()}
+        until_s = time.time() + LEASE_S
+        self._running = {name: msgspec.structs.replace(one, until_s=until_s) for name, one in self._running.items()}
+        for name, one in self._running.items():
+            if one.number not in works:
+                self._withdrawn.add(name)
+                mpi_runtime.cancel(one.ref)
+
+    def _note_failure(self, result: CommandResult) -> None:
+        self.failures.append(result)
+        self._say(f"failed: {result.name}: {result.ending()}")

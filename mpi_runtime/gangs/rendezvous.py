@@ -1,0 +1,94 @@
+"""How members find each other without MPI: the variables of `torchrun`, and the port on the host of rank 0.
+
+The ledger of ports belongs to the host, not to a job: a process takes a block of ports by binding the abstract socket
+with its number, and the kernel frees that when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Sequence
+
+SIOCGIFADDR = 0x8915
+"""The request of Linux for the address of a network interface: see `netdevice(7)`."""
+EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
+"""The ports that Linux gives to programs which ask for any port."""
+PORTS = (range(20_000, 32_000), range(10_000, 20_000))
+"""Ports for libraries other than MPI."""
+PORTS_OF_GANG = 40
+"""A gang takes another one for each call, so that a port that the last call has used need not be free yet."""
+
+_taken: list[socket.socket] = []
+"""The sockets of the blocks that this process has."""
+
+
+def torch_names(rank: int, hosts: Sequence[int], names: Sequence[str]) -> dict[str, str]:
+    """The variables of `torchrun`, by which torch and other libraries find the other members.
+
+    Args:
+        rank: the rank of the member.
+        hosts: for each rank the index of its node in `names`.
+        names: the host names of the nodes.
+    """
+    host = hosts[rank]
+    local = [one for one, other in enumerate(hosts) if other == host]
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(hosts)),
+        "LOCAL_RANK": str(local.index(rank)),
+        "LOCAL_WORLD_SIZE": str(len(local)),
+        "NODE_RANK": str(host),
+        "GROUP_RANK": str(host),
+        "MASTER_ADDR": "127.0.0.1" if len(names) == 1 else names[0],
+    }
+
+
+def address_of(interface: str) -> str:
+    """The IPv4 address of a network interface of this host.
+
+    Raises:
+        OSError: it has none, or does not exist.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        packed = struct.pack("256s", interface.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(one.fileno(), SIOCGIFADDR, packed)[20:24])
+
+
+def take_ports() -> int:
+    """Take a block of PORTS_OF_GANG ports of this host until this process ends, and return the first.
+
+    No other gang of this host has them, of whatever job and user. They lie outside of the ephemeral range.
+
+    Raises:
+        OSError: all blocks are taken or in use.
+    """
+    blocks = [first for ports in PORTS for first in ports[::PORTS_OF_GANG] if not _is_ephemeral(first)]
+    start = os.getpid() % len(blocks) if blocks else 0  # other processes begin elsewhere
+    for first in [*blocks[start:], *blocks[:start]]:
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with contextlib.suppress(OSError), socket.socket() as one:
+            own.bind(f"\0mpi_runtime.port.{first}")
+            one.bind(("", first))
+            _taken.append(own)
+            return first
+        own.close()
+    raise OSError(f"no block of ports for MASTER_PORT is free outside of the ephemeral range ({EPHEMERAL})")
+
+
+def _is_ephemeral(first: int) -> bool:
+    low, high = ephemeral()
+    return first + PORTS_OF_GANG > low and first <= high
+
+
+def ephemeral() -> tuple[int, int]:
+    """The first and the last port of the ephemeral range."""
+    try:
+        with open(EPHEMERAL) as file:
+            low, high = map(int, file.read().split())
+    except (OSError, ValueError):  # no Linux as we know it
+        return 32_768, 60_999
+    return low, high

@@ -1,0 +1,72 @@
+"""What was measured on each host of a running job: the last numbers, and curves of the last minutes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.gpu.device import Measures as Gpu
+
+POINTS_MAX = 100
+"""The points of a curve: five minutes, if ranks measure every three seconds."""
+CURVES = ("CPU use", "memory in use", "object store", "GPU use", "GPU memory")
+
+
+class Measured(msgspec.Struct):
+    """A host of a job. Shares are parts of 1."""
+
+    cpu: float = -1.0
+    """The busy share of its processors; -1: not known yet."""
+    memory_used: int = 0
+    memory: int = 0
+    """Bytes that the host, or a control group, has."""
+    gpus: list[Gpu] = []
+    curves: dict[str, deque[float]] = msgspec.field(
+        default_factory=lambda: {name: deque[float](maxlen=POINTS_MAX) for name in CURVES}
+    )
+    period_s: float = 3.0
+    """Seconds between the points."""
+
+    @property
+    def gpu_use(self) -> float:
+        """The mean use of its GPUs; -1: not known."""
+        known = [one.use for one in self.gpus if one.use >= 0]
+        return sum(known) / len(known) / 100 if known else -1.0
+
+    @property
+    def gpu_memory(self) -> tuple[int, int]:
+        """The bytes in use and all bytes of its GPUs."""
+        known = [one for one in self.gpus if one.memory > 0]
+        return sum(one.memory_used for one in known), sum(one.memory for one in known)
+
+    def take(self, raw: Any, stored: float, period_s: float) -> None:
+        """Take an answer of the job (see `head/measures.py`), and the used share of the object store."""
+        self.cpu, self.memory_used, self.memory, gpus = raw
+        self.gpus, self.period_s = msgspec.convert(gpus, list[Gpu]), period_s
+        used, whole = self.gpu_memory
+        values = (self.cpu, self.memory_used / (self.memory or 1), stored, self.gpu_use, used / whole if whole else -1)
+        for name, value in zip(CURVES, values, strict=True):
+            if value >= 0:
+                self.curves[name].append(value)
+
+
+def measured_of(
+    found: dict[str, Any], kept: dict[str, Measured], nodes: Sequence[dict[str, Any]], store: dict[str, Any]
+) -> dict[str, Measured]:
+    """Return what was measured on each host, by its name.
+
+    Args:
+        found: the answer of the job: see `head/measures.py`.
+        kept: what was returned before: their curves grow.
+        nodes: the nodes of the job.
+        store: its object store.
+    """
+    arenas = {one["name"]: one["arena"] for one in nodes}
+    stored = {one["hostname"]: one["used"] for one in store.get("nodes", [])}
+    measured = {name: kept.get(name) or Measured() for name in found["nodes"]}
+    for name, one in measured.items():
+        one.take(found["nodes"][name], stored.get(name, 0) / (arenas.get(name) or 1), found["period_s"])
+    return measured

@@ -1,0 +1,188 @@
+"""The page about a training of `mpi-runtime rl train`, from the files in its directory: returns, figures of updates."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mpi_runtime.show.numbers import count, plural, seconds, three
+from mpi_runtime.show.page import Block, Document, table
+
+RESULTS = "result.json"
+"""A line of JSON for each iteration."""
+PARAMETERS = "params.json"
+POINTS_MAX = 400
+"""The most points of a curve."""
+ROWS_MAX = 500
+SILENT_S = 30.0
+"""A training that has written nothing for this time and five iterations counts as ended."""
+
+
+def newest(directory: Path) -> Path | None:
+    """The directory of a training: this one, or the newest in it; None: there is none."""
+    found = [directory / PARAMETERS, *directory.glob(f"*/{PARAMETERS}")]
+    if found[0].is_file():
+        return directory
+    return max((path for path in found[1:]), key=os.path.getmtime).parent if found[1:] else None
+
+
+def document(directory: Path) -> Document:
+    """Make the document of a training.
+
+    Raises:
+        OSError: its files cannot be read.
+        ValueError: they are not those of a training.
+    """
+    parameters = json.loads((directory / PARAMETERS).read_text())
+    rows = _results(directory / RESULTS)
+    written_s = max(os.path.getmtime(directory / name) for name in os.listdir(directory) if name.endswith(".json"))
+    pause_s = time.time() - written_s
+    each_s = statistics.median(row["time_this_iter_s"] for row in rows) if rows else 60.0
+    is_running = pause_s < SILENT_S + 5 * each_s
+    blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": _cards(rows, each_s, pause_s, is_running)}]
+    if rows:
+        blocks.append(_returns(rows))
+        blocks += _updates(rows)
+        blocks.append(_table(rows))
+    facts = [[name, str(value)] for name, value in parameters.items() if value not in (None, "", [])]
+    blocks.append({"id": "parameters", "kind": "kv", "title": "Parameters", "rows": facts})
+    saved = sorted(directory.glob("checkpoint_*"), key=lambda one: one.stat().st_mtime)
+    meta = [os.fspath(directory), *([f"last checkpoint {saved[-1].name}"] if saved else ["no checkpoint"])]
+    return {
+        "name": f"{parameters.get('algorithm', 'training')} on {parameters.get('env', '?')}",
+        "pill": ["run live", "Running"] if is_running else ["hollow", "Not running"],
+        "meta": meta,
+        "colours": {},
+        "blocks": blocks,
+    }
+
+
+def _results(path: Path) -> list[dict[str, Any]]:
+    """The results, without a last line that is not complete yet."""
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [row for row in map(json.loads, lines) if "episode_reward_mean" in row]
+
+
+def _cards(rows: Sequence[dict[str, Any]], each_s: float, pause_s: float, is_running: bool) -> list[dict[str, Any]]:
+    if not rows:
+        return [{"q": "What is it doing?", "big": "\u2013", "small": "no iteration has ended yet", "rows": []}]
+    last = rows[-1]
+    known = [row for row in rows if _is_number(row["episode_reward_mean"])]
+    best = max(known, key=lambda row: row["episode_reward_mean"], default=None)
+    good: dict[str, Any] = {"q": "How good is it?", "big": "\u2013", "small": "no episode has ended yet", "rows": []}
+    if best is not None:
+        good = {
+            "q": "How good is it?",
+            "big": three(known[-1]["episode_reward_mean"]),
+            "small": "mean return of the last 100 episodes",
+            "rows": [
+                ["best mean", f"{three(best['episode_reward_mean'])} in iteration {best['training_iteration']}"],
+                [
+                    "least and most",
+                    f"{three(known[-1]['episode_reward_min'])}, {three(known[-1]['episode_reward_max'])}",
+                ],
+                ["length of episodes", three(known[-1]["episode_len_mean"])],
+            ],
+        }
+    slow = sum(row["sample_time_s"] for row in rows) / (sum(row["time_this_iter_s"] for row in rows) or 1.0)
+    doing = {
+        "q": "What is it doing?" if is_running else "What did it do?",
+        "big": count(last["training_iteration"]),
+        "small": "iterations",
+        "rows": [
+            ["steps", count(last["timesteps_total"])],
+            ["steps a second", three(statistics.median(row["steps_per_s"] for row in rows[-20:]))],
+            ["an iteration", seconds(each_s)],
+        ],
+    }
+    time_went = {
+        "q": "Where does the time go?",
+        "big": f"{slow:.0%}",
+        "small": "of it samples, the rest learns",
+        "rows": [["samples", seconds(last["sample_time_s"])], ["learns", seconds(last["learn_time_s"])]],
+        "note": "in the last iteration",
+    }
+    failed = {
+        "q": "What failed?",
+        "big": count(last["sampler_restarts"]),
+        "small": "sampler died and was replaced"
+        if last["sampler_restarts"] == 1
+        else "samplers died and were replaced",
+        "bad": bool(last["sampler_restarts"]),
+        "rows": [["time of training", seconds(last["time_total_s"])], ["last result", f"{seconds(pause_s)} ago"]],
+    }
+    return [good, doing, time_went, failed]
+
+
+def _returns(rows: Sequence[dict[str, Any]]) -> Block:
+    points = [
+        [row["timesteps_total"], row["episode_reward_mean"], row["episode_reward_min"], row["episode_reward_max"]]
+        for row in rows
+        if _is_number(row["episode_reward_mean"])
+    ]
+    return {
+        "id": "returns",
+        "kind": "line",
+        "title": "Return",
+        "said": "mean, least and most of the last 100 episodes",
+        "x": "steps",
+        "name": "return",
+        "height": 280,
+        "points": _thinned(points),
+    }
+
+
+def _updates(rows: Sequence[dict[str, Any]]) -> list[Block]:
+    """A small chart for each figure of the updates."""
+    names = [name for name, value in rows[-1]["info"].items() if isinstance(value, (int, float))]
+    charts = []
+    for name in names[:8]:
+        found = [[row["timesteps_total"], row["info"].get(name)] for row in rows]
+        points = _thinned([point for point in found if _is_number(point[1])])
+        if points:
+            head = name.replace("_", " ")
+            charts.append({"kind": "line", "head": head, "name": head, "x": "steps", "height": 160, "points": points})
+    return [{"id": "updates", "kind": "half", "title": "Updates", "blocks": charts}] if charts else []
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Block:
+    shown = [
+        [
+            str(row["training_iteration"]),
+            row["training_iteration"],
+            row["timesteps_total"],
+            row["episode_reward_mean"] if _is_number(row["episode_reward_mean"]) else None,
+            row["episode_len_mean"] if _is_number(row["episode_len_mean"]) else None,
+            row["steps_per_s"],
+            row["time_this_iter_s"],
+            row["sample_time_s"],
+        ]
+        for row in rows[-ROWS_MAX:]
+    ]
+    columns = [
+        ("iteration", "count"),
+        ("steps", "count"),
+        ("mean return", "num"),
+        ("length of episodes", "num"),
+        ("steps/s", "num"),
+        ("took", "time"),
+        ("of it samples", "time"),
+    ]
+    said = f"the last {len(shown)} of {count(len(rows))}" if len(rows) > len(shown) else plural(len(rows), "iteration")
+    return table("iterations", "Iterations", columns, shown, said=said, sort=0, down=True, limit=15)
+
+
+def _thinned(points: list[Any]) -> list[Any]:
+    """About `POINTS_MAX` points, with the last."""
+    step = max(1, -(-len(points) // POINTS_MAX))
+    return points[::-step][::-1]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,83 @@
+"""Training on several processes: a function that runs on a gang, with reports and checkpoints of `mpi_runtime.tune`.
+
+    from mpi_runtime import train
+    from mpi_runtime.train.torch import TorchTrainer
+
+A training is an experiment with one trial, and the trial is one call on a gang: `tune` has its journal, its checkpoints
+and its failures. torch is imported when a worker of `TorchTrainer` starts, or a function of `train.torch` is called.
+
+- `trainer.py`: `DataParallelTrainer`: defines, runs and continues a training
+- `torch.py`: `TorchTrainer`, and what a function needs to train a model of torch with others
+- `scaling.py`: `ScalingConfig`: the number of workers, and what each of them has
+- `worker.py`: one worker: runs the function, and reports with the others
+- `shards.py`: cuts data sets into a part for each worker
+"""
+
+from typing import TYPE_CHECKING
+
+from mpi_runtime import _face
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    "scaling": ("ScalingConfig",),
+    "shards": ("Shard",),
+    "torch": ("TorchTrainer",),
+    "trainer": ("DataParallelTrainer", "TrainingFailedError"),
+    "worker": ("get_dataset_shard",),
+}
+_OF_TUNE = (
+    *("Checkpoint", "CheckpointConfig", "Context", "FailureConfig", "Result", "RunConfig"),
+    *("get_checkpoint", "get_context", "report"),
+)
+"""Names that are the same as in `mpi_runtime.tune`."""
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointConfig",
+    "Context",
+    "DataParallelTrainer",
+    "FailureConfig",
+    "Result",
+    "RunConfig",
+    "ScalingConfig",
+    "Shard",
+    "TorchTrainer",
+    "TrainContext",
+    "TrainingFailedError",
+    "get_checkpoint",
+    "get_context",
+    "get_dataset_shard",
+    "report",
+    "torch",
+]
+
+if TYPE_CHECKING:
+    from mpi_runtime.train import torch
+    from mpi_runtime.train.scaling import ScalingConfig
+    from mpi_runtime.train.shards import Shard
+    from mpi_runtime.train.torch import TorchTrainer
+    from mpi_runtime.train.trainer import DataParallelTrainer, TrainingFailedError
+    from mpi_runtime.train.worker import get_dataset_shard
+    from mpi_runtime.tune import (
+        Checkpoint,
+        CheckpointConfig,
+        Context,
+        FailureConfig,
+        Result,
+        RunConfig,
+        get_checkpoint,
+        get_context,
+        report,
+    )
+
+    TrainContext = Context
+
+
+if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+    _own, __dir__ = _face(__name__, _HOMES, __all__)
+
+    def __getattr__(name: str) -> object:
+        if name in _OF_TUNE or name == "TrainContext":
+            from mpi_runtime import tune
+
+            return getattr(tune, name.removeprefix("Train"))
+        return _own(name)

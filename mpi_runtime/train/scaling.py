@@ -1,0 +1,64 @@
+"""How many workers a training has, and what each of them has."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mpi_runtime.tune.absent import advised
+from mpi_runtime.tune.trials.bundles import GangRequest
+
+STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+
+@advised
+@dataclass(frozen=True)
+class ScalingConfig:
+    """The number of workers, and the resources of each."""
+
+    num_workers: int = 1
+    """The number of processes that run the function together."""
+    use_gpu: bool = False
+    """Whether each has a GPU, or as many as `resources_per_worker` states."""
+    resources_per_worker: Mapping[str, float] | None = None
+    """Amounts for each, by name ("CPU", "GPU", "memory", custom resources); None: a CPU, and a GPU with `use_gpu`."""
+    placement_strategy: str = "PACK"
+    """"PACK" (few nodes), "SPREAD" (many), "STRICT_PACK" (one node) or "STRICT_SPREAD" (a worker on each node)."""
+    trainer_resources: Mapping[str, float] | None = None
+    """Accepted for programs written for Ray: what runs beside the workers here needs nothing."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not isinstance(self.num_workers, numbers.Integral) or isinstance(self.num_workers, bool):
+            raise TypeError(f"num_workers must be a whole number, not {self.num_workers!r}")
+        if self.num_workers < 1:
+            raise ValueError(f"num_workers={self.num_workers}: a training needs a worker at least")
+        if not isinstance(self.use_gpu, bool):
+            raise TypeError(f"use_gpu must be True or False, not {self.use_gpu!r}")
+        given = self.resources_per_worker
+        if not isinstance(given, Mapping | None):
+            raise TypeError(f"resources_per_worker must be amounts by name, such as {{'CPU': 2}}, not {given!r}")
+        for name, amount in (given or {}).items():
+            if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
+                raise ValueError(f"resources_per_worker[{name!r}]={amount!r} must be a number, 0 or more")
+        if self.use_gpu and (given or {}).get("GPU", 1) == 0:
+            raise ValueError("use_gpu=True and resources_per_worker={'GPU': 0} contradict each other")
+        if not self.use_gpu and (given or {}).get("GPU"):
+            raise ValueError("resources_per_worker has GPUs: set use_gpu=True too")
+        if self.placement_strategy not in STRATEGIES:
+            known = ", ".join(STRATEGIES)
+            raise ValueError(f"placement_strategy must be one of {known}, not {self.placement_strategy!r}")
+
+    @property
+    def request(self) -> GangRequest:
+        """The resources of all workers together."""
+        own: dict[str, float] = {"CPU": 1, **({"GPU": 1} if self.use_gpu else {})}
+        if self.resources_per_worker is not None:
+            own = {**({"GPU": 1} if self.use_gpu else {}), **self.resources_per_worker}
+        return GangRequest([own] * int(self.num_workers), self.placement_strategy)
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """The amounts of all workers together, by name."""
+        return self.request.required_resources

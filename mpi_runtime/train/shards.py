@@ -1,0 +1,53 @@
+"""Cuts a data set into a part for each worker: consecutive items, and sizes that differ by one at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import mpi_runtime
+
+
+class Shard(Sequence[Any]):
+    """The part of a worker. A reference in it is loaded when its item is asked for."""
+
+    def __init__(self, items: Any, start: int, stop: int) -> None:
+        self._items = items
+        self._range = range(start, stop)
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
+        item = self._items[self._range[index]]
+        return mpi_runtime.get(item) if isinstance(item, mpi_runtime.ObjectRef) else item
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[place] for place in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Shard of {len(self)} items, from item {self._range.start}>"
+
+
+def check(name: str, items: Any) -> None:
+    """Refuse data that cannot be cut.
+
+    Raises:
+        TypeError: it has no length or no items with numbers.
+    """
+    if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        raise TypeError(
+            f"datasets[{name!r}] must be a list of references or something else with a length and items by number, "
+            f"such as an array or a data set of torch, not {type(items).__name__}"
+        )
+
+
+def cut(items: Any, rank: int, size: int) -> Any:
+    """Return the part of a worker: a slice of what has slices, such as an array; else a `Shard`."""
+    count = len(items)
+    start, stop = count * rank // size, count * (rank + 1) // size
+    if not isinstance(items, list | tuple) and hasattr(items, "shape"):
+        return items[start:stop]
+    return Shard(items, start, stop)

@@ -1,0 +1,134 @@
+"""Trainers: a function that several workers run together, as an experiment of `mpi_runtime.tune` with one trial."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mpi_runtime
+from mpi_runtime.train import shards
+from mpi_runtime.train.scaling import ScalingConfig
+from mpi_runtime.train.worker import Backend, Loop, takes_config
+from mpi_runtime.tune.absent import advised
+from mpi_runtime.tune.experiment.results import Result
+from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
+from mpi_runtime.tune.study.settings import RunConfig
+from mpi_runtime.tune.trial import TERMINATED, TuneError
+from mpi_runtime.tune.trials.trainable import PREPARED, Prepared
+
+
+class TrainingFailedError(TuneError):
+    """A training has failed, and `FailureConfig` allows no other attempt. Its cause is the error of the worker."""
+
+    def __init__(self, message: str, result: Result | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+        """What the training has reported until then."""
+
+
+@advised
+class DataParallelTrainer:
+    """Runs a function on several workers at the same time, and keeps what it reports.
+
+    def train_loop(config):
+        for epoch in range(config["epochs"]):
+            train.report({"epoch": epoch})
+
+    result = DataParallelTrainer(
+        train_loop, train_loop_config={"epochs": 3}, scaling_config=train.ScalingConfig(num_workers=2)
+    ).fit()
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Define a training. With `datasets` it starts a job if there is none.
+
+        Args:
+            train_loop_per_worker: the function that each worker runs; it takes `train_loop_config`, or nothing.
+            train_loop_config: values for it, by name.
+            scaling_config: the number of workers and their resources; None: one worker with a CPU.
+            run_config: name, directory, failures and output, as of an experiment of `mpi_runtime.tune`. A name that
+                exists already continues that training.
+            datasets: by name what is cut into a part for each worker: a list of references, an array, a data set of
+                torch or anything else with a length and items by number. `get_dataset_shard` returns the part.
+
+        Raises:
+            TypeError: an argument has a wrong type.
+        """
+        self._define(train_loop_per_worker, train_loop_config, scaling_config, run_config, datasets, None)
+
+    def _define(
+        self, function: Any, config: Any, scaling: Any, run: Any, datasets: Any, backend: Backend | None
+    ) -> None:
+        if not callable(function):
+            raise TypeError(f"train_loop_per_worker must be a function, not {function!r}")
+        takes_config(function)
+        if not isinstance(config, Mapping | None):
+            raise TypeError(f"train_loop_config must be a dictionary, not {config!r}")
+        if not isinstance(scaling, ScalingConfig | None):
+            raise TypeError(f"scaling_config must be a ScalingConfig, not {scaling!r}")
+        if not isinstance(run, RunConfig | None):
+            raise TypeError(f"run_config must be a RunConfig, not {run!r}")
+        if not isinstance(datasets, Mapping | None):
+            raise TypeError(f"datasets must be a dictionary of data by name, not {datasets!r}")
+        for name, items in (datasets or {}).items():
+            shards.check(name, items)
+        self.run_config = run or RunConfig()
+        """How it runs."""
+        self.scaling_config = scaling or ScalingConfig()
+        """Its workers."""
+        loop = Loop(function, dict(config or {}), backend)
+        references = {name: mpi_runtime.put(items) for name, items in (datasets or {}).items()}
+        prepared = Prepared(loop, references, self.scaling_config.request, type(self).__name__)
+        setattr(self, PREPARED, prepared)  # so `Tuner` takes a trainer
+
+    def fit(self) -> Result:
+        """Run the training, or continue that of the same name and directory, and return its result.
+
+        Starts a job if there is none. A training that was interrupted or has failed continues from its last checkpoint;
+        one that has ended is not run again.
+
+        Raises:
+            TrainingFailedError: it has failed more often than `FailureConfig` allows.
+            InfeasibleResourceError: the nodes can never hold all workers.
+        """
+        run = self.run_config
+        folder = Path(run.storage_path or DEFAULT_FOLDER).expanduser() / (run.name or "")
+        if run.name and Tuner.can_restore(folder):
+            tuner = Tuner.restore(folder, self, resume_errored=True)
+            [earlier] = tuner.get_results()
+            if earlier.status == TERMINATED:
+                warnings.warn(
+                    f"The training {run.name!r} in {folder} had ended, so its result is returned and nothing runs. For "
+                    "a new training choose another RunConfig(name=...), or remove the directory.",
+                    stacklevel=2,
+                )
+                return _checked(earlier)
+        else:
+            tuner = Tuner(self, run_config=run)
+        [result] = tuner.fit()
+        return _checked(result)
+
+    @classmethod
+    def can_restore(cls, path: Any) -> bool:
+        """Whether a directory has a training or an experiment. `fit` with its name continues it."""
+        return Tuner.can_restore(path)
+
+
+def _checked(result: Result) -> Result:
+    if result.error is not None:
+        raise TrainingFailedError(
+            f"The training in {Path(result.path).parent} has failed: {result.error}\nTo continue it from its last "
+            "checkpoint, run the program again with the same RunConfig(name=..., storage_path=...).",
+            result,
+        ) from result.error
+    return result

@@ -1,0 +1,185 @@
+"""One worker of a training: runs the function on a member of a gang, and reports with the other workers.
+
+A report needs two meetings of all workers. Before the first each writes its files of the checkpoint. Then rank 0 sends
+the report, and waits for the decision about the trial, which the others receive in the second. A worker whose function
+has ended takes part in a meeting too, so the others notice if they still report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.gangs import member as gang_member
+from mpi_runtime.train.shards import cut
+from mpi_runtime.tune.trials import runner
+from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep, merge
+from mpi_runtime.tune.trials.reporting import Ranks, StopTrial, TrialRun, plain
+
+CONFIG = "train_loop_config"
+"""The only key that the space of a tuned trainer may have."""
+_REPORTS, _WRITES, _ENDS = b"r", b"w", b"e"
+_STOPS, _CONTINUES = b"s", b"c"
+
+
+class Backend(Protocol):
+    """What makes a library's group of the workers."""
+
+    def joined(self, own_gpus: float) -> AbstractContextManager[None]:
+        """A context in which the group exists. `own_gpus`: the number of GPUs of this worker."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The function of a trainer, as the trial of an experiment."""
+
+    function: Callable[..., Any]
+    config: Mapping[str, Any]
+    backend: Backend | None
+
+    def __call__(self, config: Mapping[str, Any], /, **datasets: Any) -> None:
+        """Run the function on this worker."""
+        if unknown := sorted(set(config) - {CONFIG}):
+            raise ValueError(f'the space of a trainer has the key "{CONFIG}" and no other: not {", ".join(unknown)}')
+        own = {**self.config, **config.get(CONFIG, {})}
+        trial = reporting.trial_run()
+        run = WorkerRun(trial, datasets)
+        reporting.enter(run)
+        own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
+        with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
+            runner.seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
+            if takes_config(self.function):
+                self.function(own)
+            else:
+                self.function()
+            run.end()
+
+
+def takes_config(function: Callable[..., Any]) -> bool:
+    """Whether the function of a trainer takes its configuration.
+
+    Raises:
+        TypeError: it needs more.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return True
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]
+    if len(needed) > 1 or any(one.kind is one.KEYWORD_ONLY for one in needed):
+        raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
+    return any(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL) for one in parameters)
+
+
+class WorkerRun(TrialRun):
+    """The run of a trial on one of several workers."""
+
+    def __init__(self, trial: TrialRun, datasets: Mapping[str, Any]) -> None:
+        assert gang_member.current is not None, "the function of a trainer runs on a gang"
+        self._member = gang_member.current
+        place = self._member.place
+        own = place.hosts[place.rank]
+        local = [rank for rank, host in enumerate(place.hosts) if host == own]
+        ranks = Ranks(place.rank, place.size, local.index(place.rank), len(local), own)
+        super().__init__(trial.start, trial.persist_s, ranks)
+        self._datasets = datasets
+        folder = Path(self.start.experiment, self.start.trial_id)
+        for left in folder.glob(f".checkpoint_*.rank{place.rank}"):  # an earlier attempt ended before its report
+            shutil.rmtree(left, ignore_errors=True)
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+        """Report with all other workers: the values of rank 0, and the files of all."""
+        values = plain(metrics)
+        number, path = self.next_number, self.next_path()
+        self._write(checkpoint, path)
+        kinds = self._meet(_REPORTS if checkpoint is None else _WRITES)
+        if _ENDS in kinds:
+            ended = ", ".join(str(rank) for rank, kind in enumerate(kinds) if kind == _ENDS)
+            raise RuntimeError(
+                f"rank {self.ranks.rank} reports, and the function of rank(s) {ended} has ended: all workers of a "
+                "training must call report() equally often"
+            )
+        writers = [rank for rank, kind in enumerate(kinds) if kind == _WRITES]
+        if self.ranks.rank:
+            self.iteration += 1
+            decision = b""
+        else:
+            saved = self._saved(checkpoint, writers, number, path)
+            decision = _CONTINUES if self.send(values, saved) else _STOPS
+        self.next_number = number + bool(writers)
+        if self._meet(decision)[0] == _STOPS:
+            raise StopTrial
+
+    def end(self) -> None:
+        """The function has ended on this worker."""
+        self._meet(_ENDS)
+
+    def shard(self, name: str) -> Any:
+        """The part of a data set."""
+        if name not in self._datasets:
+            raise KeyError(f"the trainer has no data set {name!r}: it has {sorted(self._datasets)}")
+        return cut(self._datasets[name], self.ranks.rank, self.ranks.size)
+
+    def _meet(self, part: bytes) -> list[bytes]:
+        return self._member.meet(part)
+
+    def _write(self, checkpoint: Checkpoint | None, path: str) -> None:
+        """Write the files of this worker beside the checkpoint's final place."""
+        if checkpoint is None:
+            return
+        reporting.check(checkpoint)
+        if not checkpoint.is_in_memory:
+            keep(checkpoint, self.start.experiment, _part(path, self.ranks.rank))
+        elif self.ranks.rank:
+            raise ValueError("only rank 0 may report a checkpoint made by from_dict(): use from_directory() on others")
+
+    def _saved(self, checkpoint: Checkpoint | None, writers: list[int], number: int, path: str) -> Saved | None:
+        """On rank 0: make one checkpoint of all files."""
+        if not writers:
+            return None
+        if checkpoint is not None and checkpoint.is_in_memory:
+            if writers != [0]:
+                raise ValueError("rank 0 has reported a checkpoint made by from_dict(), and other ranks have files")
+            return self.save(checkpoint)
+        merge(self.start.experiment, [_part(path, rank) for rank in writers], path)
+        return Saved(number, path)
+
+
+def _part(path: str, rank: int) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.rank{rank}")
+
+
+def get_dataset_shard(dataset_name: str = "train") -> Any:
+    """Return this worker's part of a data set of the trainer.
+
+    Of a list it is a `Shard`, whose references are loaded when their items are asked for; of an array or a tensor a
+    slice. Parts are consecutive, and their sizes differ by one at most.
+
+    Args:
+        dataset_name: its name in the trainer's `datasets`.
+
+    Raises:
+        RuntimeError: this is not a worker of a trainer.
+        KeyError: the trainer has no data set with this name.
+    """
+    run = reporting.trial_run()
+    if not isinstance(run, WorkerRun):
+        raise RuntimeError("get_dataset_shard() is for the function of a trainer, and this trial has none")
+    return run.shard(dataset_name)
+
+
+def gpus() -> float:
+    """The number of GPUs of this worker; 0 outside of trainings."""
+    run = reporting._run
+    return float(run.start.resources.bundles[0].get("GPU", 0)) if isinstance(run, WorkerRun) else 0.0

@@ -1,0 +1,70 @@
+"""What all jobs of a batch share, commands that must not start twice, and inputs that appear late."""
+
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests import helpers
+from tests.e2e.batch.test_elastic import jobs
+from tests.e2e.cli.test_batch import run_batch, written
+
+pytestmark = pytest.mark.timeout(120)
+FOUR = {"MPI_RUNTIME_NUM_CPUS": "4"}
+COUNTED = "echo + >> {log}; sleep 0.15; echo - >> {log} #batch name=c{n}\n"
+
+
+def most_at_a_time(log: Path) -> int:
+    now = most = 0
+    for sign in log.read_text().split():
+        now += 1 if sign == "+" else -1
+        most = max(most, now)
+    return most
+
+
+def test_jobs_together_have_no_more_of_a_batch_resource_than_there_is(tmp_path: Path) -> None:
+    lines = "".join(COUNTED.format(log="began", n=number) for number in range(30))
+    first = "#batch batch_resources=licence=2 resources=licence=1 num_cpus=0.5\n"
+    written(tmp_path / "jobs.txt", first + lines + "echo free #batch resources=licence=0\n")
+    with jobs(tmp_path, 2) as programs:
+        for program in programs:
+            program.finish().expect(0)
+    assert Counter((tmp_path / "began").read_text().split()) == {"+": 30, "-": 30}
+    assert most_at_a_time(tmp_path / "began") == 2
+    written(tmp_path / "more.txt", "true #batch batch_resources=a=1 resources=a=2\n")
+    refused = run_batch("more.txt", cwd=tmp_path).expect(2)
+    assert "more.txt:1:33: resources: it needs a 2, and all jobs together have 1" in refused.stderr
+
+
+def test_a_command_that_must_not_start_twice_does_not_after_a_kill(tmp_path: Path) -> None:
+    line = "echo x >> began; touch up; sleep 60 #batch rerun=false name=once\n"
+    written(tmp_path / "jobs.txt", line + "echo later >> began #batch name=other after=once\n")
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    with helpers.start_command(command, cwd=tmp_path, env=FOUR) as program:
+        helpers.wait_until(lambda: (tmp_path / "up").exists(), 60)
+        os.kill(program.pid, signal.SIGKILL)
+        program.finish().expect(-9)
+    again = run_batch("jobs.txt", cwd=tmp_path, env=FOUR).expect(1)
+    assert "failed: once: it has started before, nobody knows how it ended" in again.stderr
+    assert (tmp_path / "began").read_text() == "x\n"
+    written(tmp_path / "jobs.txt", line.replace("sleep 60", "true"))
+    run_batch("jobs.txt", cwd=tmp_path, env=FOUR).expect(0)  # it is another command now
+    run_batch("jobs.txt", "--only", "once", cwd=tmp_path, env=FOUR).expect(0)
+    assert (tmp_path / "began").read_text() == "x\nx\nx\n"
+
+
+def test_a_command_waits_for_inputs_that_appear_late(tmp_path: Path) -> None:
+    written(
+        tmp_path / "jobs.txt",
+        "sleep 1; echo late > in.txt #batch name=writer\n"
+        "cat in.txt #batch inputs=in.txt name=reader\n"
+        "cat #batch stdin=in.txt name=stdin\n"
+        "cat none #batch inputs=none,in.txt latency_wait=0.3 name=never\n",
+    )
+    done = run_batch("jobs.txt", cwd=tmp_path, env=FOUR).expect(1)
+    assert "failed: never: its input none is not there, 0.3 s (latency_wait) after it could start" in done.stderr
+    for name in ("reader", "stdin"):
+        assert (tmp_path / "batch-jobs" / f"{name}.out").read_text() == "late\n"

@@ -1,0 +1,114 @@
+"""What is used on each host of a job, for those who look: CPUs, memory, GPUs, executors; nothing while nobody looks."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.cli.watching import Watching
+from mpi_runtime.head import visitor
+from mpi_runtime.show import metrics
+from tests import helpers
+from tests.fake_nvml.machines import h100x8, shown, shown_on_hosts, v100_pairs
+from tests.hosts.lab import Lab
+
+JOB = """
+import os, sys, time
+import mpi_runtime as ray
+
+@ray.remote
+def work(gate):
+    while not os.path.exists(gate):
+        sum(range(1000))
+
+@ray.remote
+class Holder:
+    def __init__(self):
+        self.held = bytearray(b"1") * (200 << 20)
+
+with ray.init(num_cpus=2):
+    holder = Holder.options(name="holder").remote()
+    refs = [work.remote(sys.argv[1])]
+    ray.get(holder.__ray_ready__.remote())
+    print("up", flush=True)
+    ray.get(refs)
+"""
+
+
+@pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=pytest.mark.mpi)])
+def test_a_host_with_gpus(tmp_path: Path, ranks: int | None) -> None:
+    gate, machine = tmp_path / "gate", h100x8()
+    machine["gpus"] = machine["gpus"][:2]
+    machine["gpus"][0] |= {"use": 93, "temperature": 61, "used_mib": 40_000}
+    machine["gpus"][1] |= {"use": 3, "temperature": 40, "ecc_errors": 2, "rows": [0, 1, 1, 0]}
+    with helpers.start_program(JOB, str(gate), ranks=ranks, env=shown(machine)) as program:
+        program.wait_for_line("up")
+        assert not _helpers(program), "nobody has looked"
+        (pid,) = [one for one in visitor.jobs() if one in program.processes()]
+        job = Watching(pid)
+
+        def look() -> bool:
+            job.sample()
+            found = next(iter(job.facts.measured.values()), None)
+            return found is not None and found.cpu >= 0 and bool(found.gpus) and len(job.facts.sizes) == 2
+
+        helpers.wait_until(look, 60, "the measures")
+        ((name, found),) = job.facts.measured.items()
+        assert 0 < found.cpu <= 1
+        assert 1 << 28 < found.memory_used < found.memory
+        first, second = found.gpus
+        assert (first.use, first.temperature, first.memory_used, first.fault) == (93, 61, 40_000 << 20, "")
+        assert second.fault == (
+            "2 memory errors that could not be corrected; its memory has rows that the next reset replaces"
+        )
+        assert found.gpu_use == pytest.approx(0.48)
+        (actor,) = job.facts.actors["rows"]
+        assert job.facts.sizes[name, actor["pid"]] > 200 << 20, "that of the actor"
+        blocks = {one["id"]: one for one in job.document()["blocks"]}
+        (row,) = blocks["nodes"]["rows"]
+        shown_now = dict(zip([one["t"] for one in blocks["nodes"]["columns"]], row[1:], strict=True))
+        assert shown_now["GPU use"][2] == "48%"
+        assert (shown_now["state"], shown_now["hottest GPU"]) == ("problem", "61 °C")
+        gpus = next(one for one in job.detail("nodes", row[0]) if one.get("id") == "gpus")
+        assert [one[6] for one in gpus["rows"]] == ["", second.fault]
+        text = metrics.text(job.facts)
+        assert f'mpi_runtime_gpu_temperature_celsius{{node="{name}",gpu="{first.uuid}"}} 61\n' in text
+        assert len(_helpers(program)) == 1
+        gate.touch()
+        program.finish().expect(0)
+        assert not job.sample(), "it has ended, and has been watched to its end"
+
+
+def _helpers(program: helpers.Program) -> list[int]:
+    """The processes that measure GPUs."""
+    return [pid for pid in program.processes() if b"measure_often" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.mpi
+@pytest.mark.hosts
+@pytest.mark.parametrize("mpi", ["mpich"])
+def test_each_host_measures_itself(mpi: str, two_hosts: Lab) -> None:
+    machines = {"host1": h100x8(), "host2": v100_pairs()}
+    for number, machine in enumerate(machines.values()):
+        for gpu in machine["gpus"]:
+            gpu["use"] = 10 + number
+    program = (
+        shown_on_hosts(machines)
+        + """
+import json, time
+import mpi_runtime as ray
+from mpi_runtime.head import visitor
+
+with ray.init(num_cpus=1):
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s:
+        nodes = visitor.ask(os.getpid(), "measures")["nodes"]
+        if len(nodes) == 2 and all(one[3] and one[0] >= 0 for one in nodes.values()):
+            break
+        time.sleep(0.2)
+    print(json.dumps({name: [gpu[1] for gpu in one[3]] for name, one in nodes.items()}))
+"""
+    )
+    with two_hosts.mpirun(program, ranks={"host1": 2, "host2": 2}, mpi=mpi) as started:
+        said = started.finish(timeout=100).expect(0).stdout
+    assert json.loads(said) == {"host1": [10] * 8, "host2": [11] * 4}

@@ -1,0 +1,208 @@
+"""Trainers without torch: workers, reports, checkpoints; failures of workers and of the job; trainings as trials."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import run_program, start_program, wait_until
+
+pytestmark = pytest.mark.timeout(180)
+
+BEGIN = """
+import os, signal, sys, tempfile, time
+import mpi_runtime
+from mpi_runtime import train, tune
+from mpi_runtime.train import DataParallelTrainer, ScalingConfig
+
+folder = sys.argv[1]
+
+def run_config(**more):
+    return train.RunConfig(storage_path=folder, verbose=0, **more)
+
+def trainer(loop, workers=2, config=None, datasets=None, **more):
+    return DataParallelTrainer(loop, train_loop_config=config, scaling_config=ScalingConfig(num_workers=workers),
+                               run_config=run_config(**more), datasets=datasets)
+
+def save(epoch):
+    # Each rank saves a file of its own.
+    rank = train.get_context().get_world_rank()
+    with tempfile.TemporaryDirectory() as path:
+        open(f"{path}/rank{rank}", "w").write(str(epoch))
+        train.report({"epoch": epoch, "rank": rank}, checkpoint=train.Checkpoint.from_directory(path))
+
+def saved():
+    # The epoch from which this attempt starts.
+    checkpoint = train.get_checkpoint()
+    if checkpoint is None:
+        return 0
+    with checkpoint.as_directory() as path:
+        assert sorted(os.listdir(path)) == ["rank0", "rank1"]
+        return 1 + int(open(f"{path}/rank{train.get_context().get_world_rank()}").read())
+
+def error_of(training):
+    try:
+        training.fit()
+    except train.TrainingFailedError as error:
+        return str(error)
+"""
+
+MEANING = (
+    BEGIN
+    + """
+import numpy
+
+mpi_runtime.init(num_cpus=3)
+
+def loop(config):
+    here = train.get_context()
+    numbers, array = train.get_dataset_shard("config"), train.get_dataset_shard("array")
+    own = [here.get_world_rank(), here.get_world_size(), here.get_local_rank(), here.get_local_world_size()]
+    assert own[0] == int(os.environ["RANK"]) and own[1] == int(os.environ["WORLD_SIZE"])
+    for epoch in range(config["epochs"]):
+        made = train.Checkpoint.from_dict({"epoch": epoch}) if own[0] == 0 else None
+        train.report({"own": own, "sum": sum(numbers), "shape": list(array.shape), "node": here.get_node_rank(),
+                      "name": here.get_experiment_name(), "trial": here.get_trial_name()}, checkpoint=made)
+
+references = [mpi_runtime.put(number) for number in range(5)]
+found = trainer(loop, 3, {"epochs": 2}, {"config": references, "array": numpy.zeros((7, 2))}, name="first").fit()
+print([found.metrics[key] for key in ("own", "sum", "shape", "node", "name", "trial", "training_iteration")])
+print(found.checkpoint.to_dict(), len(found.history))
+
+def no_argument():
+    train.report({"a": 1})
+print(trainer(no_argument, 1).fit().metrics["a"])
+
+def uneven():
+    for _ in range(1 + train.get_context().get_world_rank()):
+        train.report({"a": 1})
+print("rank 1 reports, and the function of rank(s) 0 has ended" in error_of(trainer(uneven)))
+
+def wrong_value():
+    train.report({"a": numpy.zeros(2)})
+print("array of shape (2,)" in error_of(trainer(wrong_value)))
+
+def wrong_rank():
+    train.report({"a": 1}, checkpoint=train.Checkpoint.from_dict({}))
+print("only rank 0 may report" in error_of(trainer(wrong_rank)))
+
+def no_data():
+    train.get_dataset_shard("x")
+print("no data set 'x'" in error_of(trainer(no_data)))
+
+try:
+    trainer(no_argument, 4).fit()
+except mpi_runtime.errors.InfeasibleResourceError as error:
+    print("no trial of this size fits" in str(error))
+"""
+)
+
+
+@pytest.mark.parametrize("ranks", [None, pytest.param(2, marks=pytest.mark.mpi)])
+def test_what_workers_see_and_report(ranks: int | None, tmp_path: Path) -> None:
+    completed = run_program(MEANING, str(tmp_path), ranks=ranks, mpi="mpich" if ranks else None, timeout=120).expect(0)
+    assert completed.stdout.splitlines() == [
+        "[[0, 3, 0, 3], 0, [2, 2], 0, 'first', '00000', 2]",
+        "{'epoch': 1} 2",
+        "1",
+        *["True"] * 5,
+    ]
+
+
+FAILURES = (
+    BEGIN
+    + """
+mpi_runtime.init(num_cpus=2)
+
+def loop(config):
+    begin = saved()
+    for epoch in range(begin, 4):
+        if epoch == 2 and not begin and train.get_context().get_world_rank() == config["rank"]:
+            if config["dies"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("once")
+        save(epoch)
+
+for rank in (0, 1):
+    for dies in (False, True):
+        failures = train.FailureConfig(max_failures=0 if dies else 1)
+        found = trainer(loop, 2, {"rank": rank, "dies": dies}, failure_config=failures).fit()
+        names = sorted(os.listdir(found.checkpoint.path))
+        print([one["epoch"] for one in found.history], found.metrics["rank"], names)
+left = [name for path, names, _ in os.walk(folder) for name in names if name.startswith(".")]
+print(left, "once" in error_of(trainer(loop, 2, {"rank": 1, "dies": False})))
+"""
+)
+
+
+def test_workers_that_raise_or_die(tmp_path: Path) -> None:
+    completed = run_program(FAILURES, str(tmp_path), timeout=120).expect(0)
+    assert completed.stdout.splitlines() == [*["[0, 1, 2, 3] 0 ['rank0', 'rank1']"] * 4, "[] True"]
+
+
+RESTARTED = (
+    BEGIN
+    + """
+mpi_runtime.init(num_cpus=2)
+
+def loop(config):
+    for epoch in range(saved(), 6):
+        time.sleep(config["s"])
+        save(epoch)
+
+print("driver", os.getpid(), flush=True)
+found = trainer(loop, 2, {"s": float(sys.argv[2])}, name="mine").fit()
+print([one["epoch"] for one in found.history], flush=True)
+"""
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_job_that_ends_continues_by_its_name(number: int, tmp_path: Path) -> None:
+    with start_program(RESTARTED, str(tmp_path), "0.2") as program:
+        pid = int(program.wait_for_line("driver").split()[1])
+        wait_until(lambda: list(tmp_path.glob("mine/00000/checkpoint_000002")), timeout=60)
+        os.kill(pid, number)
+        assert program.finish(timeout=60).returncode != 0
+    completed = run_program(RESTARTED, str(tmp_path), "0", timeout=60).expect(0)
+    epochs = completed.stdout.splitlines()[1]
+    assert epochs in ("[0, 1, 2, 3, 4, 5]", "[0, 1, 2, 3, 3, 4, 5]", "[0, 1, 2, 2, 3, 4, 5]")
+    again = run_program(RESTARTED, str(tmp_path), "0", timeout=60).expect(0)
+    assert again.stdout.splitlines()[1] == epochs
+    assert "had ended, so its result is returned" in again.stderr
+
+
+TUNED = (
+    BEGIN
+    + """
+from mpi_runtime.tune.schedulers import ASHAScheduler
+
+mpi_runtime.init(num_cpus=4)
+
+def loop(config):
+    for step in range(1, 10):
+        train.report({"loss": config["base"] + config["x"] / step})
+
+def tuned(workers, space, **settings):
+    return tune.Tuner(trainer(loop, workers, {"base": 1}), param_space=space, run_config=run_config(),
+                      tune_config=tune.TuneConfig("loss", "min", **settings)).fit()
+
+grid = tuned(2, {"train_loop_config": {"x": tune.grid_search([1, 2, 3, 4, 5, 6])}})
+print([one.metrics["training_iteration"] for one in grid], round(grid.get_best_result().metrics["loss"], 3))
+grid = tuned(4, {"train_loop_config": {"x": tune.uniform(1, 9)}}, num_samples=6, scheduler=ASHAScheduler(max_t=9))
+print(grid.num_terminated, sum(one.metrics["training_iteration"] for one in grid) < 54)
+print(str(tuned(2, {"x": 1}).errors[0].cause))
+"""
+)
+
+
+def test_each_trial_is_a_gang_and_needs_nothing_beside_it(tmp_path: Path) -> None:
+    completed = run_program(TUNED, str(tmp_path), timeout=120).expect(0)
+    assert completed.stdout.splitlines() == [
+        "[9, 9, 9, 9, 9, 9] 1.111",
+        "6 True",
+        'the space of a trainer has the key "train_loop_config" and no other: not x',
+    ]

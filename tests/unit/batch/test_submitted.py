@@ -1,0 +1,55 @@
+"""The Slurm jobs of a batch: noted when they are submitted, cancelled while they wait when nothing is left."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.records import Status
+from mpi_runtime.batch.memory import submitted
+from mpi_runtime.slurm import jobs
+from mpi_runtime.slurm.commands import SlurmError
+from tests.helpers import wait_until
+
+
+def test_jobs_that_wait_are_cancelled_when_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Sequence[str]] = []
+    monkeypatch.setattr(jobs, "call", called.append)
+    folder = str(tmp_path / "batch-jobs")
+    submitted.note(folder, ["7", "8"])
+    submitted.note(folder, ["8", "9"])
+    submitted.cancel(folder)
+    (words,) = called
+    assert words[:3] == ["scancel", "--quiet", "--state=PENDING"], "those that run are left alone"
+    assert sorted(words[3:]) == ["7", "8", "9"]
+    submitted.cancel(folder)
+    assert len(called) == 1, "they are forgotten"
+
+
+@pytest.mark.parametrize(("state", "is_gone"), [("RUNNING", False), ("PENDING", True), ("NODE_FAIL", True)])
+def test_slurm_says_whether_a_silent_job_has_ended(
+    state: str, is_gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(job: str) -> Any:
+        asked.append(job)
+        if job == "unknown":
+            raise SlurmError("it does not answer")
+        return jobs.Status(job, state, "", None, "", "", "", "", "", "", None, None)
+
+    monkeypatch.setattr(jobs, "status", answer)
+    files = JobFiles(tmp_path, "1" * 16, lambda bodies: [])
+    silent = [
+        Status(f"{number}" * 16, 1, "a job", "elsewhere", 1, "", job, 1, 0, ())
+        for number, job in ((2, "12"), (3, "unknown"), (4, ""))
+    ]
+    for status in [*silent, *silent]:
+        files.ask(status)
+    wait_until(lambda: len(asked) == 2, 10)
+    if is_gone:
+        wait_until(lambda: files.is_gone(silent[0]), 10)
+    assert [files.is_gone(status) for status in silent] == [is_gone, False, False]
+    files.close()

@@ -1,0 +1,120 @@
+"""Arguments of trainers, how data are cut, ports of gangs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from mpi_runtime import train, tune
+from mpi_runtime.gangs import rendezvous
+from mpi_runtime.train import shards
+from mpi_runtime.train.torch import TorchConfig, TorchTrainer
+
+
+def loop() -> None:
+    """Train nothing."""
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"num_workers": 0}, ValueError, "a worker at least"),
+        ({"num_workers": 1.5}, TypeError, "whole number"),
+        ({"num_workers": True}, TypeError, "whole number"),
+        ({"use_gpu": 1}, TypeError, "True or False"),
+        ({"resources_per_worker": 2}, TypeError, "amounts by name"),
+        ({"resources_per_worker": {"CPU": -1}}, ValueError, "0 or more"),
+        ({"resources_per_worker": {"GPU": 1}}, ValueError, "use_gpu=True"),
+        ({"use_gpu": True, "resources_per_worker": {"GPU": 0}}, ValueError, "contradict"),
+        ({"placement_strategy": "NEAR"}, ValueError, "PACK, SPREAD"),
+        ({"use_tpu": True}, TypeError, "no TPUs"),
+    ],
+)
+def test_scaling_that_has_no_meaning(given: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        train.ScalingConfig(**given)
+
+
+def test_scaling_in_amounts() -> None:
+    config = train.ScalingConfig(3, use_gpu=True, resources_per_worker={"CPU": 2}, placement_strategy="STRICT_SPREAD")
+    assert config.total_resources == {"CPU": 6, "GPU": 3}
+    assert config.request.options == {"num_ranks": 3, "_starts_mpi": False, "ranks_per_node": 1}
+    packed = train.ScalingConfig(2, placement_strategy="STRICT_PACK").request
+    assert packed.options["ranks_per_node"] == 2
+    assert train.ScalingConfig(2, placement_strategy="SPREAD").request.options["scheduling_strategy"] == "SPREAD"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"train_loop_per_worker": 1}, "must be a function"),
+        ({"train_loop_per_worker": lambda a, b: None}, "no argument or one"),
+        ({"train_loop_config": [1]}, "must be a dictionary"),
+        ({"scaling_config": {"num_workers": 2}}, "must be a ScalingConfig"),
+        ({"run_config": {}}, "must be a RunConfig"),
+        ({"datasets": [1]}, "must be a dictionary"),
+        ({"datasets": {"a": {1: 2}}}, "must be a list of references"),
+        ({"datasets": {"a": 3}}, "must be a list of references"),
+        ({"torch_config": "gloo"}, "must be a TorchConfig"),
+        ({"resume_from_checkpoint": None}, "pass the checkpoint in train_loop_config"),
+    ],
+)
+def test_trainers_that_have_no_meaning(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        TorchTrainer(**{"train_loop_per_worker": loop, **given})
+
+
+def test_a_group_is_made_by_variables_only() -> None:
+    with pytest.raises(ValueError, match="must be"):
+        TorchConfig(init_method="file:///x")
+
+
+def test_outside_of_a_training_there_is_none(tmp_path: Path) -> None:
+    for function in (train.get_context, train.get_checkpoint, train.get_dataset_shard, lambda: train.report({})):
+        with pytest.raises(RuntimeError, match="not a trial"):
+            function()
+    assert not train.DataParallelTrainer.can_restore(tmp_path)
+    assert train.TrainContext is tune.TuneContext
+
+
+def test_parts_are_consecutive_and_equal() -> None:
+    parts = [list(shards.cut(list(range(8)), rank, 3)) for rank in range(3)]
+    assert parts == [[0, 1], [2, 3, 4], [5, 6, 7]]
+    array = shards.cut(numpy.arange(8), 1, 3)
+    assert isinstance(array, numpy.ndarray)
+    assert array.tolist() == [2, 3, 4]
+    part = shards.cut(range(8), 2, 3)
+    assert (len(part), part[0], part[-1], part[1:], 9 in part) == (3, 5, 7, [6, 7], False)
+    with pytest.raises(IndexError):
+        part[3]
+
+
+def test_a_block_of_ports_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    low, high = rendezvous.ephemeral()
+    monkeypatch.setattr(rendezvous, "_taken", taken := list[socket.socket]())
+    try:
+        first, second = rendezvous.take_ports(), rendezvous.take_ports()
+        assert first != second
+        assert not {first, first + rendezvous.PORTS_OF_GANG - 1, second} & {*range(low, high + 1)}
+    finally:
+        for one in taken:
+            one.close()
+    file = tmp_path / "range"
+    monkeypatch.setattr(rendezvous, "EPHEMERAL", os.fspath(file))
+    file.write_text("10001\t31000\n")
+    monkeypatch.setattr(rendezvous, "PORTS", (range(20_000, 32_000), range(10_000, 20_000)))
+    try:
+        assert 31_000 < rendezvous.take_ports() < 32_000
+        file.write_text("1024 65535")
+        with pytest.raises(OSError, match="no block of ports"):
+            rendezvous.take_ports()
+    finally:
+        for one in taken:
+            one.close()
+    file.write_text("")
+    assert rendezvous.ephemeral() == (32_768, 60_999)
