@@ -61,7 +61,7 @@ def test_scaling_in_amounts() -> None:
         ({"datasets": {"a": {1: 2}}}, "must be a list of references"),
         ({"datasets": {"a": 3}}, "must be a list of references"),
         ({"torch_config": "gloo"}, "must be a TorchConfig"),
-        ({"resume_from_checkpoint": None}, "pass the checkpoint in train_loop_config"),
+        ({"resume_from_checkpoint": "there"}, "pass the checkpoint in train_loop_config"),
     ],
 )
 def test_trainers_that_have_no_meaning(given: dict[str, Any], text: str) -> None:
