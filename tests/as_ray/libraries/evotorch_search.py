@@ -1,8 +1,12 @@
 """EvoTorch: a search with the population evaluated by two actors."""
 
+import logging
+
 import torch
 from evotorch import Problem
 from evotorch.algorithms import SNES
+
+logging.disable(logging.INFO)  # its messages go to standard output
 
 
 def sphere(x: torch.Tensor) -> torch.Tensor:

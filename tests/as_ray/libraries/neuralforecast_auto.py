@@ -30,7 +30,7 @@ def main():
     forecast = NeuralForecast(models=[model], freq="ME")
     forecast.fit(df=frame, val_size=6)
     predicted = forecast.predict()
-    print(len(predicted), bool(np.abs(predicted["AutoMLP"] - 10).max() < 3), len(model.results))
+    print(len(predicted), bool(np.abs(predicted["AutoMLP"] - 10).max() < 3), len(forecast.models[0].results))
 
 
 if __name__ == "__main__":
