@@ -65,14 +65,14 @@ def look(state: State, gang: Gang, now: int) -> None:
 
 
 def waiting_gangs(state: State) -> dict[Gang, list[Task]]:
-    """Gangs with a member that waits for calls, and those of these calls that wait for room."""
+    """Gangs with a member that waits for calls, and those of these calls that wait for room: one for each function."""
     found: dict[Gang, list[Task]] = {}
     for executor in state.executors.values():
         gang = executor.gang
         if gang is not None and executor.blocked and gang.task is not None and not (gang.cause or gang.for_actor):
-            queued = list(without_room(state, executor.waits_for))
+            queued = {id(task.function): task for task in without_room(state, executor.waits_for)}
             if queued:
-                found.setdefault(gang, []).extend(queued)
+                found.setdefault(gang, []).extend(queued.values())
     return found
 
 

@@ -336,9 +336,7 @@ class World:
         may_fail = self.now < self.faults_until_us
         if may_fail and rng.random() < self.deaths:
             self.at(rng.randint(0, duration_us), lambda: self._die_in(process, since))
-        if spec.num_returns == STREAMING and call.id in self.submitted:
-            for index in range(ITEMS):
-                self.at(duration_us * index // ITEMS, lambda index=index: self._yield(process, call, since, index))  # type: ignore[misc]
+        self._yield_all(process, call, duration_us)
         fails = may_fail and process.gang > 0 and rng.random() < self.raising
         self.at(duration_us, lambda: self._end_in(process, call, since, fails))
 
@@ -366,11 +364,19 @@ class World:
             return
         self.say(process.number, lambda: self.scheduler.handle(process.number, [Unblocked(), Released([id])], self.now))
         since = process.since
+        self._yield_all(process, call, 3_000)
         self.at(3_000, lambda: self._end_in(process, call, since, False))
 
     def _die_in(self, process: Process, since: int) -> None:
         if process.alive and process.is_running and process.since == since:
             self._die(process, self.rng.choice(("was killed by signal 11", "exited with code 0")))
+
+    def _yield_all(self, process: Process, call: Call, duration_us: int) -> None:
+        """Yield the items of a call of the driver that streams, until it ends."""
+        if self.specs[call.spec].num_returns == STREAMING and call.id in self.submitted:
+            since = process.since
+            for index in range(ITEMS):
+                self.at(duration_us * index // ITEMS, lambda index=index: self._yield(process, call, since, index))  # type: ignore[misc]
 
     def _yield(self, process: Process, call: Call, since: int, index: int) -> None:
         if process.alive and process.is_running and process.since == since:
