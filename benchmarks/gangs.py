@@ -90,7 +90,7 @@ def timed(one: Callable[[], object]) -> float:
 
 def of_gangs(ranks: int) -> dict[str, float]:
     """A job with gangs: one turn."""
-    mpi_runtime.init(num_cpus=ranks, log_level="warning")
+    mpi_runtime.init(num_cpus=ranks, quiet=True)
     mpi_runtime.get(mpi_runtime.remote(num_cpus=1)(os.getpid).remote())
     call = empty.options(num_ranks=ranks, num_cpus=1)
     found = {"cold_ms": timed(lambda: mpi_runtime.get(call.remote())) * 1e3}

@@ -116,7 +116,8 @@ class ObjectRef(Generic[T_co]):
 
     def check_job(self) -> None:
         """Raise `ObjectLostError` if the job of this reference has ended, or is not the one of the caller."""
-        if self._client.has_ended or self._client is not current._client:
+        is_other = self._client is not current._client and not current.is_disowned()
+        if self._client.has_ended or is_other:
             raise ObjectLostError((_RELEASED if isinstance(self._client, _Gone) else _why(self._client)).format(self))
 
 
@@ -156,7 +157,8 @@ class ActorRef(ObjectRef[Any]):
 
     def check_job(self) -> None:
         """Raise `ActorDiedError` if the job of this actor has ended, or is not the one of the caller."""
-        if self._client.has_ended or self._client is not current._client:
+        is_other = self._client is not current._client and not current.is_disowned()
+        if self._client.has_ended or is_other:
             raise ActorDiedError(_why(self._client).format(f"Actor {self.hex()}"))
 
     def __del__(self) -> None:

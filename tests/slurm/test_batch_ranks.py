@@ -103,7 +103,7 @@ def test_srun_starts_the_ranks(slurm: Cluster) -> None:
         assert not [words for words in left if words.startswith("sleep 1234")]
     hosts = [lines(folder / f"host.{rank}") for rank in range(3)]
     assert sorted(map(hosts.count, hosts)) == [1, 2, 2]
-    assert hosts == sorted(hosts)
+    assert hosts[1] in (hosts[0], hosts[2]), "ranks of a node are consecutive"
 
 
 def lines(path: Path) -> list[str]:

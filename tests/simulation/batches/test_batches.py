@@ -75,10 +75,17 @@ def a_slice_that_is_offered_again_before_it_is_taken_back(patch: pytest.MonkeyPa
     patch.setattr(Coordinator, "_ask", lambda self, slice: self._again(slice, 0))
 
 
+def without_grace(patch: pytest.MonkeyPatch) -> None:
+    """What a silent job has begun is given to others at once, which makes second starts likelier."""
+    patch.setattr(leading, "GRACE_S", 0.0)
+    patch.setattr(leading, "GRACE_SHARE", 0.0)
+
+
 def a_stopped_job_that_starts_at_once(patch: pytest.MonkeyPatch) -> None:
     """It neither waits for a sign of the coordinator nor lets its commands expire."""
     patch.setattr(belonging, "LEASE_S", 1e9)
     patch.setattr(jobs, "LEASE_S", 1e9)
+    without_grace(patch)
 
 
 def deaths_counted_in_seconds(patch: pytest.MonkeyPatch) -> None:
@@ -94,8 +101,7 @@ def deaths_counted_in_seconds(patch: pytest.MonkeyPatch) -> None:
             pass
 
     patch.setattr(leading, "Watch", InSeconds)
-    patch.setattr(leading, "GRACE_S", 0.0)
-    patch.setattr(leading, "GRACE_SHARE", 0.0)
+    without_grace(patch)
 
 
 def last_records_that_are_not_read(patch: pytest.MonkeyPatch) -> None:
