@@ -60,25 +60,27 @@ def messages(comm: Any) -> dict[str, float]:
     }
 
 
-@mpi_runtime.remote
 def empty(comm: Any) -> int:
     """The process of rank 0."""
     return os.getpid()
 
 
-@mpi_runtime.remote
 def pids(comm: Any) -> list[int]:
     """The processes of a gang."""
     return list(comm.allgather(os.getpid()))
 
 
-@mpi_runtime.remote
 def waits(comm: Any, path: str) -> None:
     """Ranks that wait for one that does not come; it writes down who it is."""
     if comm.rank == comm.size - 1:
         Path(path).write_text(str(os.getpid()))
         time.sleep(60)
     comm.Barrier()
+
+
+def on_gang(ranks: int, function: Callable[..., Any]) -> Any:
+    """A remote function on a gang, which gives it a communicator."""
+    return mpi_runtime.remote(num_ranks=ranks, num_cpus=1, max_retries=0)(function)
 
 
 def timed(one: Callable[[], object]) -> float:
@@ -92,19 +94,19 @@ def of_gangs(ranks: int) -> dict[str, float]:
     """A job with gangs: one turn."""
     mpi_runtime.init(num_cpus=ranks, quiet=True)
     mpi_runtime.get(mpi_runtime.remote(num_cpus=1)(os.getpid).remote())
-    call = empty.options(num_ranks=ranks, num_cpus=1)
+    call = on_gang(ranks, empty)
     found = {"cold_ms": timed(lambda: mpi_runtime.get(call.remote())) * 1e3}
     for _ in range(20):
         mpi_runtime.get(call.remote())
     found["warm_ms"] = median(timed(lambda: mpi_runtime.get(call.remote())) for _ in range(CALLS)) * 1e3
-    found |= mpi_runtime.get(mpi_runtime.remote(num_ranks=ranks)(messages).remote())
-    members = mpi_runtime.get(pids.options(num_ranks=ranks).remote())
+    found |= mpi_runtime.get(on_gang(ranks, messages).remote())
+    members = mpi_runtime.get(on_gang(ranks, pids).remote())
     before = sum(map(cpu_seconds, members))
     time.sleep(IDLE_S)
     found["idle_percent"] = (sum(map(cpu_seconds, members)) - before) / IDLE_S / ranks * 100
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/pid"
-        ref = waits.options(num_ranks=ranks, max_retries=0).remote(path)
+        ref = on_gang(ranks, waits).remote(path)
         while not (os.path.exists(path) and Path(path).read_text()):
             time.sleep(0.01)
         os.kill(int(Path(path).read_text()), signal.SIGKILL)
@@ -129,7 +131,7 @@ def commands(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "jobs.txt").write_text("#batch ranks=2\n" + f"{program}\n" * count)
         for name, line in (
-            ("batch", f"{shlex.quote(sys.executable)} -m mpi_runtime batch jobs.txt --cpus 2"),
+            ("batch", f"{shlex.quote(sys.executable)} -m mpi_runtime batch jobs.txt"),
             ("mpirun", f"for i in $(seq {count}); do {start} {program} || exit 1; done"),
         ):
             begun = time.perf_counter()

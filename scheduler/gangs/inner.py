@@ -70,7 +70,7 @@ def waiting_gangs(state: State) -> dict[Gang, list[Task]]:
     for executor in state.executors.values():
         gang = executor.gang
         if gang is not None and executor.blocked and gang.task is not None and not (gang.cause or gang.for_actor):
-            queued = {id(task.function): task for task in without_room(state, executor.waits_for)}
+            queued = {task.function: task for task in without_room(state, executor.waits_for)}
             if queued:
                 found.setdefault(gang, []).extend(queued.values())
     return found

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ def test_wrapped_trainables_are_functions_and_classes(tmp_path: Path) -> None:
 # --- schedulers on real objectives ---
 
 POINTS = numpy.random.default_rng(0).normal(size=(200, 5))
+POPULATION = 4
 LABELS = (POINTS @ numpy.array([1.0, -2.0, 0.5, 0.0, 1.5]) > 0).astype(float)
 
 
@@ -104,7 +106,13 @@ class Regression(tune.Trainable):
     """Logistic regression by gradient descent: how far it comes in 60 steps depends on the learning rate."""
 
     def setup(self, config: dict[str, Any], **parameters: Any) -> None:
+        """Wait for the whole population: trials that end before others begin learn nothing from them."""
         self.weights = numpy.zeros(5)
+        folder = Path(config["folder"])
+        (folder / self.trial_id).touch()
+        waits_until = time.monotonic() + 30
+        while len(list(folder.iterdir())) < POPULATION and time.monotonic() < waits_until:
+            time.sleep(0.01)
 
     def step(self) -> dict[str, Any]:
         guesses = 1 / (1 + numpy.exp(-POINTS @ self.weights))
@@ -123,10 +131,12 @@ class Regression(tune.Trainable):
 def test_a_population_of_classes_is_better_than_chance(tmp_path: Path) -> None:
     def best(folder: str, scheduler: Any) -> float:
         stop = {"training_iteration": 60}
-        space = {"rate": tune.loguniform(1e-3, 1e-1)}
+        started = tmp_path / f"{folder}-started"
+        started.mkdir()
+        space = {"rate": tune.loguniform(1e-3, 1e-1), "folder": str(started)}
         results = fitted(
-            Regression, tmp_path / folder, space, {"stop": stop},
-            metric="loss", mode="min", scheduler=scheduler, num_samples=4, seed=3, max_concurrent_trials=4,
+            Regression, tmp_path / folder, space, {"stop": stop}, metric="loss", mode="min", scheduler=scheduler,
+            num_samples=POPULATION, seed=3, max_concurrent_trials=POPULATION,
         )  # fmt: skip
         return float(results.get_best_result().metrics["loss"])
 
