@@ -116,8 +116,7 @@ class ObjectRef(Generic[T_co]):
 
     def check_job(self) -> None:
         """Raise `ObjectLostError` if the job of this reference has ended, or is not the one of the caller."""
-        is_other = self._client is not current._client and not current.is_disowned()
-        if self._client.has_ended or is_other:
+        if _is_foreign(self._client):
             raise ObjectLostError((_RELEASED if isinstance(self._client, _Gone) else _why(self._client)).format(self))
 
 
@@ -145,6 +144,11 @@ _INSIDE = (
 _ENDED = "{} belongs to a job that has ended: shutdown() was called since, and ended everything in that job."
 
 
+def _is_foreign(client: Client) -> bool:
+    """Whether the caller cannot use references of this client. Forked children have an error of their own."""
+    return client.has_ended or (client is not current._client and not current.is_disowned())
+
+
 def _why(client: Client) -> str:
     """Why a reference of this client cannot be used here."""
     return _INSIDE if client.is_inner else _ENDED
@@ -157,8 +161,7 @@ class ActorRef(ObjectRef[Any]):
 
     def check_job(self) -> None:
         """Raise `ActorDiedError` if the job of this actor has ended, or is not the one of the caller."""
-        is_other = self._client is not current._client and not current.is_disowned()
-        if self._client.has_ended or is_other:
+        if _is_foreign(self._client):
             raise ActorDiedError(_why(self._client).format(f"Actor {self.hex()}"))
 
     def __del__(self) -> None:

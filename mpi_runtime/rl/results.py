@@ -88,7 +88,7 @@ class Results:
 
 
 def latest_checkpoint(folder: Path, job: str) -> str | None:
-    """Return the last checkpoint that an earlier life of a job has written; None: there is none."""
+    """Return the last checkpoint that an earlier life of a job wrote, or None if it wrote nothing."""
     found = folder.glob(f"*_job{job}/checkpoint_*/checkpoint-*")
     numbered = {int(path.parent.name.rpartition("_")[2]): path for path in found if not path.name.endswith(".part")}
     return str(numbered[max(numbered)]) if numbered else None
@@ -131,7 +131,7 @@ def document(results: Results, algorithm: Algorithm, pill: str) -> page.Document
 
 
 def _episode(algorithm: Algorithm) -> page.Block:
-    """Return an episode as a picture that moves, or the reason why there is none."""
+    """Return a GIF of an episode, or the reason why it could not be recorded."""
     block: page.Block = {"id": "episode", "title": "An episode of the policy"}
     with tempfile.TemporaryDirectory() as folder:
         video = Path(folder) / "episode.gif"

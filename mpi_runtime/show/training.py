@@ -25,7 +25,7 @@ SILENT_S = 30.0
 
 
 def newest(directory: Path) -> Path | None:
-    """The directory of a training: this one, or the newest in it; None: there is none."""
+    """Return the directory of a training: this one or the newest in it, or None without a training."""
     found = [directory / PARAMETERS, *directory.glob(f"*/{PARAMETERS}")]
     if found[0].is_file():
         return directory

@@ -50,7 +50,7 @@ class DataParallelTrainer:
         run_config: RunConfig | None = None,
         datasets: Mapping[str, Any] | None = None,
     ) -> None:
-        """Define a training. With `datasets` it starts a job if there is none.
+        """Define a training. With `datasets` it starts a job unless one runs.
 
         Args:
             train_loop_per_worker: the function that each worker runs; it takes `train_loop_config`, or nothing.
@@ -94,7 +94,7 @@ class DataParallelTrainer:
     def fit(self) -> Result:
         """Run the training, or continue that of the same name and directory, and return its result.
 
-        Starts a job if there is none. A training that was interrupted or has failed continues from its last checkpoint;
+        Starts a job unless one runs. A training that was interrupted or has failed continues from its last checkpoint;
         one that has ended is not run again.
 
         Raises:

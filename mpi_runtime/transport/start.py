@@ -52,7 +52,7 @@ def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
 
 
 def read_welcome(end: socket.socket) -> tuple[Welcome, int]:
-    """Wait for the next message of the head before its frames, and the descriptor of the arena; -1: there is none.
+    """Wait for the next message of the head before its frames, and the descriptor of the arena, or -1 without one.
 
     Raises:
         OSError: the head is gone.
