@@ -511,7 +511,9 @@ def test_without_ulfm_the_launcher_ends_such_a_job(where: str, mpi: str) -> None
     with start_program(DIES.replace("WHERE", where).replace("LIMIT", "60"), ranks=4, mpi=mpi) as program:
         completed = program.finish()
         assert completed.returncode != 0
-        assert "signal 9" in completed.output(), "the launcher tells of the signal"
+        # Hydra's proxy may find the rank gone by writing to it, and ends the job before it has seen the signal.
+        words = ("signal 9",) if mpi == "openmpi" else ("signal 9", "HYDU_sock_write")
+        assert any(word in completed.output() for word in words), completed.output()
 
 
 def test_a_rank_is_lost_during_shutdown() -> None:
