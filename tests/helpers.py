@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -341,7 +342,9 @@ def start_command(
     # The project is found without an installation too; `examples/` and `tests/` may not have one of their own.
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment["TMPDIR"] = str(place)
-    environment[MARK] = f"{os.environ.get(MARK, 'none')}/{next(_numbers)}"
+    # Outside of pytest nobody has set one, and two such runs must not take each other's processes for their own.
+    run = os.environ.setdefault(MARK, secrets.token_hex(4))
+    environment[MARK] = f"{run}/{next(_numbers)}"
     environment.update(OPENMPI_ENVIRONMENT)
     for name, value in (env or {}).items():
         if value is None:
