@@ -56,13 +56,19 @@ Answer = TypeVar("Answer")
 
 
 def wait_until(condition: Callable[[], Answer], timeout: float = 30.0, what: str = "") -> Answer:
-    """Ask until the answer is true and return it; fail after `timeout` seconds."""
+    """Ask until the answer is true and return it; fail after `timeout` seconds.
+
+    A question that takes long is asked less often, since it would keep CPUs from what it waits for.
+    """
     end = time.monotonic() + timeout
-    while not (answer := condition()):
-        if time.monotonic() > end:
+    while True:
+        asked = time.monotonic()
+        if answer := condition():
+            return answer
+        answered = time.monotonic()
+        if answered > end:
             pytest.fail(f"waited {timeout} s in vain for {what or condition}; the last answer was {answer!r}")
-        time.sleep(0.01)
-    return answer
+        time.sleep(min(0.3, max(0.01, 4 * (answered - asked))))
 
 
 def wait_until_in_client(thread: threading.Thread) -> None:

@@ -249,16 +249,15 @@ class Cluster:
 
     def wait_for_output(self, job: str, text: str, times: int = 1, timeout: float = JOB_LIMIT_S) -> str:
         """Wait until the job has written this text, so many times; return all that it has written."""
-        path = Path(self.facts(job)["StdOut"])
-        end = time.monotonic() + timeout
-        while True:
+
+        def written() -> str:
             has_ended = self.facts(job)["JobState"] in ENDED
-            written = path.read_text(errors="replace") if path.exists() else ""
-            if written.count(text) >= times:
-                return written
-            if has_ended or time.monotonic() > end:
-                pytest.fail(f"job {job} has not written {text!r}: {self.facts(job)}\n{written}")
-            time.sleep(0.1)
+            found = self.output(job)
+            if has_ended and found.count(text) < times:
+                pytest.fail(f"job {job} has not written {text!r}: {self.facts(job)}\n{found}")
+            return found if found.count(text) >= times else ""
+
+        return wait_until(written, timeout, f"{text!r} of job {job}")
 
     def wait(self, job: str, timeout: float = JOB_LIMIT_S) -> Ended:
         """Wait until a job has ended, and all that belongs to it."""
@@ -268,10 +267,8 @@ class Cluster:
                 output, nodes = self.output(job), self.run("sinfo", "-N", "-l").stdout
                 self.run("scancel", job)
                 pytest.fail(f"job {job} has not ended within {timeout} s: {facts}\n{nodes}\n{output}")
-            time.sleep(0.1)
-        path = Path(facts["StdOut"])
-        stdout = path.read_text(errors="replace") if path.exists() else ""
-        return Ended(job, facts["JobState"], facts["ExitCode"], stdout, facts)
+            time.sleep(0.25)
+        return Ended(job, facts["JobState"], facts["ExitCode"], self.output(job), facts)
 
     def wait_until_running(self, job: str) -> None:
         """Wait until a job has begun."""

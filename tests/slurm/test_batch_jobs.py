@@ -3,18 +3,37 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import wait_until
 from tests.slurm.cluster import Cluster
 
 LONG = "if [ -e again ]; then hostname >> long; else touch begun; sleep 1000; fi #batch name=long\n"
 
 
-def test_a_batch_goes_on_in_the_next_life_of_its_job(slurm: Cluster) -> None:
-    folder = slurm.directory()
+@pytest.mark.timeout(240)
+def test_batches_go_on_in_the_next_lives_of_their_jobs(slurm: Cluster) -> None:
+    """In one test, side by side: each waits for the end of its time, and for Slurm to start it again."""
+    told, done, cut = (slurm.directory() for _ in range(3))
     quick = "".join(f"sleep 0.2; echo {number} $(hostname) >> done\n" for number in range(8))
-    (folder / "jobs.txt").write_text(quick + LONG + "echo end >> end #batch after=long\n")
-    words = ["submit", "--batch", "jobs.txt", "-N", "2", "--cpus-per-node=2", "--time=5", "--requeue"]
-    job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
+    of_told = submit(slurm, told, quick + LONG + "echo end >> end #batch after=long\n", "-N2", "--time=5")
+    first = "sleep 30; echo >> first #batch name=first\n"
+    rest = "echo >> long #batch after=first time_limit=60s name=long\n"
+    of_done = submit(slurm, done, first + rest, "-N1", "--time=2", cpus=1)
+    short = "".join(f"echo {number} >> began; sleep 0.7; echo {number} >> done\n" for number in range(70))
+    of_cut = submit(slurm, cut, short, "-N1", "--time=1", cpus=1)
+    it_is_told_to_end(slurm, told, of_told)
+    it_is_queued_again_at_once(done, slurm.wait_for_requeued(of_done).expect().stdout)
+    short_commands_are_not_done_again(cut, slurm.wait_for_requeued(of_cut).stdout)
+
+
+def submit(slurm: Cluster, folder: Path, commands: str, *options: str, cpus: int = 2) -> str:
+    (folder / "jobs.txt").write_text(commands)
+    words = ["submit", "--batch", "jobs.txt", f"--cpus-per-node={cpus}", "--requeue", *options]
+    return slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
+
+
+def it_is_told_to_end(slurm: Cluster, folder: Path, job: str) -> None:
     assert slurm.facts(job)["JobName"] == "batch-jobs"
     slurm.wait_until_running(job)
     wait_until(lambda: (folder / "begun").exists() and len(lines(folder, "done")) == 8, 60, "the first commands")
@@ -34,18 +53,22 @@ def test_a_batch_goes_on_in_the_next_life_of_its_job(slurm: Cluster) -> None:
     assert len(lines(folder, "long")) == len(lines(folder, "end")) == 1
 
 
-def test_a_job_in_which_nothing_more_can_end_is_queued_again_at_once(slurm: Cluster) -> None:
+def it_is_queued_again_at_once(folder: Path, said: str) -> None:
     """What is left may take 65 seconds. Commands end within 95 of 120, and after the first fewer are left of these."""
-    folder = slurm.directory()
-    lines_of = ["sleep 30; echo >> first #batch name=first", "echo >> long #batch after=first time_limit=60s name=long"]
-    (folder / "jobs.txt").write_text("\n".join(lines_of) + "\n")
-    words = ["submit", "--batch", "jobs.txt", "-N", "1", "--cpus-per-node=1", "--time=2", "--requeue"]
-    job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
-    ended = slurm.wait_for_requeued(job).expect()
-    assert "nothing that is left can end before the job does" in ended.stdout
-    assert "told to end" not in ended.stdout, "it did not wait for the end of its time"
-    assert "2 of 2 done, 1 of them before" in ended.stdout
+    assert "nothing that is left can end before the job does" in said
+    assert "told to end" not in said, "it did not wait for the end of its time"
+    assert "2 of 2 done, 1 of them before" in said
     assert len(lines(folder, "first")) == len(lines(folder, "long")) == 1
+
+
+def short_commands_are_not_done_again(folder: Path, said: str) -> None:
+    """At the drain those that run may end, and none begins."""
+    assert "70 of 70 done" in said
+    assert "SIGTERM or the end of the job's time" in said
+    repeated = len(lines(folder, "began")) - 70
+    print(f"{repeated} commands were begun again")
+    assert repeated <= 1
+    assert Counter(lines(folder, "done")) == {str(number): 1 for number in range(70)}
 
 
 def test_a_job_is_not_queued_again_for_what_no_such_job_can_do(slurm: Cluster) -> None:
@@ -58,22 +81,6 @@ def test_a_job_is_not_queued_again_for_what_no_such_job_can_do(slurm: Cluster) -
     assert "have a longer job, or shorter limits" in ended.stdout, ended.stdout
     assert "1 of 2 done, 1 skipped" in ended.stdout
     assert slurm.facts(job)["Restarts"] == "0"
-
-
-def test_short_commands_are_not_done_again_when_the_time_ends(slurm: Cluster) -> None:
-    """At the drain those that run may end, and none begins."""
-    folder = slurm.directory()
-    line = "echo {n} >> began; sleep 0.7; echo {n} >> done\n"
-    (folder / "jobs.txt").write_text("".join(line.replace("{n}", str(number)) for number in range(70)))
-    words = ["submit", "--batch", "jobs.txt", "-N", "1", "--cpus-per-node=1", "--time=1", "--requeue"]
-    job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
-    ended = slurm.wait_for_requeued(job)
-    assert "70 of 70 done" in ended.stdout, ended.stdout
-    assert "SIGTERM or the end of the job's time" in ended.stdout
-    repeated = len(lines(folder, "began")) - 70
-    print(f"{repeated} commands were begun again")
-    assert repeated <= 1
-    assert Counter(lines(folder, "done")) == {str(number): 1 for number in range(70)}
 
 
 def test_what_is_wrong_is_said_before_anything_waits_in_a_queue(slurm: Cluster) -> None:

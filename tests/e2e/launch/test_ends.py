@@ -193,7 +193,7 @@ class Keeper:
 def busy():
     while True:
         Keeper()
-        sum(range(1_000_000))
+        sum(range(10_000_000))
 
 async def wait(ref):
     await ref
