@@ -285,7 +285,7 @@ def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., Any]:
     known = function._chunks.get(calls)
     if known is None:
         options = {**function._options, "num_returns": 1, "retry_exceptions": False}
-        options["time_limit"] = time_limit(function._options.get("time_limit"), calls)
+        options |= {name: time_of(function._options.get(name), calls) for name in ("time_limit", "expect")}
         known = function._chunks[calls] = Submitter(Runner(function, calls), options)
     return known
 
@@ -295,8 +295,8 @@ def _rounded(calls: int, most: int) -> int:
     return min(most, 1 << (calls - 1).bit_length())
 
 
-def time_limit(of_call: float | None, calls: int) -> float | None:
-    """The time limit of a chunk, in seconds, if its calls have one.
+def time_of(of_call: float | None, calls: int) -> float | None:
+    """The time limit of a chunk, or how long it is expected to take, in seconds, if that is known of its calls.
 
     With 0 calls: the last one starts before the end of the slice.
     """

@@ -333,6 +333,7 @@ OPTIONS = {
     "reuse": Option(check_bool, "reuse"),
     "own_scheduler": Option(check_bool, ""),
     "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
+    "expect": Option(_seconds, "expect_us", None, None, _microseconds),
     "enforce_time_limit": Option(check_bool, "enforces_limit", None, "enforces_limit"),
     "max_pending_calls": Option(_pending, None, ""),
     "journal": Option(check_bool, "", "", "keeps_state", operator.not_),
@@ -347,13 +348,12 @@ OPTIONS = {
 _OF_BATCHES = {
     "_account": Option(_anything, "account", convert=lambda given: AccountSpec(*given)),
     "_path_us": Option(_anything, "path_us"),
-    "_expect_us": Option(_anything, "expect_us"),
     "_alternatives": Option(_anything, "alternatives", convert=lambda given: tuple(Alternative(*one) for one in given)),
     "_gather_us": Option(_anything, "gather_us"),
     "_starts_mpi": Option(check_bool, "starts_mpi"),
 }
-"""Options that batches set: (name, weight, limit), length of a chain, expected duration, further requests, delay of
-reported ends, whether members of a gang start MPI themselves. See `Spec`."""
+"""Options that batches set: (name, weight, limit), length of a chain, further requests, delay of reported ends, whether
+members of a gang start MPI themselves. See `Spec`."""
 _ALL = OPTIONS | _OF_BATCHES
 TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)
 ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor is not None)

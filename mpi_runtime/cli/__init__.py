@@ -3,6 +3,7 @@
 - `main.py`: the table of verbs, help, `version`
 - `facts.py`: the option `--json` of verbs that show something
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
+- `mpi_settings.py`: variables of Open MPI with which MPI cannot start
 - `leftovers.py`: clears what a killed launcher has left
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
 - `batch.py`: `batch`: runs the commands of a file

@@ -9,12 +9,11 @@ import argparse
 import os
 import re
 import resource
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import msgspec
 
@@ -23,6 +22,7 @@ from mpi_runtime.agent.gpus import Finder, Gpus
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.cli import gpus
 from mpi_runtime.cli.facts import add_json, print_json
+from mpi_runtime.cli.mpi_settings import broken_settings
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, detect
@@ -55,8 +55,6 @@ LIMITS = {
 """Limits of a process that a problem report names."""
 SETTINGS = ("MPI_RUNTIME_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_")
 """Prefixes of the variables that a problem report shows."""
-COMPONENTS = ("OMPI_MCA_btl", "OMPI_MCA_mtl", "OMPI_MCA_osc", "OMPI_MCA_pml")
-"""Variables that choose parts of Open MPI, without which it cannot start."""
 _OF_DEVELOPERS = r"extra == .(dev|docs|as-ray|tune-tests|torch-tests|rl-tests)\b"
 
 
@@ -85,7 +83,7 @@ def doctor(words: Sequence[str]) -> int:
     own = from_environment(env)
     if launch.problem:
         return _refuse(launch, launch.problem)
-    if finding := _broken_settings(launchers.child_environment(env)):  # each rank looks: MPI_Init of one would end all
+    if finding := broken_settings(launchers.child_environment(env)):  # each rank looks: MPI_Init of one would end all
         return _refuse(launch, f"{finding.what}\n  fix: {finding.cure}")
     found = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report
     if launch.size == 1:
@@ -346,26 +344,6 @@ def _settings(env: Mapping[str, str], cpus: int) -> list[Finding]:
         what = f"{config.NUM_CPUS} is {stated}, and rank 0 may use {cpus}: calls will share processors"
         found.append(Finding(what, f"unset {config.NUM_CPUS}", is_note=True))
     return found
-
-
-def _broken_settings(env: Mapping[str, str]) -> Finding | None:
-    """The variables of Open MPI with which MPI cannot start: MPI would end each rank itself, with lines of its own."""
-    names = [name for name in COMPONENTS if not env.get(name, "^").startswith("^")]  # what excludes some breaks nothing
-
-    def can_start(without: Sequence[str]) -> bool:
-        rest = {name: text for name, text in env.items() if name not in without}
-        with suppress(subprocess.TimeoutExpired):
-            words = [sys.executable, "-c", "import mpi4py.MPI"]
-            return not subprocess.run(words, env=rest, capture_output=True, timeout=LIMIT_S).returncode
-        return False
-
-    if not names or can_start([]) or not can_start(names):
-        return None
-    blamed = [name for name in names if can_start([name])] or names
-    settings = " ".join(f"{name}={env[name]}" for name in blamed)
-    return Finding(
-        f"MPI_Init fails with {settings} in the environment, and starts without", f"unset {' '.join(blamed)}"
-    )
 
 
 def _job(own: Allocation) -> str:

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from mpi_runtime.cli import restarts
 from mpi_runtime.cli.leftovers import clear_sessions
+from mpi_runtime.cli.mpi_settings import broken_settings
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.host.launchers import child_environment
@@ -77,6 +78,8 @@ def run(words: Sequence[str]) -> int:
     if launcher is not None:
         clear_sessions(launcher)
     inner = child_environment(env)  # without the variables of a launcher around us, which would mislead this one
+    if launcher is not None and launcher.kind == "openmpi" and (finding := broken_settings(inner)):
+        print(f"mpi-runtime: {finding.what}; {finding.cure}", file=sys.stderr, flush=True)
     if file is None:
         found = command(options.hosts)
         os.execve(found[0], found, inner)

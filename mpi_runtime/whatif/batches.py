@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Iterator
 
 from mpi_runtime.batch.file.model import Command
@@ -13,6 +15,43 @@ from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, custom
 
 _NOWHERE = (1, 1)
+
+
+class Shared:
+    """Commands that wait for what all jobs of the batch share (`batch_resources`), as its coordinator counts it."""
+
+    def __init__(self) -> None:
+        """Begin with everything free."""
+        self._used: dict[str, float] = {}
+        self._waiting: dict[tuple[tuple[str, float, float], ...], list[tuple[int, int, int, Command]]] = {}
+        """By name, amount and total of what they need: heaps of priority, path, serial number and command."""
+        self._serial = itertools.count()
+
+    def add(self, command: Command, path_us: int) -> None:
+        """A command may start when it has its shares."""
+        needs = tuple((name, amount, command.batch_resources[name]) for name, amount in command.shares.items())
+        entry = -command.priority, -path_us, next(self._serial), command
+        heapq.heappush(self._waiting.setdefault(needs, []), entry)
+
+    def take(self) -> list[Command]:
+        """The commands that get their shares now, the first ones first."""
+        found = []
+        while able := [heap for needs, heap in self._waiting.items() if heap and self._has_room(needs)]:
+            command = heapq.heappop(min(able, key=lambda heap: heap[0][:3]))[3]
+            self._hold(command, 1)
+            found.append(command)
+        return found
+
+    def ended(self, command: Command) -> None:
+        """A command returns its shares."""
+        self._hold(command, -1)
+
+    def _has_room(self, needs: tuple[tuple[str, float, float], ...]) -> bool:
+        return all(self._used.get(name, 0.0) + amount <= total + 1e-9 for name, amount, total in needs)
+
+    def _hold(self, command: Command, sign: int) -> None:
+        for name, amount in command.shares.items():
+            self._used[name] = self._used.get(name, 0.0) + sign * amount
 
 
 class Batch:
@@ -53,7 +92,7 @@ class Batch:
 
     def on(self, nodes: int, shape: Shape, jobs: int = 1) -> Prospect:
         """The estimate for a number of nodes of one shape, which one job has, or several in equal parts."""
-        graph, paths = Graph(), Paths()  # new ones: durations are learnt only as commands end
+        graph, paths, shared = Graph(), Paths(), Shared()  # new ones: durations are learnt only as commands end
         graph.add(self.groups)
         paths.add(self.groups)
         commands: dict[Work, list[str]] = {}
@@ -62,7 +101,11 @@ class Batch:
 
         def submit() -> None:
             works = []
-            for command in graph.take_ready():
+            ready = graph.take_ready()
+            for command in ready:
+                if command.shares:
+                    shared.add(command, paths.path_us(command.name))
+            for command in [*(one for one in ready if not one.shares), *shared.take()]:
                 work = self._work(command, paths.path_us(command.name))
                 if any(fits(one, shape) for one in (work.shape, *(other for other, _ in work.others))):
                     commands.setdefault(work, []).extend([command.name] * command.ranks)
@@ -76,6 +119,7 @@ class Batch:
             if left[name]:
                 return
             paths.measured(name, self.durations[name])
+            shared.ended(graph.commands[name])
             graph.end(name, True)
             submit()
 

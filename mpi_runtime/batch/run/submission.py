@@ -58,7 +58,7 @@ def submit(
         "_account": (made.group, made.group_weight, made.group_limit) if made.group else None,
         "_path_us": path_us,
         "_alternatives": tuple(map(amounts, made.alternatives[1:])),
-        "_expect_us": round((made.expect or 0) * 1e6),
+        "expect": made.expect,
         "_gather_us": 0 if raises else GATHER_US,
     }
     has_gang = made.ranks > 1 or bool(made.launcher)

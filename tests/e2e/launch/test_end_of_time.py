@@ -45,6 +45,26 @@ def test_what_takes_too_long_waits_and_the_rest_runs() -> None:
     assert note.partition(" ")[2].startswith(f"mpi_runtime: {said}")
 
 
+EXPECTED = """
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+@ray.remote(time_limit=3600, expect=60)
+def fit(i):
+    return i
+
+print(ray.get([fit.remote(i) for i in range(3)]), sum(fit.map(range(1000)).get()), flush=True)
+print(ray.explain(fit.options(expect=1800).remote(0)), flush=True)
+"""
+
+
+def test_what_a_task_is_expected_to_take_counts_and_not_its_limit() -> None:
+    lines = run_program(EXPECTED, env=known(600)).expect(0).stdout.splitlines()
+    assert lines[0] == "[0, 1, 2] 499500"
+    assert "It is not started: it may take 1800 s (as expected), and the job's time ends in " in lines[1]
+
+
 def test_an_end_far_off_is_none() -> None:
     lines = run_program(APP + "print(ray.get(late))", env=known(7200)).expect(0).stdout.splitlines()
     assert lines[-1] == "['long', 'long', 'long']"

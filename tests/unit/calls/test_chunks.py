@@ -10,12 +10,14 @@ def fit(number: int) -> int:
     return number
 
 
-def test_a_chunk_that_hands_on_the_rest_takes_a_slice_and_a_call() -> None:
-    assert chunks.of_chunks(RemoteFunction(fit, {"time_limit": 100}), 0)._options["time_limit"] == 100 + chunks.SLICE_S
+@pytest.mark.parametrize("name", ["time_limit", "expect"])
+def test_a_chunk_that_hands_on_the_rest_takes_a_slice_and_a_call(name: str) -> None:
+    assert chunks.of_chunks(RemoteFunction(fit, {name: 100}), 0)._options[name] == 100 + chunks.SLICE_S
 
 
-def test_one_that_makes_all_its_calls_takes_as_long_as_these() -> None:
-    assert chunks.of_chunks(RemoteFunction(fit, {"time_limit": 100}), 8)._options["time_limit"] == 800
+@pytest.mark.parametrize("name", ["time_limit", "expect"])
+def test_one_that_makes_all_its_calls_takes_as_long_as_these(name: str) -> None:
+    assert chunks.of_chunks(RemoteFunction(fit, {name: 100}), 8)._options[name] == 800
 
 
 def test_without_a_limit_there_is_none() -> None:

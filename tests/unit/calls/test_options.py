@@ -190,17 +190,17 @@ def test_options_for_gpus() -> None:
     assert specs.task_spec("f", b"", stated).custom == {"accelerator_type:L4": UNIT // 2}
 
 
-def test_a_time_limit_is_in_seconds() -> None:
-    check(time_limit=600)
-    assert specs.task_spec("f", b"", {"time_limit": 0.5}).time_limit_us == 500_000
-    assert specs.task_spec("f", b"", {"time_limit": None}).time_limit_us == 0
-    assert specs.task_spec("f", b"", {"time_limit": 1e300}).time_limit_us == 2**62
+@pytest.mark.parametrize("name", ["time_limit", "expect"])
+def test_times_are_in_seconds(name: str) -> None:
+    check(**{name: 600})
+    found = [getattr(specs.task_spec("f", b"", {name: given}), f"{name}_us") for given in (0.5, None, 1e300)]
+    assert found == [500_000, 0, 2**62]
     for wrong in (0, -1, float("inf"), float("nan"), 1e-9):
-        with pytest.raises(ValueError, match="time_limit must be"):
-            check(time_limit=wrong)
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            check(**{name: wrong})
     for wrong_type in (True, "600"):
-        with pytest.raises(TypeError, match="time_limit must be a number"):
-            check(time_limit=wrong_type)
+        with pytest.raises(TypeError, match=f"{name} must be a number"):
+            check(**{name: wrong_type})
     method = specs.method("A.f", {"time_limit": 0.5}, {})
     assert method.spec.time_limit_us == 500_000
     assert specs.changed("A.f", method, {"time_limit": 2}).spec.time_limit_us == 2_000_000

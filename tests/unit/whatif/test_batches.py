@@ -1,5 +1,7 @@
 """What a batch would take on other nodes."""
 
+from typing import Any
+
 import pytest
 
 from mpi_runtime.batch.file.model import Command
@@ -26,8 +28,8 @@ def history(*entries: tuple[Command, float | None]) -> History:
     return found
 
 
-def command(name: str, after: tuple[str, ...] = (), **options: float) -> Command:
-    return Command(text="true", name=name, after=after, **options)  # type: ignore[arg-type]
+def command(name: str, after: tuple[str, ...] = (), **options: Any) -> Command:
+    return Command(text="true", name=name, after=after, **options)
 
 
 DIAMOND = history(
@@ -62,6 +64,19 @@ def test_what_has_not_run_takes_its_limit_or_the_mean() -> None:
     assert batch.guessed == 2
 
 
+def test_all_nodes_together_have_no_more_of_a_batch_resource_than_there_is() -> None:
+    licensed = [(sharing(f"train{number}"), 10.0) for number in range(6)]
+    batch = Batch(history(*licensed, (command("plot"), 5.0), (sharing("urgent", priority=1), 7.0)))
+    assert [batch.on(nodes, Shape(4)).seconds for nodes in (1, 4)] == [37, 37], "two at a time, on any number of nodes"
+    assert batch.on(1, Shape(1)).seconds == 72
+    ranks = Batch(history((sharing("first", ranks=2, shares={"licence": 2.0}), 10.0), (sharing("next"), 10.0)))
+    assert ranks.on(2, Shape(4)).seconds == 20, "a command with ranks returns its share when all of them have ended"
+
+
+def sharing(name: str, **options: Any) -> Command:
+    return command(name, **{"batch_resources": {"licence": 2.0}, "shares": {"licence": 1.0}, **options})
+
+
 def test_it_knows_no_more_than_the_batch_would() -> None:
     """In a first run durations are unknown, so the long last line starts last."""
     lengths = [1.0, 1.0, 1.0, 1.0, 5.0]
@@ -81,13 +96,13 @@ def test_gpus_bound_it() -> None:
 
 def test_custom_resources_bound_it_and_hosts_do_not() -> None:
     resources = {"licence": 1, "node:here": 0.01, "accelerator_type:H100": 0.01}
-    batch = Batch(history(*((command(f"one{number}", resources=resources), 10.0) for number in range(8))))  # type: ignore[arg-type]
+    batch = Batch(history(*((command(f"one{number}", resources=resources), 10.0) for number in range(8))))
     assert batch.on(2, Shape(8, resources=(("licence", 2.0),))).seconds == 20
     assert batch.on(2, Shape(8)).bound == "8 of its commands can never run there"
 
 
 def test_a_group_has_no_more_than_its_limit() -> None:
-    commands = [(command(f"one{number}", group="few", group_limit=2), 10.0) for number in range(8)]  # type: ignore[arg-type]
+    commands = [(command(f"one{number}", group="few", group_limit=2), 10.0) for number in range(8)]
     assert Batch(history(*commands)).on(1, Shape(8)).seconds == 40
 
 
