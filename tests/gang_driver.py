@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from mpi_runtime.agent.poller import Poller
+from mpi_runtime.gangs.environment import of_open_mpi
 from mpi_runtime.gangs.gather import Gather
+from mpi_runtime.gangs.member import OF_PMIX
 from mpi_runtime.gangs.node import MemberStart, NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
@@ -85,7 +87,7 @@ class Driver:
         for node in nodes:
             assert not node.problem, node.problem
             for rank in node.ranks:
-                gang.processes[rank] = _spawn(command, node.member(rank), env)
+                gang.processes[rank] = _spawn(command, node.member(rank), env, count == 1)
                 node.forked(rank)
         return gang
 
@@ -145,9 +147,13 @@ class Driver:
         self._directory.cleanup()
 
 
-def _spawn(command: Sequence[str], member: MemberStart, env: Mapping[str, str]) -> subprocess.Popen[str]:
+def _spawn(
+    command: Sequence[str], member: MemberStart, env: Mapping[str, str], is_one_node: bool
+) -> subprocess.Popen[str]:
     environment = {name: text for name, text in child_environment(os.environ).items() if name not in member.unset}
     environment |= {**member.env, **{name: str(number) for name, number in member.fds.items()}, **env}
+    if OF_PMIX in environment:
+        environment |= of_open_mpi(environment, is_one_node)
     return subprocess.Popen(
         list(command),
         env=environment,

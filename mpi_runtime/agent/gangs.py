@@ -15,6 +15,7 @@ from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
+from mpi_runtime.gangs.greeting import UNREACHABLE, advice
 from mpi_runtime.gangs.member import Place
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
@@ -145,6 +146,9 @@ class Gangs:
             executor_ = gang.members.get(rank)
             if executor_ is not None and not executor_.death_note:
                 executor_.death_note = f"called MPI_Abort with code {code}{text and ': '}{text}"
+                if code == UNREACHABLE and len(gang.shape.names) > 1:
+                    here = gang.shape.names[gang.own]
+                    executor_.death_note += f", as Open MPI does if it cannot reach another host. {advice(here)}"
                 self._ignore(executor_.number)  # MPI_Abort of MPICH returns, and the member could still end its call
                 self.before_kill(executor_)
                 self._kill(executor_)

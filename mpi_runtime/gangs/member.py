@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 INIT_LIMIT_S = 60.0
 """How long MPI_Init may take, in seconds. Members wait in it for each other."""
+OF_PMIX = "PMIX_NAMESPACE"
+"""A member with this variable is started by PMIx, so by Open MPI."""
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
 """A setting of Open MPI: members that wait let others run. Without it 8 bytes take 0.9 ms and not 3 us on a host with
 fewer processors than members."""
@@ -70,7 +72,12 @@ class Member:
             return
         faulthandler.dump_traceback_later(INIT_LIMIT_S, exit=True)
         try:
-            self._world = _initialised(self.place)
+            world = _initialised(self.place)
+            if len(self.place.names) > 1:
+                from mpi_runtime.gangs.greeting import greet  # not at the top: every forkserver loads this module
+
+                greet(world, self.place.rank, self.place.hosts, self.place.names)
+            self._world = world
         except Exception as error:
             self._problem = error
         finally:
@@ -156,6 +163,10 @@ def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descripto
         os.environ.pop(name, None)
     os.environ.update(env)
     os.environ.update({name: str(descriptor) for name, descriptor in descriptors.items()})
+    if OF_PMIX in env:
+        from mpi_runtime.gangs.environment import of_open_mpi  # not at the top: every forkserver loads this module
+
+        os.environ.update(of_open_mpi(configuration.environment(), len(place.names) == 1))
     os.environ.update(torch_names(place.rank, place.hosts, place.names))
     if place.hosts.count(place.hosts[place.rank]) > len(os.sched_getaffinity(0)):  # members spin while they wait
         os.environ.setdefault(YIELD, "1")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from mpi_runtime import config as configuration
 from mpi_runtime.gangs import environment, library, pmi1, pmix_server
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Question
 from mpi_runtime.gangs.helper import Helper, Watcher
@@ -120,10 +119,7 @@ class PmixSide:
 
     def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
         """See `Side`."""
-        return {
-            **environment.of_open_mpi(configuration.environment(), len(self._node.names) == 1),
-            **self._variables[rank],
-        }, {}
+        return self._variables[rank], {}
 
     def forked(self, rank: int) -> None:
         """See `Side`."""

@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 
 from mpi_runtime.gangs import start as starting
-from mpi_runtime.gangs.library import find
 from tests.gang_driver import Driver, Gang
 from tests.helpers import mpi_python, run_program
 
@@ -132,14 +131,25 @@ def test_a_helper_that_dies_is_replaced() -> None:
     driver.close()
 
 
+FIND = "import mpi4py\nimport sys\n{}\nfrom mpi_runtime.gangs.library import find\nfound = find()\n"
+
+
 @pytest.mark.parametrize(("mpi", "protocol"), [("openmpi", "pmix"), ("mpich", "pmi1")])
 def test_the_library_is_found(mpi: str, protocol: str) -> None:
-    program = "from mpi_runtime.gangs.library import find\nfound = find()\nprint(found.protocol, found.version)"
+    program = FIND.format("") + "print(found.protocol, found.version, 'mpi4py.MPI' in sys.modules)"
     done = run_program(program, python=mpi_python(mpi)).expect(0)
     assert done.stdout.split()[0] == protocol
+    assert done.stdout.split()[-1] == "False"
 
 
-def test_without_a_library_the_problem_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.path", ["/nowhere"])
-    assert "there is no MPI library for gangs" in find().problem
-    assert "mpi4py" in find().problem
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("sys.modules['mpi4py.MPI'] = None", "there is no MPI library for gangs: |Install mpi4py"),
+        ("class Ends: exit = __import__('os')._exit; rc = property(lambda self: self.exit(3))\n"
+         "sys.modules['mpi4py'] = Ends()", "the process in which mpi4py loads it ended with 3"),
+    ],
+)  # fmt: skip
+def test_without_a_library_the_problem_says_what_to_install(cause: str, words: str) -> None:
+    done = run_program(FIND.format(cause) + "print(found.problem)").expect(0)
+    assert all(word in done.stdout for word in words.split("|"))

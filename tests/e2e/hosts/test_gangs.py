@@ -59,6 +59,22 @@ for wrong in (where.options(num_ranks=7, ranks_per_node=0 or None), where.option
     except ray.errors.InfeasibleResourceError as error:
         print("host3: 2" in str(error))
 """
+WRONG = """
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+@ray.remote(num_ranks=3, ranks_per_node=1, max_retries=0)
+def total(comm):
+    return comm.allreduce(1)
+
+own = {"env_vars": {"OMPI_MCA_btl_tcp_if_include": "docker0"}}
+try:
+    ray.get(total.options(runtime_env=own).remote(), timeout=100)
+except (ray.errors.TaskError, ray.errors.WorkerCrashedError) as error:  # Open MPI notices it, or nothing arrives
+    print([word in str(error) for word in ("docker0 (172.17.0.1)", "Set OMPI_MCA_btl_tcp_if_include")])
+print(ray.get(total.remote()))
+"""
 PRINTED = [
     "[(0, 0, '0'), (1, 1, '0'), (0, 0, '1'), (1, 1, '1')] 2",
     "[15.0, 15.0, 15.0, 15.0, 15.0, 15.0]",
@@ -113,6 +129,13 @@ def test_a_gang_on_several_hosts(mpi: str, three_hosts: Lab) -> None:
         completed = program.finish().expect(0)
     assert completed.stdout.splitlines() == PRINTED
     assert "dies is run again" in completed.stderr
+
+
+def test_an_interface_that_leads_to_no_other_host_is_an_error(three_hosts: Lab) -> None:
+    """The setting is that of a function. The gangs of others do not use `docker0`."""
+    with three_hosts.mpirun(WRONG, ranks=HOSTS) as program:
+        completed = program.finish().expect(0)
+    assert completed.stdout.splitlines() == ["[True, True]", "3"]
 
 
 def worker(program: Program, rank: int) -> int:

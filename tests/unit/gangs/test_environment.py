@@ -10,6 +10,7 @@ import pytest
 from mpi_runtime.gangs import environment, segments
 from mpi_runtime.gangs.library import Library, judged
 from mpi_runtime.gangs.node import name_of
+from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import Launch, detect
 
 
@@ -35,9 +36,12 @@ def test_a_member_has_its_place_and_none_in_other_jobs() -> None:
 
 def test_the_settings_of_the_user_for_open_mpi_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(environment, "_NETWORKS", (str(tmp_path / "infiniband"),))
+    monkeypatch.setattr(launchers, "_NETWORKS", (str(tmp_path / "infiniband"),))
     assert environment.of_open_mpi({}, False)["OMPI_MCA_btl"] == "^ofi"
-    assert environment.of_open_mpi({}, True)["OMPI_MCA_btl"] == "^ofi,tcp"
+    both = {"PMIX_MCA_gds": "hash", "OMPI_MCA_btl": "^ofi,tcp", "OMPI_MCA_mtl": "^ofi"}
+    assert environment.of_open_mpi({}, True) == both
+    for name in ("OMPI_MCA_mtl", "OMPI_MCA_pml"):
+        assert "OMPI_MCA_mtl" not in environment.of_open_mpi({name: "x"}, True)
     assert "OMPI_MCA_btl" not in environment.of_open_mpi({"OMPI_MCA_btl": "tcp,self"}, True)
     (tmp_path / "infiniband" / "card").mkdir(parents=True)
     assert environment.of_open_mpi({}, False) == {"PMIX_MCA_gds": "hash"}

@@ -64,13 +64,21 @@ def test_open_mpi_uses_no_bridge_of_containers(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    name = "OMPI_MCA_btl"
+    name, second = "OMPI_MCA_btl", "OMPI_MCA_mtl"
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("OPAL_PREFIX", sys.prefix)
     monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(launchers, "_NETWORKS", (str(tmp_path / "infiniband"),))
     with launchers.quick_mpi():
-        assert os.environ[name] == "^ofi"
-    assert name not in os.environ
+        assert os.environ[name] == os.environ[second] == "^ofi"
+    assert not {name, second} & os.environ.keys()
+    with monkeypatch.context() as chosen:
+        chosen.setenv("OMPI_MCA_pml", "cm")
+        with launchers.quick_mpi():
+            assert second not in os.environ
+    (tmp_path / "infiniband" / "card").mkdir(parents=True)
+    with launchers.quick_mpi():
+        assert (os.environ[name], second in os.environ) == ("^ofi", False)
     for size, local, free, components in (("2", "2", 64, "^ofi,tcp"), ("3", "2", 512, "^ofi"), ("3", "3", 64, "^ofi")):
         monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", size)
         monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", local)

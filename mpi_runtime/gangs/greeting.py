@@ -1,0 +1,91 @@
+"""Members of a new gang on several nodes exchange a message, so that a wrong network is an error and not a long wait.
+
+MPI libraries choose network interfaces by their addresses. They connect when the first message is sent, not in
+MPI_Init. If they choose an interface that does not lead to the other host, that message never arrives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mpi_runtime import config as configuration
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.gangs.rendezvous import address_of
+
+LIMIT_S = 20.0
+"""How long the message may take, in seconds."""
+LOOK_S = 0.0005
+UNREACHABLE = 14
+"""The code, MPI_ERR_UNKNOWN, with which Open MPI calls MPI_Abort itself when it cannot reach another member."""
+_CHOICES = (
+    "OMPI_MCA_btl",
+    "OMPI_MCA_pml",
+    "UCX_NET_DEVICES",
+    "UCX_TLS",
+    "FI_PROVIDER",
+    "FI_TCP_IFACE",
+    "MPIR_CVAR_CH4",
+)
+"""How the names of variables begin by which users choose networks."""
+
+
+def greet(world: Any, rank: int, hosts: Sequence[int], names: Sequence[str]) -> None:
+    """Exchange a message with the next and the previous node, as the first member of this one.
+
+    Args:
+        world: the communicator of all members.
+        rank: that of this one.
+        hosts: for each rank the index of its node in `names`.
+        names: the host names of the nodes.
+
+    Raises:
+        LaunchError: none has arrived within `LIMIT_S`.
+    """
+    firsts = [hosts.index(host) for host in range(len(names))]
+    if rank not in firsts:
+        return
+    own = firsts.index(rank)
+    others = firsts[(own + 1) % len(firsts)], firsts[own - 1]
+    received = bytearray(1)
+    requests = [world.Isend(b"x", others[0]), world.Irecv(received, others[1])]
+    end_s = time.monotonic() + LIMIT_S
+    while waiting := [other for other, request in zip(others, requests, strict=True) if not request.Test()]:
+        if time.monotonic() > end_s:
+            there = [f"rank {other} on {names[hosts[other]]}" for other in sorted(set(waiting))]
+            raise LaunchError(problem_of(rank, names[hosts[rank]], there))
+        time.sleep(LOOK_S)
+
+
+def problem_of(rank: int, here: str, there: Iterable[str]) -> str:
+    """Why messages between this rank on its host and others may not arrive, and what to do."""
+    chosen = [
+        f"{name}={text}" for name, text in sorted(configuration.environment().items()) if name.startswith(_CHOICES)
+    ]
+    return (
+        f"rank {rank} on {here} and {', '.join(there)} have started MPI, but exchanged no message within {LIMIT_S:.0f} "
+        f"s. Settings: {', '.join(chosen) or 'none'}. {advice(here)}"
+    )
+
+
+def advice(here: str) -> str:
+    """Why MPI may not reach another host from this one, and what to do. `here`: the name of this host."""
+    return (
+        "MPI probably uses a network interface that does not lead from one host to the other. "
+        f"{here} has {', '.join(interfaces()) or 'no interface with an address'}. Set OMPI_MCA_btl_tcp_if_include "
+        "(Open MPI), FI_TCP_IFACE or UCX_NET_DEVICES (MPICH) to the interface of the network that the hosts share, "
+        "and see that no firewall is between them"
+    )
+
+
+def interfaces() -> list[str]:
+    """The network interfaces of this host that have an address, but the loopback interface."""
+    found = []
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(OSError):  # it has no address
+            if name != "lo":
+                found.append(f"{name} ({address_of(name)})")
+    return found
