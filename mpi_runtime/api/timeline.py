@@ -13,6 +13,10 @@ from mpi_runtime.scheduler.protocol.ids import PREFIX_BYTES, prefix_of
 _FAILED_COLOUR = "terrible"
 """The name of red in the trace format."""
 COUNTS_MAX = 5000
+JOINED_US = 1000
+_TRACKS = {"copy": "Copies from other nodes", "spill": "Spills to disk", "read": "Reads from disk"}
+_DRIVER = 4_000_000_000
+"""The track of the driver. Those of moves follow."""
 _LANE = 1_000_000
 """Distance between the track numbers of one process. Concurrent calls of a process have tracks of their own."""
 
@@ -25,14 +29,18 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     actor with concurrent calls has several), `ts` and `dur` in microseconds. `args` has the ids of call and actor,
     `submitted` (like `ts`), `attempt_number`, `type`, `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED")
     and `error` ("raised", "its process died" or ""). Events are in the order in which they began. Names of nodes and
-    processes (`"ph": "M"`) precede them. Arrows (`"s"` and `"f"`) from calls to those that they have submitted follow,
-    and a counter (`"C"`) of waiting and running calls.
+    processes (`"ph": "M"`) precede them. Then follow arrows (`"s"` and `"f"`) from calls to those that they have
+    submitted; slices of the category "submission" on a track of the driver, each for calls submitted within a
+    millisecond; slices of the category "object" for large values that a node has copied from another node ("copy"),
+    written to disk ("spill") or read back ("read"), with `object_id`, `bytes`, `made_by` and `source`; and counters
+    (`"C"`) of waiting and running calls, and of the bytes in the object store of each node.
 
     Times are microseconds since 1970 by the clock of rank 0's host at the start of the job, and never jump. Times of
     other hosts are converted with the fastest of their messages: they appear later by the duration of that message. A
     call that died with its process begins, in the timeline, with the last message of that process.
 
-    The last 100 000 calls are kept. An event named "process_labels" has the number of others.
+    The last 100 000 calls are kept, and 20 000 copies, spills and levels of object stores. An event named
+    "process_labels" has the number of other calls. A copy takes from the head's order to the report of its arrival.
     Calls of `f.map` appear as the tasks that make them.
 
     Args:
@@ -79,7 +87,51 @@ def events(found: dict[str, Any]) -> list[dict[str, Any]]:
     if dropped:
         text = f"the first {dropped} calls are left out: only {len(runs)} are kept"
         names["dropped",] = {"name": "process_labels", "ph": "M", "pid": 0, "tid": 0, "args": {"labels": text}}
-    return [*names.values(), *slices, *_arrows(slices), *_counters(slices)]
+    submissions = _submissions(slices)
+    moves, levels = _moves(found["moves"], wall_us, names)
+    if submissions:
+        names["driver",] = _name("thread_name", 0, _DRIVER, "Driver: submissions")
+    return [*names.values(), *slices, *_arrows(slices), *submissions, *moves, *_counters(slices), *levels]
+
+
+def _submissions(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the driver has submitted: a slice for all calls with at most JOINED_US between two of them."""
+    driver = prefix_of(b"driver", 0).hex()
+    first = [one for one in slices if one["args"]["task_id"].startswith(driver) and not one["args"]["attempt_number"]]
+    found: list[dict[str, Any]] = []
+    for one in sorted(first, key=lambda one: one["args"]["submitted"]):
+        submitted_us = one["args"]["submitted"]
+        if not found or submitted_us > found[-1]["ts"] + found[-1]["dur"] + JOINED_US:
+            shared = {"ph": "X", "pid": 0, "tid": _DRIVER, "cat": "submission"}
+            found.append({**shared, "name": "submits", "ts": submitted_us, "dur": 0, "args": {"calls": 0}})
+        found[-1]["dur"] = submitted_us - found[-1]["ts"]
+        found[-1]["args"]["calls"] += 1
+    return found
+
+
+def _moves(
+    moves: list[Any], wall_us: int, names: dict[tuple[Any, ...], dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Slices of copies, spills and reads on tracks of their nodes, and counters of what is in the object stores."""
+    lanes = _Lanes()
+    slices: list[dict[str, Any]] = []
+    levels: list[dict[str, Any]] = []
+    for what, id, made_by, size, (host, hostname), source, (start_us, duration_us) in sorted(
+        moves, key=lambda one: one[6][0]
+    ):
+        names.setdefault((host,), _name("process_name", host, 0, f"Node {hostname}"))
+        if what == "level":
+            shared = {"name": "object store", "ph": "C", "pid": host, "tid": 0}
+            levels.append({**shared, "ts": wall_us + start_us, "args": {"bytes": size}})
+            continue
+        kind = list(_TRACKS).index(what)
+        lane = lanes.take(host * len(_TRACKS) + kind, start_us, start_us + duration_us)
+        track = _DRIVER + 1 + kind + len(_TRACKS) * lane
+        names.setdefault((host, track), _name("thread_name", host, track, _TRACKS[what]))
+        args = {"object_id": id, "bytes": size, "made_by": made_by, "source": source}
+        shared = {"name": what, "cat": "object", "ph": "X", "pid": host, "tid": track}
+        slices.append({**shared, "ts": wall_us + start_us, "dur": duration_us, "args": args})
+    return slices, levels
 
 
 def _arrows(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:

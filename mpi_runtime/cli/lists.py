@@ -119,7 +119,7 @@ def timeline(words: Sequence[str]) -> int:
     parser = _parser(
         "timeline",
         "Write when and where the calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the "
-        "last 100 000 that have ended, as ray.timeline() in the program does.",
+        "last 100 000 that have ended, with copies and spills of large values, as ray.timeline() in the program does.",
     )
     _job(parser)
     parser.add_argument(
@@ -131,6 +131,11 @@ def timeline(words: Sequence[str]) -> int:
     runs: list[Any] = found["runs"]
     while (answer := visitor.ask(pid, "history", found["dropped"] + len(runs))) is not None and answer["runs"]:
         runs += answer["runs"]
+    moves: list[Any] = []
+    dropped = 0
+    while (answer := visitor.ask(pid, "moves", dropped + len(moves))) is not None and answer["moves"]:
+        moves, dropped = moves + answer["moves"], dropped if moves else answer["moves_dropped"]
+    found["moves"] = moves
     text = json.dumps(events(found))
     if options.output == "-":
         print(text)

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from mpi_runtime.scheduler.answers import explain, glance, store_summary
-from mpi_runtime.scheduler.log import errors, history, listing
+from mpi_runtime.scheduler.log import errors, history, listing, moves
 from mpi_runtime.scheduler.records.seen import Run
 from mpi_runtime.scheduler.records.state import State
 
@@ -111,6 +111,7 @@ QUESTIONS: dict[str, Callable[[State, Any, int], Any]] = {
     "glance": lambda state, _, now: glance.glance(state, now),
     "runs": runs,
     "history": lambda state, first, _: history.part(state, first, RUNS_MAX),
+    "moves": lambda state, first, _: moves.part(state, first, RUNS_MAX),
     "errors": lambda state, name, _: errors.errors(state, name),
     "list": lambda state, what, now: tasks(state, what, now) if what == "tasks" else rows(state, what, now),
     "oldest": oldest,

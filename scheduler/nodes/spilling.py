@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mpi_runtime.scheduler.dispatch.stealing import ask_all_for_the_rest
-from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.log import moves, notes
 from mpi_runtime.scheduler.protocol.effects import Forget, ReadyStored, RoomAnswer, Spill
 from mpi_runtime.scheduler.protocol.events import Forgotten, OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import (
@@ -202,6 +202,7 @@ def write(state: State, room: Room, found: Object, place: Stored, for_copies: bo
     """Have an object written to disk. It is held until the answer."""
     found.references += 1
     room.writing[found.id] = place
+    room.began_us[found.id] = state.stories.now
     if for_copies:
         room.for_copies[found.id] = None
     state.to_rank(place.rank, Spill(found.id, place.offset, place.size, for_copies))
@@ -211,7 +212,7 @@ def spilled(state: State, event: Spilled, now: int) -> None:
     """Handle an object that was written to disk, or could not be written."""
     node = state.ranks[event.rank].node
     room = state.spilling.rooms[node.number]
-    place = room.writing.pop(event.id)
+    place, began_us = room.writing.pop(event.id), room.began_us.pop(event.id)
     was_for_copies = event.id in room.for_copies
     room.for_copies.pop(event.id, None)
     found = state.objects[event.id]
@@ -223,6 +224,7 @@ def spilled(state: State, event: Spilled, now: int) -> None:
         found.disk = OnDisk(event.rank, event.offset, place.size)
         state.spilling.files[event.rank] = event.file
         state.spilling.on_disk[event.rank, event.offset] = found.id
+        moves.written(state, found, place, began_us)
         drop_if_full(state, node, [found])
     objects.release(state, event.id)
 
@@ -275,7 +277,7 @@ def lose_rank(state: State, number: int) -> None:
         room.wanted.pop(number, None)
         room.waiting.pop(number, None)
         for id in [id for id, place in room.writing.items() if place.rank == number]:
-            del room.writing[id]
+            del room.writing[id], room.began_us[id]
             room.for_copies.pop(id, None)
             objects.release(state, id)
     for node in state.nodes.values():

@@ -261,6 +261,8 @@ class Rank(Struct, eq=False, gc=False):
     hosts_executors: bool
     executors: dict[int, Executor] = {}
     cpus: list[int] = []
+    stored: int = 0
+    """The bytes of values in its part of the arena."""
 
 
 class Node(Source, kw_only=True, eq=False, gc=False):
@@ -281,6 +283,8 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     clock_ahead_us: int = NOTHING
     """An upper bound of the head's clock minus this host's: see `history.py`."""
     arena: int = 0
+    recorded: int = 0
+    """The last level of its arena in `log/moves.py`."""
     is_full: bool = False
     """Whether a client waits for room in its arena."""
     gpu_problems: list[str] = field(default_factory=list)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from msgspec import Struct, field
 
-from mpi_runtime.scheduler.protocol.limits import REFUSALS_LOG_US
+from mpi_runtime.scheduler.protocol.limits import MOVES_MAX, REFUSALS_LOG_US
 from mpi_runtime.scheduler.records.records import Function, Process
 
 
@@ -39,6 +41,22 @@ class Run(Struct, eq=False, gc=False):
     outcome: int
 
 
+class Move(Struct, eq=False, gc=False):
+    """One move of a large value, or the level of an arena: see `log/moves.py`."""
+
+    what: str
+    id: bytes
+    made_by: str
+    size: int
+    node: int
+    hostname: str
+    source: str
+    """The host from which it was copied."""
+    start_us: int
+    """By the head's clock."""
+    end_us: int
+
+
 class Refused(Struct):
     """Executors that broke the protocol, or sent unreadable frames."""
 
@@ -61,9 +79,13 @@ class Totals(Struct, eq=False, gc=False):
 
 
 class Logs(Struct, eq=False, gc=False):
-    """What was logged, so that it is not repeated."""
+    """What was logged, so that it is not repeated, and moves of large values."""
 
     once: set[str] = field(default_factory=set)
     """The subjects of notes that are logged once: only for membership."""
     times: dict[tuple[str, str], int] = field(default_factory=dict)
     """Counts of frequent events, by event and name."""
+    moves: deque[Move] = field(default_factory=lambda: deque(maxlen=MOVES_MAX))
+    """The last moves of large values."""
+    moved: int = 0
+    """The number of moves, with those that are forgotten."""

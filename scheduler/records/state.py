@@ -53,6 +53,8 @@ class Fetching(Struct, eq=False, gc=False):
     """The number of the last order to that rank."""
     since: int = 0
     """The number of the order with which the present transfer began."""
+    began_us: int = 0
+    """The time of that order."""
     tried: list[int] = []
     """Ranks that could not send it."""
     reason: str = ""
@@ -147,6 +149,8 @@ class Room(Struct, eq=False, gc=False):
     """The bytes for which its clients wait, by rank."""
     writing: dict[bytes, Stored] = {}
     """Objects that are being written to disk. Each holds the object."""
+    began_us: dict[bytes, int] = {}
+    """The times at which these were ordered."""
     problem: str = ""
     """Why nothing can be written to disk; empty: something can."""
     last_problem: str = ""

@@ -171,7 +171,7 @@ def assign(state: State, fetching: Fetching, place: Place, node: int) -> None:
     state.fetch_orders += 1
     fetching.order = state.fetch_orders
     if fetching.offset < 0:
-        fetching.since = state.fetch_orders
+        fetching.since, fetching.began_us = state.fetch_orders, state.stories.now
     fetching.source, fetching.source_node, fetching.reason = place, node, ""
     if isinstance(place, OnDisk):
         state.to_rank(fetching.rank, Restore(fetching.id, place.offset, place.size, fetching.order))

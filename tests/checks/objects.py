@@ -137,9 +137,14 @@ def check_extents(state: State) -> None:
     """Extents and copies of objects are the same; none is about to be freed."""
     places = {(copy.rank, copy.offset) for found in state.objects.values() for copy in (found.copies or {}).values()}
     holds(places == state.extents.keys(), "extents and copies differ")
-    for (rank, offset), id in state.extents.items():
-        copies = state.objects[id].copies or {}
-        holds(any((one.rank, one.offset) == (rank, offset) for one in copies.values()), "an extent of another object")
+    for place, id in state.extents.items():
+        here = state.objects[id].copies or {}
+        holds(any((one.rank, one.offset) == place for one in here.values()), "an extent of another object")
+    copies = [one for found in state.objects.values() for one in (found.copies or {}).values()]
+    sizes = {(one.rank, one.offset): one.size for one in copies}
+    for rank in state.ranks.values():
+        stored = sum(size for (number, _), size in sizes.items() if number == rank.number)
+        holds(rank.stored == stored, f"rank {rank.number} counts {rank.stored} bytes of values, and has {stored}")
     holds(not state.frees, "extents are to be freed after a decision")
     for found in state.objects.values():
         for number, copy in (found.copies or {}).items():

@@ -1,5 +1,7 @@
 """What has run, as events: complete, in time, on the tracks of the processes in which it ran."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.helpers import run_program
@@ -50,7 +52,9 @@ with open("timeline.json") as file:
     events = json.load(file)
 assert events == ray.timeline()
 
-spans = [event for event in events if event["ph"] == "X"]
+submissions = [event for event in events if event.get("cat") == "submission" and event["ph"] == "X"]
+assert sum(event["args"]["calls"] for event in submissions) == len(refs) + 7, submissions
+spans = [event for event in events if event.get("cat", "").startswith("task::")]
 names = {(event["name"], event["pid"], event["tid"]): event["args"]["name"] for event in events if event["ph"] == "M"}
 assert [event["ts"] for event in spans] == sorted(event["ts"] for event in spans)
 by_id = {event["args"]["task_id"]: event for event in spans}
@@ -90,6 +94,30 @@ print("good")
 @pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=pytest.mark.mpi)])
 def test_a_timeline(ranks: int | None) -> None:
     assert run_program(PROGRAM, ranks=ranks).expect().stdout == "good\n"
+
+
+def test_spills_and_the_level_of_the_store(tmp_path: Path) -> None:
+    program = """
+import sys
+import numpy as np
+import mpi_runtime as ray
+
+MIB = 1 << 20
+ray.init(num_cpus=1, object_store_memory=32 * MIB, object_spilling_directory=sys.argv[1])
+refs = [ray.put(np.full(4 * MIB, number, np.uint8)) for number in range(24)]
+assert [int(ray.get(ref)[0]) for ref in refs] == list(range(24))
+events = ray.timeline()
+spills = [event for event in events if event["name"] == "spill"]
+assert len(spills) >= 16 and all(event["args"]["bytes"] > 4 * MIB and event["dur"] > 0 for event in spills)
+reads = [event for event in events if event["name"] == "read"]
+assert {event["args"]["object_id"] for event in reads} <= {event["args"]["object_id"] for event in spills}
+levels = [event["args"]["bytes"] for event in events if event["name"] == "object store"]
+assert 24 * MIB < max(levels) <= 32 * MIB
+names = [event["args"]["name"] for event in events if event["ph"] == "M"]
+assert "Spills to disk" in names and "Node " + __import__("os").uname().nodename in names
+print(len(reads))
+"""
+    assert int(run_program(program, str(tmp_path)).expect().stdout) > 0
 
 
 def test_a_number_is_no_file() -> None:

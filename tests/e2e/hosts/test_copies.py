@@ -61,6 +61,11 @@ def ahead():
     assert most_after(lambda: ray.get([check.options(**on(host)).remote(2, value) for host in HOSTS])) < 0.2
 
 print(round(most_after(as_arguments), 2), flush=True)
+events = ray.timeline()
+names = {{event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}}
+found = [event for event in events if event["name"] == "copy" and event["args"]["bytes"] >= {SIZE}]
+assert sorted(names[event["pid"]] for event in found) == ["Node host1", "Node host3", "Node host4"], found
+assert all(event["dur"] > 0 and event["args"]["source"] in HOSTS for event in found), found
 print(round(most_after(ahead), 2), flush=True)
 """
 

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from mpi_runtime.scheduler.protocol.effects import Fetch
 from mpi_runtime.scheduler.protocol.events import Done, Returned, Titled, Value
 from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
+from mpi_runtime.scheduler.protocol.rank_events import Fetched, RoomWanted, Spilled
 from tests.builders import DRIVER, Cluster
 
 
@@ -127,6 +129,40 @@ def test_other_hosts_count_time_from_another_moment(zero_us: int) -> None:
         cluster.forget()
         assert [run.times[1] - 20 for run in runs(cluster)] == began
         cluster.released(*ids)
+
+
+def test_copies_spills_and_levels_of_arenas() -> None:
+    with Cluster().head().node() as cluster:
+        cluster.state.nodes[0].arena = cluster.state.nodes[1].arena = 1000
+        id = cluster.put(size=800, offset=64)
+        small = cluster.put(size=9, offset=1000)
+        cluster.later(50)
+        call = cluster.submit(id)
+        cluster.later(100)
+        order = cluster.one(Fetch, to=1)
+        cluster.rank_says(Fetched(1, id, 128, order=order.order))
+        executor = cluster.placed(call)
+        cluster.forget()
+        cluster.rank_says(RoomWanted(0, 900, []))
+        cluster.later(7)
+        cluster.rank_says(Spilled(0, small, 4096, file="file"))
+        cluster.forget()
+        found = cluster.ask("history")
+        assert found["moves_dropped"] == 0
+        assert found["moves"] == [
+            ["level", "", "", 800, [0, "head"], "", [1_000_000, 0]],
+            ["copy", id.hex(), "", 800, [1, "host1"], "head", [1_000_050, 100]],
+            ["level", "", "", 800, [1, "host1"], "", [1_000_150, 0]],
+            ["spill", small.hex(), "", 9, [0, "head"], "", [1_000_150, 7]],
+        ]
+        part = cluster.scheduler.look("moves", 1, cluster.now)
+        assert [one[0] for one in part["moves"]] == ["copy", "level", "spill"]
+        assert not cluster.scheduler.look("moves", 4, cluster.now)["moves"]
+        cluster.state.nodes[0].arena = 1_000_000
+        cluster.done(executor, call)
+        cluster.released(call, id, small)
+        cluster.forget()
+        assert cluster.state.logs.moves[-1].size == 0, "an empty arena is a level of its own"
 
 
 def test_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,7 @@ def test_what_is_there_too_does_not_count() -> None:
         cluster.forget()
         cluster.state.objects[made].copies[3 - here] = Stored(3 - here, 64, 4 * NEAR_WORTH_BYTES)  # type: ignore[index]
         cluster.state.extents[3 - here, 64] = made
+        cluster.state.ranks[3 - here].stored = 4 * NEAR_WORTH_BYTES
         for _ in range(2):
             cluster.submit(made)
         assert len([one for _, _, one in cluster.recorded if isinstance(one, Call)]) == 2

@@ -45,7 +45,7 @@ def test_answers_stay_small_however_large_the_job() -> None:
         assert len(errors) == KINDS_MAX + 1
         assert next(one["failed"] for one in errors if not one["function"]) == 20
         for what, argument in (
-            ("glance", None), ("runs", 0), ("errors", None), ("store", None), ("history", 0),
+            ("glance", None), ("runs", 0), ("errors", None), ("store", None), ("history", 0), ("moves", 0),
             *(("list", kind) for kind in ("tasks", "actors", "objects", "nodes", "groups")),
         ):  # fmt: skip
             answer = cluster.scheduler.look(what, argument, cluster.now)

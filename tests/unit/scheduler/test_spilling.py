@@ -104,6 +104,7 @@ def test_copies_leave_first_and_are_not_written() -> None:
         double = cluster.put(size=LARGE, offset=64 + LARGE)
         cluster.state.objects[double].copies[1] = Stored(1, 64, LARGE)  # type: ignore[index]
         cluster.state.extents[1, 64] = double
+        cluster.state.ranks[1].stored = LARGE
         cluster.state.objects[double].known_by = {}
         cluster.state.nodes[0].arena = 16
         cluster.rank_says(RoomWanted(0, LARGE - 1, [0]))

@@ -13,7 +13,7 @@ def run(number: int, start_us: int, duration_us: int, executor: int = 1, error: 
 
 
 def found(*runs: Any, dropped: int = 0) -> dict[str, Any]:
-    return {"wall_us": 1_000_000, "dropped": dropped, "runs": list(runs)}
+    return {"wall_us": 1_000_000, "dropped": dropped, "runs": list(runs), "moves": []}
 
 
 def shown(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -68,6 +68,7 @@ def check_as_perfetto(events: list[dict[str, Any]]) -> None:
         track = [
             other for other in slices if other is not one and (other["pid"], other["tid"]) == (one["pid"], one["tid"])
         ]
+        assert 0 <= one["tid"] < 1 << 32
         assert all(other["ts"] + other["dur"] <= one["ts"] or other["ts"] >= one["ts"] + one["dur"] for other in track)
     begins = {one["id"]: one for one in events if one["ph"] == "s"}
     ends = {one["id"]: one for one in events if one["ph"] == "f"}
@@ -83,7 +84,9 @@ def check_as_perfetto(events: list[dict[str, Any]]) -> None:
                 for one in slices
             )
     counts = [one for one in events if one["ph"] == "C"]
-    assert [one["ts"] for one in counts] == sorted(one["ts"] for one in counts)
+    for counter in {(one["pid"], one["name"]) for one in counts}:
+        times = [one["ts"] for one in counts if (one["pid"], one["name"]) == counter]
+        assert times == sorted(times)
     assert all(value >= 0 for one in counts for value in one["args"].values())
 
 
@@ -97,3 +100,53 @@ def test_arrows_lead_from_a_call_to_those_that_it_has_submitted() -> None:
     ]
     assert counts[-1] == (210, 0, 0)
     assert max(waiting for _, waiting, _ in counts) == 3
+
+
+def test_submissions_of_the_driver_are_a_track() -> None:
+    prefix = prefix_of(b"driver", 0)
+    calls = [
+        ((prefix + number.to_bytes(6, "big")).hex(), *run(1, 9000, 1)[1:7], (submitted_us, 9000 + number, 1), "")
+        for number, submitted_us in enumerate((10, 500, 1400, 5000))
+    ]
+    events = events_of(found(*calls, run(9, 9900, 5)))
+    check_as_perfetto(events)
+    submissions = [one for one in events if one.get("cat") == "submission" and one["ph"] == "X"]
+    assert [(one["ts"] - 1_000_000, one["dur"], one["args"]["calls"]) for one in submissions] == [
+        (10, 1390, 3),
+        (5000, 0, 1),
+    ]
+    assert "Driver: submissions" in [one["args"].get("name") for one in events if one["ph"] == "M"]
+
+
+def test_copies_spills_and_levels() -> None:
+    moves = [
+        ("level", "", "", 800, (0, "a"), "", (10, 0)),
+        ("copy", "01", "f (call 1)", 800, (1, "b"), "a", (20, 100)),
+        ("copy", "02", "", 50, (1, "b"), "a", (30, 10)),
+        ("spill", "03", "", 9, (0, "a"), "", (130, 7)),
+        ("read", "03", "", 9, (0, "a"), "", (150, 7)),
+        ("level", "", "", 0, (0, "a"), "", (200, 0)),
+    ]
+    events = events_of({**found(), "moves": moves})
+    check_as_perfetto(events)
+    slices = [one for one in events if one["ph"] == "X"]
+    assert [(one["name"], one["pid"], one["ts"] - 1_000_000, one["dur"]) for one in slices] == [
+        ("copy", 1, 20, 100),
+        ("copy", 1, 30, 10),
+        ("spill", 0, 130, 7),
+        ("read", 0, 150, 7),
+    ]
+    assert slices[0]["args"] == {"object_id": "01", "bytes": 800, "made_by": "f (call 1)", "source": "a"}
+    assert slices[0]["tid"] != slices[1]["tid"], "on one track nothing overlaps"
+    names = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["ph"] == "M"}
+    assert [names[one["pid"], one["tid"]] for one in slices] == [
+        "Copies from other nodes",
+        "Copies from other nodes",
+        "Spills to disk",
+        "Reads from disk",
+    ]
+    assert (names[0, 0], names[1, 0]) == ("Node a", "Node b")
+    assert [(one["ts"] - 1_000_000, one["args"]) for one in events if one["ph"] == "C"] == [
+        (10, {"bytes": 800}),
+        (200, {"bytes": 0}),
+    ]

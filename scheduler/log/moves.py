@@ -1,0 +1,74 @@
+"""Moves of large values, for `timeline()`: copies between nodes, spills to disk and back, and how full arenas are.
+
+A move takes from the head's order to the report of the rank. One is recorded for each copy that arrives, and a level
+for each hundredth of an arena that is filled or freed: MOVES_MAX in all.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from mpi_runtime.scheduler.protocol.events import OnDisk, Place, Stored
+from mpi_runtime.scheduler.records.records import Node
+from mpi_runtime.scheduler.records.seen import Move
+from mpi_runtime.scheduler.records.state import Fetching, Object, State
+
+COPY, SPILL, READ, LEVEL = "copy", "spill", "read", "level"
+PARTS = 100
+"""A level is recorded when it has changed by this part of the arena."""
+
+
+def arrived(state: State, found: Object, fetching: Fetching) -> None:
+    """Record a copy that has arrived on a node, from another node or from disk."""
+    node, source = state.nodes[fetching.node], state.nodes.get(fetching.source_node)
+    what = READ if isinstance(fetching.source, OnDisk) else COPY
+    _record(state, what, found, fetching.size, node, fetching.began_us, source.hostname if source is not None else "")
+
+
+def written(state: State, found: Object, place: Stored, began_us: int) -> None:
+    """Record a value that was written to disk."""
+    _record(state, SPILL, found, place.size, state.ranks[place.rank].node, began_us)
+
+
+def _record(state: State, what: str, found: Object, size: int, node: Node, began_us: int, source: str = "") -> None:
+    state.logs.moved += 1
+    state.logs.moves.append(
+        Move(what, found.id, found.made_by, size, node.number, node.hostname, source, began_us, state.stories.now)
+    )
+
+
+def used(state: State, place: Place, sign: int) -> None:
+    """Note that an extent of an arena is used (1), or free (-1)."""
+    rank = state.ranks.get(place.rank)
+    if rank is None:
+        return
+    rank.stored += sign * place.size
+    node = rank.node
+    level = sum(one.stored for one in node.ranks)
+    if abs(level - node.recorded) * PARTS >= node.arena or not level:
+        node.recorded = level
+        now = state.stories.now
+        state.logs.moved += 1
+        state.logs.moves.append(Move(LEVEL, b"", "", level, node.number, node.hostname, "", now, now))
+
+
+def part(state: State, first: int, most: int) -> dict[str, Any]:
+    """At most `most` of the moves, from number `first` on, with times in microseconds of the head's clock."""
+    dropped = state.logs.moved - len(state.logs.moves)
+    begin = max(0, first - dropped)
+    return {
+        "moves_dropped": dropped,
+        "moves": [
+            (
+                one.what,
+                one.id.hex(),
+                one.made_by,
+                one.size,
+                (one.node, one.hostname),
+                one.source,
+                (one.start_us, one.end_us - one.start_us),
+            )
+            for one in islice(state.logs.moves, begin, begin + most)
+        ],
+    }
