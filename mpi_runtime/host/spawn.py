@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import subprocess
 
-COSTLY = ("numpy", "mpi_runtime.tune.trials.runner")
+COSTLY = ("numpy", "mpi_runtime.tune.trials.runner", "mpi_runtime.batch.run.attempts")
 """Modules that take long to load. They are loaded before executors are forked if the first function or its submitter
-uses them, so they must start no threads that stay and use no GPUs. The second one runs trials in executors."""
+uses them, so they must start no threads that stay and use no GPUs. The second one runs trials in executors, the third
+one commands."""
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Libraries read these variables once, when they are loaded, beside OMP_NUM_THREADS, which the runtime sets."""
 PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.installed")

@@ -32,6 +32,7 @@ POLL_S = 0.1
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _ALONE = {"ranks": "1", "rank": "0", "hosts": f"{socket.gethostname()}:1"}
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
+_NO_WORKDIR = contextlib.nullcontext("")
 
 
 def run_command(
@@ -51,11 +52,12 @@ def run_command(
     if until_s and time.time() > until_s:
         return b""
     made = _made(data, names, values)
-    number = _alternative_of(made, current.client().scopes.current().call)
+    call = current.client().scopes.current().call
+    number = _alternative_of(made, call) if made.alternatives else 0
     if number:
         made = msgspec.structs.replace(made, **msgspec.structs.asdict(made.alternatives[number]))
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
-        attempt = first = _attempt_number()  # earlier attempts may have been lost
+        attempt = first = _attempt_number(call)  # earlier attempts may have been lost
         while True:
             result = _attempt(made, number, directory, attempt, cpus, not raises)
             if result.is_success or attempt - first >= made.retries or not _is_retried(made, result):
@@ -83,7 +85,7 @@ def run_ranks(
     if until_s and time.time() > until_s:
         return b""
     made = _made(data, names, values)
-    attempt = _attempt_number()
+    attempt = _attempt_number(current.client().scopes.current().call)
     if attempt > 1:
         time.sleep(made.retry_delay)
     rank = Rank()
@@ -110,8 +112,7 @@ def _made(data: bytes, names: str, values: Sequence[Any]) -> Command:
     return made
 
 
-def _attempt_number() -> int:
-    call = current.client().scopes.current().call
+def _attempt_number(call: Call | None) -> int:
     return 1 + (call.attempt if call is not None else 0)
 
 
@@ -158,8 +159,7 @@ def _attempt(
         "host": host,
         **(rank.values() if rank is not None else _ALONE),
     }
-    run = run_program if rank is None else rank.run
-    with _workdir(made, 0 if rank is None else rank.number) as workdir:
+    with _workdir(0 if rank is None else rank.number) if _names_workdir(made) else _NO_WORKDIR as workdir:
         values["workdir"] = workdir
         stdout = fill(made.stdout, values, plain) or os.path.join(directory, f"{made.name}.out")
         program = msgspec.structs.replace(
@@ -173,10 +173,14 @@ def _attempt(
         begin_s = time.time()
         if problem := _obstacle(program, [fill(path, values, plain) for path in made.inputs], values["rank"]):
             ending = Ending(problem=problem, start=begin_s, end=time.time())
+        elif rank is not None:
+            ending = rank.run(program, _environment(made, values, is_alone), cpus, not made.stdout)
         else:
-            ending = run(program, _environment(made, values, is_alone), cpus, is_own=not made.stdout)
+            env = _environment(made, values, is_alone)
+            ending = run_program(program, env, cpus, not made.stdout, is_alone=is_alone)
         is_success = not ending.problem and ending.exit_code in made.success_codes
         kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""
+    output = os.path.abspath(stdout)
     return CommandResult(
         name=made.name,
         command=program.text,
@@ -186,8 +190,8 @@ def _attempt(
         host=host,
         cpus=cpus,
         gpu_ids=gpu_ids,
-        stdout=os.path.abspath(program.stdout),
-        stderr=os.path.abspath(program.stderr),
+        stdout=output,
+        stderr=output if program.stderr == stdout else os.path.abspath(program.stderr),
         workdir=kept,
         **msgspec.structs.asdict(ending),
     )
@@ -237,13 +241,14 @@ def _environment_with(cpus: str) -> dict[str, str]:
 _unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)
 
 
-@contextlib.contextmanager
-def _workdir(made: Command, rank: int) -> Iterator[str]:
-    """A scratch directory for one attempt, if a text of the command names it. It is always removed."""
+def _names_workdir(made: Command) -> bool:
     texts = (made.text, made.cwd, made.stdin, made.stdout, made.stderr, *made.env.values())
-    if not any("workdir" in names_in(text) for text in texts):
-        yield ""
-        return
+    return any("workdir" in names_in(text) for text in texts if "{" in text)
+
+
+@contextlib.contextmanager
+def _workdir(rank: int) -> Iterator[str]:
+    """A scratch directory for one attempt of a command that names it. It is always removed."""
     own = f"command-{mpi_runtime.get_runtime_context().get_task_id()}{f'-{rank}' if rank else ''}"
     directory = scratch.directory_of(scratch_directory(), own, socket.gethostname())
     lock = scratch.enter(directory)

@@ -57,6 +57,7 @@ def run_program(
     cpus: Sequence[int],
     is_own: bool,
     outputs: tuple[int, int] | None = None,
+    is_alone: bool = False,
 ) -> Ending:
     """Run a command to its end, also if it fails or cannot be started.
 
@@ -66,10 +67,14 @@ def run_program(
         cpus: processors to which it is bound; empty: no change.
         is_own: whether no other command writes to its output, so that it waits for the end of an earlier run.
         outputs: descriptors of its outputs; None: it writes to the files that it names.
+        is_alone: whether this process runs nothing but commands: then it adopts orphans to its end.
     """
     start = time.time()
     before = _children()
-    adopt_orphans()
+    if is_alone:
+        _adopt_for_good()
+    else:
+        adopt_orphans()
     try:
         pid, problem = _run_to_its_end(made, env, cpus, is_own, outputs)
         # Before it is reaped: until then no other process has its number, which is that of the group.
@@ -80,7 +85,8 @@ def run_program(
         return Ending(problem=f"it could not be started: {error}", start=start, end=time.time())
     finally:
         _kill_new(before)
-        adopt_orphans(False)
+        if not is_alone:
+            adopt_orphans(False)
     code = os.waitstatus_to_exitcode(status)
     return Ending(
         exit_code=code if code >= 0 else None,
@@ -165,6 +171,12 @@ def _spawn(words: list[str], env: Mapping[str, str], cwd: str, streams: tuple[in
     else:
         actions.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
     return os.posix_spawn(words[0], words, env, file_actions=actions, setsid=True, setsigdef=_NOT_IGNORED)
+
+
+@functools.cache
+def _adopt_for_good() -> None:
+    """Adopt orphans from now on. The system call and ctypes are needed once for all commands of this process."""
+    adopt_orphans()
 
 
 @functools.cache

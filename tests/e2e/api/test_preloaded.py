@@ -115,6 +115,19 @@ assert ray.get(loaded.remote()) == ([True, False, False], 1)
     run_program(BEGIN + source).expect(0)
 
 
+def test_what_runs_commands_is_loaded_before_the_executors_that_run_them() -> None:
+    """Once on each host, and not once in each executor."""
+    source = """
+from mpi_runtime import batch
+batch.command
+@ray.remote
+def loaded():
+    return "mpi_runtime.batch.run.attempts" in sys.modules, forkserver_threads()
+assert ray.get(loaded.remote()) == (True, 1)
+"""
+    run_program(BEGIN + source).expect(0)
+
+
 def test_what_the_user_states_of_threads_is_so_in_a_library_that_was_loaded_before() -> None:
     source = """
 import numpy
