@@ -47,6 +47,7 @@ FIRST = {
     "memory_of_those_whose_rank_is_lost_is_not_freed": 3148,
     "one_that_has_dropped_some_is_taken_for_one_that_has_dropped_all": 958, "only_one_call_is_dropped": 45,
     "stays_behind_a_blocked_call": 249, "what_a_cancelled_call_has_submitted_runs_on": 31,
+    "what_a_dead_executor_has_left_is_read_though_it_has_arrived": 448,
     "what_others_use_up_is_quarantined": 38, "who_waits_for_a_source_is_forgotten": 1677,
 }  # fmt: skip
 """Where the search for a bug begins that shows in few seeds. It only saves time: all seeds are looked at."""
