@@ -252,9 +252,9 @@ def find_gpus(env: Mapping[str, str] = os.environ) -> str:
     return found if found in _WAYS_TO_FIND else "auto"
 
 
-def gang_protocol(env: Mapping[str, str] = os.environ) -> str:
+def gang_protocol() -> str:
     """Return the protocol by which gangs are started, `pmi1` or `pmix`; empty: that of the MPI library of mpi4py."""
-    return env.get(GANG_PROTOCOL, "")
+    return os.environ.get(GANG_PROTOCOL, "")
 
 
 def record_file(env: Mapping[str, str] = os.environ) -> str:
@@ -262,15 +262,15 @@ def record_file(env: Mapping[str, str] = os.environ) -> str:
     return env.get(RECORD, "")
 
 
-def gpu_reserve(env: Mapping[str, str] = os.environ) -> int:
+def gpu_reserve() -> int:
     """Return the bytes of a GPU that each process needs for itself, beside the memory that programs request."""
-    text = env.get(GPU_RESERVE_MB, "")
+    text = os.environ.get(GPU_RESERVE_MB, "")
     return (int(text) if text.isdecimal() else _GPU_RESERVE_MB) << 20
 
 
-def gpu_pin(env: Mapping[str, str] = os.environ) -> int:
+def gpu_pin() -> int:
     """Return the bytes of the object store that each process may pin for copies from and to GPUs; 0: none."""
-    text = env.get(GPU_PIN_MB, "")
+    text = os.environ.get(GPU_PIN_MB, "")
     return (int(text) if text.isdecimal() else 0) << 20
 
 
@@ -385,16 +385,16 @@ def own_environment() -> MutableMapping[str, str]:
     return os.environ
 
 
-def scratch_directory(env: Mapping[str, str] = os.environ) -> str:
+def scratch_directory() -> str:
     """Return the path of the directory on this host for the files of a running job.
 
     It should be local to the host, in memory or on a disk: each host unpacks its own copy.
     """
-    return os.path.abspath(env.get(SCRATCH_DIR) or env.get("TMPDIR") or "/tmp")
+    return os.path.abspath(os.environ.get(SCRATCH_DIR) or os.environ.get("TMPDIR") or "/tmp")
 
 
-def spill_directories(config: Config, env: Mapping[str, str] = os.environ) -> list[str]:
+def spill_directories(config: Config) -> list[str]:
     """Return the directories of this host for spilled values, the best first."""
     if config.object_spilling_directory is not None:
         return [os.path.abspath(config.object_spilling_directory)] if config.object_spilling_directory else []
-    return [os.path.abspath(one) for one in (env.get("SLURM_TMPDIR"), env.get("TMPDIR"), "/tmp") if one]
+    return [os.path.abspath(one) for one in (*map(os.environ.get, ("SLURM_TMPDIR", "TMPDIR")), "/tmp") if one]

@@ -49,7 +49,7 @@ def adopt() -> None:
         adopt_orphans()
 
 
-def kill_left(executors: Collection[int] = ()) -> None:
+def kill_left(executors: Collection[int]) -> None:
     """Kill what a dead forkserver leaves, and wait for its end: groups of executors, and children of this process."""
     end_s = time.monotonic() + KILL_LIMIT_S
     while time.monotonic() < end_s:

@@ -147,7 +147,7 @@ class Store:
                 data = self._view(entry)
         return self.load_seen(entry, data, read)
 
-    def load_seen(self, entry: Entry, data: memoryview | None, read: Callable[..., Any] = pickle.loads) -> Any:
+    def load_seen(self, entry: Entry, data: memoryview | None, read: Callable[..., Any]) -> Any:
         """Return a value that has arrived.
 
         Args:

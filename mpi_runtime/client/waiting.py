@@ -209,7 +209,7 @@ class Waiting:
         self._line.wait_until(complete, None, None)
         return arrived
 
-    def next_item(self, call: bytes, timeout_s: float | None, resumes: bool = True) -> bytes | None:
+    def next_item(self, call: bytes, timeout_s: float | None, resumes: bool) -> bytes | None:
         """Wait for the next item of a call that yields, and return its id, which the caller now counts; None: the end.
 
         Unless it `resumes`, the item is not reported as consumed.

@@ -41,7 +41,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
     task.executor = None
 
 
-def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:
+def spend_retry(state: State, task: Task, had_ended: bool) -> None:
     """Prepare a lost call for its next attempt. It uses up a retry, unless it `had_ended`."""
     task.overdue = ""
     task.position = 0

@@ -180,7 +180,7 @@ except ray.errors.GetTimeoutError:
     lines = [line for line in said(run_program(source, env=LOUD).expect(0)) if line.startswith("waiting")]
     seconds = [float(re.findall(r"for (\d+) s\.", line)[0]) for line in lines]
     first = [line for line in lines if line.startswith("waiting for next_one and 1 other values for ")]
-    assert 2 <= len(first) <= 3, lines  # after 0.5, 1.5 and 3.5 seconds, or later
+    assert 2 <= len(first) <= 4, lines  # after 0.5, 1.5 and 3.5 seconds; 7.5 if the executor starts late
     assert all(". next_one: It needs 1 CPU" in line or "behind busy" in line for line in first), lines
     pauses = [later - sooner for sooner, later in zip([0, *seconds], seconds[: len(first)], strict=False)]
     assert pauses == sorted(pauses), lines
