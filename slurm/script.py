@@ -196,13 +196,15 @@ def output(request: Request, program: tuple[str, ...]) -> str:
 
 
 def _options(request: Request, program: tuple[str, ...]) -> list[str]:
-    tasks = request.ranks_per_node or 1  # without a number Slurm gives a whole node one task for each CPU
+    # Without a number Slurm gives a whole node one task for each CPU. With a number it gives the least of a range.
+    is_range = isinstance(request.nodes, str)
+    tasks = 1 if is_range else request.ranks_per_node or 1
     options = [
         f"--job-name={job_name(request, program)}",
         f"--output={output(request, program)}",
         "--open-mode=append",
         f"--nodes={request.nodes}",
-        f"--ntasks-per-node={tasks}",
+        *([] if is_range else [f"--ntasks-per-node={tasks}"]),
     ]
     if request.cpus_per_node is None:
         options.append("--exclusive")

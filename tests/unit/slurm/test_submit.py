@@ -40,9 +40,11 @@ def test_a_script_for_one_node_needs_no_mpi() -> None:
 
 
 def test_a_job_with_a_range_of_nodes_has_a_rank_for_each_that_it_gets() -> None:
-    request = Request(nodes="1-3", ranks_per_node=2, requeue=True, python="py")
+    request = Request(nodes="1-3", ranks_per_node=2, cpus_per_node=4, requeue=True, python="py")
     text = script.text(request, ("app.py",))
     assert "--nodes=1-3" in options(text)
+    assert "--cpus-per-task=4" in options(text)
+    assert "ntasks" not in " ".join(options(text)), "Slurm would give the least number of nodes"
     assert '\npy -m mpi_runtime run -n $((SLURM_JOB_NUM_NODES * 2)) -m mpi_runtime --exit-file "$left" app.py &' in text
     assert "probe=" in text, "it may have several nodes"
     assert (request.nodes_max, request.ranks) == (3, 6)
