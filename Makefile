@@ -92,7 +92,7 @@ by-mpi: $(VENV)/.installed-dev
 		-k "(several_ranks or under_mpirun or everything or executors_are_killed or init_again) and mpi]" $(ARGS)
 
 # Reinforcement learning and training with torch: torch is large, so it has an environment of its own. ARGS that choose no test of it are fine.
-RL_TESTS := tests/unit/rl tests/e2e/rl tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
+RL_TESTS := tests/unit/rl tests/e2e/rl tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/e2e/hosts/test_train.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
 	$(foreach name,ddp rl_cartpole rl_custom_env rl_es rl_tune_pbt rl_atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[$(name)]')
 test-rl: $(RL_VENV)/.installed
 	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \

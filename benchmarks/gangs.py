@@ -3,6 +3,7 @@
     python -m benchmarks.gangs                # on all processors of this host, a minute
     python -m benchmarks.gangs --ranks 2      # fewer ranks than processors: messages do not share them
     python -m benchmarks.gangs --commands 50
+    python -m benchmarks.gangs --slurm --commands 200   # beside steps of `srun`, on the Slurm of the tests; root
 
 Both sides take turns, and the median of the turns is printed. The messages are those of one function, which runs in a
 gang and under `mpirun`.
@@ -142,11 +143,43 @@ def commands(count: int) -> dict[str, float]:
     return found
 
 
+def on_slurm(count: int) -> dict[str, float]:
+    """Commands of two ranks a second in a job on two nodes with two CPUs each, from its submission to its end.
+
+    Both sides run two commands at a time: as many as fit.
+    """
+    from tests.helpers import MARK
+
+    os.environ.setdefault(MARK, "benchmark")
+    from tests.slurm.cluster import cluster
+
+    program = f"{shlex.quote(sys.executable)} -c 'from mpi4py import MPI'"
+    steps = f"#!/bin/sh\nseq {count} | xargs -P 2 -I{{}} srun --exact -n 2 -c 1 --mpi=pmix {program}\n"
+    sides = {
+        "batch": "mpi-runtime submit --wait --batch jobs.txt -N 2 --cpus-per-node=2 --time=30",
+        "srun": "sbatch --wait -N 2 --ntasks-per-node=2 --time=30 steps.sh",
+    }
+    found = {}
+    with cluster() as slurm:
+        folder = slurm.directory()
+        (folder / "jobs.txt").write_text("#batch ranks=2\n" + f"{program}\n" * count)
+        (folder / "steps.sh").write_text(steps)
+        for name, words in sides.items():
+            begun = time.perf_counter()
+            with slurm.start(*words.split(), cwd=folder) as started:
+                done = started.finish(timeout=1800)
+            if done.returncode:
+                raise SystemExit(f"{name} failed: {done.output()[-500:]}")
+            found[f"{name}_per_s"] = count / (time.perf_counter() - begun)
+    return found
+
+
 def main() -> None:
     """Take turns, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--commands", type=int, default=100)
+    parser.add_argument("--slurm", action="store_true", help="only commands of two ranks, beside steps of srun")
     parser.add_argument("--part", choices=("gangs", "bare"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.part:
@@ -155,6 +188,10 @@ def main() -> None:
             emit(**found)
         return
     print(machine())
+    if given.slurm:
+        for name, rate in on_slurm(given.commands).items():
+            print(f"{name:14} {rate:9.2f}")
+        return
     again = [sys.executable, "-m", "benchmarks.gangs", "--ranks", str(given.ranks), "--part"]
     turns: dict[str, list[dict[str, Any]]] = {"gangs": [], "bare": []}
     for _ in range(TURNS):

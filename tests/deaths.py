@@ -28,6 +28,16 @@ ROWS = {
         "the others are killed, and the call is retried as a whole or fails with `WorkerCrashedError`, which names the "
         "rank; the job lives, and the next gang works",
     ),
+    "gang helper": (
+        "the helper process of a host that answers MPI_Init of Open MPI in gangs",
+        "members there end, and their calls are retried as a whole; a gang that was starting, and each later one, gets "
+        "another helper",
+    ),
+    "own scheduler": (
+        "a call with `own_scheduler=True`, or the process of its scheduler",
+        "all processes, actors and values inside end with it; the call is retried as a whole or fails with "
+        "`WorkerCrashedError`",
+    ),
     "memory": (
         "a process that uses up the memory",
         "its call runs again, or fails with `OutOfMemoryError`, which names the largest users",

@@ -212,16 +212,16 @@ class Line:
         self._end.setblocking(True)
         self._splitter = Splitter()
         self._rank = rank
-        self._write: Callable[[int, bytes], None] | None = None
+        self._write: Callable[[int, bytes, int], None] | None = None
         self._on_abort: Callable[[int, str], None] | None = None
         self._early: list[Lines] = []
         """Lines that arrived before `serve`."""
 
-    def serve(self, write: Callable[[int, bytes], None], on_abort: Callable[[int, str], None]) -> None:
+    def serve(self, write: Callable[[int, bytes, int], None], on_abort: Callable[[int, str], None]) -> None:
         """Serve a command from now on.
 
         Args:
-            write: writes lines to a stream of the command: 1 or 2. Rank 0 needs it.
+            write: takes a stream of the command, 1 or 2, lines for it, and their rank. Rank 0 needs it.
             on_abort: is called when the program has called MPI_Abort, with its code and a text.
         """
         self._write, self._on_abort = write, on_abort
@@ -249,7 +249,7 @@ class Line:
         """Send lines to the command's stream, and wait until they were taken."""
         if self._rank == 0:
             assert self._write is not None
-            self._write(stream, data)
+            self._write(stream, data, 0)
         else:
             self._wait_for(Lines(stream, data), Taken)
 
@@ -284,6 +284,6 @@ class Line:
                 replies.append(reply)
         return replies
 
-    def _take(self, lines: Lines, write: Callable[[int, bytes], None]) -> None:
-        write(lines.stream, lines.data)
+    def _take(self, lines: Lines, write: Callable[[int, bytes, int], None]) -> None:
+        write(lines.stream, lines.data, lines.rank)
         self._end.sendall(packed(_encode(Taken(lines.rank)), 0))

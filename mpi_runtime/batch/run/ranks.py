@@ -1,7 +1,8 @@
 """The task of a command with several ranks, on each member of its gang: the member's agent answers the program's MPI.
 
 1. Each rank runs the whole line in a shell of its own. Only rank 0 has the command's standard input.
-2. Each rank sends its output in whole lines to rank 0, which writes it: no two processes write to one file.
+2. Each rank sends its output in whole lines to rank 0, which writes it: no two processes write to one file. Lines that
+   arrive at the same time are in the order of ranks.
 3. A rank that fails raises; then the others have `GRACE_S` to end before they are killed. So the command has the end of
    the rank that failed first.
 4. A rank whose program succeeds must also have started MPI and finalized it. With an MPI library that does not
@@ -25,6 +26,7 @@ import msgspec
 from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.run.launched import LaunchProblemError, Where, environment_of, line_of
+from mpi_runtime.batch.run.ordered import Ordered
 from mpi_runtime.batch.run.program import Ending, open_outputs, run_program
 from mpi_runtime.gangs import member
 from mpi_runtime.gangs.library import PMI1, PMIX
@@ -54,6 +56,7 @@ class Rank:
         self.line = member.current.line
         self._host_file = os.memfd_create("hosts")  # it needs no directory, and ends with this process
         self._files: tuple[int, int] | None = None
+        self._ordered = Ordered(self._write)
         self._aborted: tuple[int, str] | None = None
 
     def values(self) -> dict[str, str]:
@@ -84,7 +87,7 @@ class Rank:
                 self._files = open_outputs(program, is_own, opened)
             else:
                 program = msgspec.structs.replace(program, stdin="")
-            self.line.serve(self._write, self._on_abort)
+            self.line.serve(self._ordered.take, self._on_abort)
             with self._forwarded(program.stdout != program.stderr) as outputs:
                 ending = run_program(program, env, cpus, is_own, outputs)
             if self._aborted is not None and not ending.problem:
@@ -95,6 +98,7 @@ class Rank:
         except OSError as error:
             return Ending(problem=f"it could not be started: {error}", start=time.time(), end=time.time())
         finally:
+            self._ordered.flush()
             for descriptor in opened:
                 os.close(descriptor)
 

@@ -253,6 +253,7 @@ def tree(folder: Path, how: str) -> int:
     return 0
 
 
+@pytest.mark.dies("own scheduler")
 @pytest.mark.parametrize("how", ["exit", "head", "kill", "cancel", "force"])
 def test_all_processes_inside_end_with_the_call(tmp_path: Path, how: str) -> None:
     ref = tree.remote(tmp_path, how)

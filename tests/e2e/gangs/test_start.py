@@ -115,6 +115,7 @@ def test_many_gangs_leave_nothing() -> None:
     driver.close()
 
 
+@pytest.mark.dies("gang helper")
 def test_a_helper_that_dies_is_replaced() -> None:
     driver = Driver("openmpi", 1)
     driver.run([0], "")

@@ -47,7 +47,8 @@ class Members:
                 self.lines[rank] = Line(descriptor, rank)
                 self.lines[rank].serve(self._write, lambda *end, rank=rank: self._abort(rank, *end))
 
-    def _write(self, stream: int, data: bytes) -> None:
+    def _write(self, stream: int, data: bytes, rank: int) -> None:
+        assert data.startswith(b"%d " % rank)
         self.written += b"%d:" % stream + data
 
     def _abort(self, rank: int, code: int, text: str) -> None:
