@@ -88,10 +88,13 @@ def _of_host(root: str) -> Use:
 
 
 def _of_group(directory: str) -> Use:
-    """Return the use of a control group. Cached file pages that the kernel can drop at once do not count."""
+    """Return the use of a control group. Cached pages of files do not count: the kernel drops them when it needs room.
+
+    Nearly all of a group with a limit may be such pages, and "active" ones, after its processes have read a file twice.
+    """
     used = read(f"{directory}/memory.current") or read(f"{directory}/memory.usage_in_bytes")
     text = read(f"{directory}/memory.stat")
-    files = _number(text, "total_inactive_file") or _number(text, "inactive_file")
+    files = sum(_number(text, f"total_{name}") or _number(text, name) for name in ("inactive_file", "active_file"))
     size = int(used) if used.isdecimal() else 0
     return Use(max(0, size - files), _limit_of(directory), f"control group {directory}")
 

@@ -32,7 +32,7 @@ def version_1(root: Path, used: int, limit: int, kills: int = 0) -> None:
     group.mkdir(parents=True, exist_ok=True)
     (group / "memory.limit_in_bytes").write_text(f"{limit}\n")
     (group / "memory.usage_in_bytes").write_text(f"{used}\n")
-    (group / "memory.stat").write_text(f"inactive_file 1\ntotal_inactive_file {10 * MIB}\n")
+    (group / "memory.stat").write_text(f"inactive_file 1\ntotal_inactive_file {4 * MIB}\ntotal_active_file {6 * MIB}\n")
     (group / "memory.oom_control").write_text(f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n")
     (group.parent / "memory.limit_in_bytes").write_text("9223372036854771712\n")
 
@@ -45,7 +45,7 @@ def version_2(root: Path, used: int, limit: str, kills: int = 0) -> None:
     (group / "step_0/memory.events").write_text(f"low 0\noom 3\noom_kill {kills}\noom_group_kill 0\n")
     (group / "memory.max").write_text(f"{limit}\n")
     (group / "memory.current").write_text(f"{used}\n")
-    (group / "memory.stat").write_text(f"anon 1\ninactive_file {10 * MIB}\n")
+    (group / "memory.stat").write_text(f"anon 1\ninactive_file {4 * MIB}\nactive_file {6 * MIB}\n")
 
 
 def test_of_the_host(tmp_path: Path) -> None:
