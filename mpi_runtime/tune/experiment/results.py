@@ -13,7 +13,7 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.tune.absent import advised
-from mpi_runtime.tune.study.events import Reported
+from mpi_runtime.tune.study.events import Failed, Moved, Reported
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, TuneError, flat, named_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
@@ -43,6 +43,21 @@ class History:
         return self._reports.get(trial_id, [])
 
 
+def error_of(place: Path, text: str) -> Exception:
+    """The last error of the trial with this directory. `text`: what the journal has, for a file that is damaged."""
+    try:
+        return from_bytes((place / ERROR_FILE).read_bytes())
+    except Exception:  # it is not there, or damaged
+        return TuneError(text)
+
+
+def opened(directory: Path, saved: Any) -> Checkpoint | None:
+    """A checkpoint of the experiment in this directory, if its files are still there."""
+    if not isinstance(saved, Saved) or not saved.path or not (directory / saved.path).is_dir():
+        return None
+    return Checkpoint(os.path.join(directory, saved.path))
+
+
 @advised
 @dataclass
 class Result:
@@ -67,6 +82,56 @@ class Result:
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list, repr=False)
     """The checkpoints that were kept, each with its report."""
     _history: History | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> Result:
+        """Read the result of a trial, or of a training, from its directory: `Result.path`. No job is needed.
+
+        Args:
+            path: the directory; the directory above it is that of the experiment.
+
+        Raises:
+            JournalError: the directory above it has no experiment.
+            ValueError: the experiment has no such trial.
+        """
+        place = Path(path).expanduser().resolve()
+        directory, trial_id = place.parent, place.name
+        states, configs = dict[str, str](), dict[str, Any]()
+        saved = dict[int, tuple[int, Saved]]()  # by number: the index of the report, and where it is now
+        reports, error = 0, "unknown"
+        for line in study_log.read(directory):
+            states.update(line.states)
+            configs.update(line.configs)
+            event = line.event
+            if isinstance(event, Failed) and event.trial_id == trial_id:
+                error = str(event.error)
+            elif isinstance(event, Reported | Moved) and event.trial_id == trial_id:
+                one = event.checkpoint
+                if isinstance(one, Saved):
+                    index = reports if isinstance(event, Reported) else saved.get(one.number, (reports - 1, one))[0]
+                    saved[one.number] = index, one
+                reports += isinstance(event, Reported)
+        if trial_id not in states:
+            raise ValueError(f"{directory} has no trial {trial_id!r}: it has {', '.join(sorted(states)) or 'none'}")
+        header = study_log.header(directory)
+        metric, mode = header.get("metric") or "", header.get("mode") or ""
+        history = History(directory, metric)
+        told = history.of(trial_id)
+        rated = [one for one in told if metric in one] if metric and mode else []
+        kept = [(found, told[index]) for index, one in saved.values() if (found := opened(directory, one)) is not None]
+        status = states[trial_id]
+        return cls(
+            trial_id,
+            configs[trial_id],
+            told[-1] if told else {},
+            max(rated, key=lambda one: sign_of(mode) * float(one[metric]), default={}),
+            status,
+            kept[-1][0] if kept else None,
+            error_of(place, error) if status == ERROR else None,
+            os.fspath(place),
+            kept,
+            history,
+        )
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -161,15 +226,10 @@ class ResultGrid(Sequence[Result]):
         )
 
     def _error(self, trial: Trial) -> Exception:
-        try:
-            return from_bytes((self._directory / trial.trial_id / ERROR_FILE).read_bytes())
-        except Exception:  # it is not there, or damaged: the journal has the text
-            return TuneError(str(trial.error))
+        return error_of(self._directory / trial.trial_id, str(trial.error))
 
     def _opened(self, saved: Any) -> Checkpoint | None:
-        if not isinstance(saved, Saved) or not saved.path or not (self._directory / saved.path).is_dir():
-            return None
-        return Checkpoint(os.path.join(self._directory, saved.path))
+        return opened(self._directory, saved)
 
     def policy(self, trial_id: str) -> list[tuple[int, dict[str, Any]]]:
         """The schedule of parameters of a trial in population based training, to be replayed.

@@ -11,10 +11,20 @@ import pytest
 
 from mpi_runtime.gangs import start as starting
 from tests.gang_driver import Driver, Gang
-from tests.helpers import mpi_python, run_program
+from tests.helpers import mpi_python, run_program, start_command
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 SUM = "print(comm.rank, comm.size, comm.allreduce(comm.rank), comm.Split_type(MPI.COMM_TYPE_SHARED).size)"
+SPLITS = """
+found = []
+for kind in ("mpi_shared_memory", "NUMANode", "hwloc://NUMANode", "hwloc://Core", ""):
+    info = MPI.Info.Create()
+    if kind:
+        info["mpi_hw_resource_type"] = kind
+    made = comm.Split_type(MPI.COMM_TYPE_HW_GUIDED if kind else MPI.COMM_TYPE_HW_UNGUIDED, 0, info)
+    found.append(made.size if made != MPI.COMM_NULL else None)
+if comm.rank == 0: print(found)
+"""
 SESSION = """
 if comm.rank: MPI.COMM_SELF.Dup()  # so that numbers of communicators differ
 session = MPI.Session.Init()
@@ -47,6 +57,15 @@ def test_members_form_a_world(driver: Driver, hosts: list[int]) -> None:
     size, total = len(hosts), sum(range(len(hosts)))
     assert ended == {rank: (0, f"{rank} {size} {total} {hosts.count(host)}\n", "") for rank, host in enumerate(hosts)}
     assert gang.initialised == gang.finalized == set(range(size))
+
+
+def test_splits_by_hardware_are_those_of_the_launcher(driver: Driver) -> None:
+    """What Open MPI knows of locality without a binding, and what both make of it."""
+    with start_command([mpi_python(driver.mpi).with_name("mpirun"), "-n", "2", *driver.code(SPLITS)]) as program:
+        bare = program.finish().expect(0).stdout
+    assert bare.startswith("[2, ")
+    _, ended = driver.run([0, 0], SPLITS)
+    assert [text for _, text, _ in ended.values()] == [bare, ""]
 
 
 @pytest.mark.parametrize("hosts", [[0, 0], [0, 1]])

@@ -71,6 +71,14 @@ references = [mpi_runtime.put(number) for number in range(5)]
 found = trainer(loop, 3, {"epochs": 2}, {"config": references, "array": numpy.zeros((7, 2))}, name="first").fit()
 print([found.metrics[key] for key in ("own", "sum", "shape", "node", "name", "trial", "training_iteration")])
 print(found.checkpoint.to_dict(), len(found.history))
+again = train.Result.from_path(found.path)
+print([getattr(again, name) == getattr(found, name) for name in ("trial_id", "status", "history", "error", "config")],
+      again.checkpoint.to_dict(), len(again.best_checkpoints), again.metrics["own"], again.best)
+for path in (found.path + "1", folder):
+    try:
+        train.Result.from_path(path)
+    except (ValueError, mpi_runtime.errors.JournalError) as error:
+        print("has no trial '000001': it has 00000" in str(error), "has no experiment" in str(error))
 
 def no_argument():
     train.report({"a": 1})
@@ -107,6 +115,9 @@ def test_what_workers_see_and_report(ranks: int | None, tmp_path: Path) -> None:
     assert completed.stdout.splitlines() == [
         "[[0, 3, 0, 3], 0, [2, 2], 0, 'first', '00000', 2]",
         "{'epoch': 1} 2",
+        "[True, True, True, True, True] {'epoch': 1} 1 [0, 3, 0, 3] {}",
+        "True False",
+        "False True",
         "1",
         *["True"] * 5,
     ]

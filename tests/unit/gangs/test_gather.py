@@ -15,6 +15,15 @@ def test_a_fence_ends_with_its_last_node_and_can_follow_itself() -> None:
         assert {data for _, data in out} == {encode(Fenced(b"k", number, [b"zero", b"two"]))}
 
 
+def test_a_fence_of_many_nodes_sends_one_message_to_each() -> None:
+    gather, nodes = Gather(200), list(range(200))
+    out = [gather.receive(node, encode(Fence(b"k", nodes, b"%d" % node))) for node in nodes]
+    assert not any(out[:-1])
+    assert [node for node, _ in out[-1]] == nodes
+    assert len({id(data) for _, data in out[-1]}) == 1, "encoded once"
+    assert arrived(out[-1][0][1]) == Fenced(b"k", 1, [b"%d" % node for node in nodes])
+
+
 def test_fences_of_different_nodes_do_not_mix() -> None:
     gather = Gather(3)
     assert gather.receive(0, encode(Fence(b"k", [0, 1], b""))) == []
