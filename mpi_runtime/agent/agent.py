@@ -33,11 +33,12 @@ from mpi_runtime.scheduler.protocol.ids import attempt_of
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Ended, Pull, Unpull, WorkerToHead
+from mpi_runtime.transport.messages import Ended, Pull, StackRead, Unpull, WorkerToHead
 
 if TYPE_CHECKING:
     from mpi_runtime.agent.gangs import Gangs
     from mpi_runtime.agent.measuring import Meter
+    from mpi_runtime.agent.stacks import Stacks
 
 
 class NodeAgent:
@@ -97,6 +98,7 @@ class NodeAgent:
         self._scratch = setup.scratch
         self._gangs: Gangs | None = None
         self._meter: Meter | None = None
+        self._stacks: Stacks | None = None
         self._path = forkservers.path
         self._forkserver = ForkserverLine(
             poller,
@@ -277,6 +279,18 @@ class NodeAgent:
             self._meter = Meter(self._rank, self._poller, uuids, self._path)
         self._report(self._meter.measure(host, self._pids()))
 
+    def read_stack(self, pid: int) -> None:
+        """Have the stacks of an executor read, and report them."""
+        if pid not in self._pids():
+            return
+        if self._stacks is None:
+            from mpi_runtime.agent.stacks import Stacks  # not at the top, as above
+
+            self._stacks = Stacks(
+                self._poller, self._path, lambda pid, text: self._report(StackRead(self._rank, pid, text))
+            )
+        self._stacks.read(pid)
+
     def pull(self, rank: int, message: Pull | Unpull) -> None:
         """Send an object to a rank that asks for it, or stop sending it.
 
@@ -346,6 +360,8 @@ class NodeAgent:
         """Close the arena. Call it when all ranks of the job are idle."""
         if self._meter is not None:
             self._meter.close()
+        if self._stacks is not None:
+            self._stacks.close()
         self._transfers.complete()
         self.custodian.close()
         self._spills.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
@@ -15,6 +16,7 @@ from mpi_runtime.errors.arguments import seconds
 from mpi_runtime.errors.remote import bare
 from mpi_runtime.job import running
 from mpi_runtime.objects import serialize
+from mpi_runtime.show import bars
 
 T = TypeVar("T")
 Stream = TypeVar("Stream", bound="ObjectRefGenerator[Any]")
@@ -106,7 +108,17 @@ def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
                     f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
                 )
             ref.check_job()
-    return running.client().waiting.get(list(map(_ID_OF, refs)), timeout, read)
+    client, ids = running.client(), list(map(_ID_OF, refs))
+    if len(ids) < 2 or "IPython" not in sys.modules:
+        return client.waiting.get(ids, timeout, read)
+    values = client.references.values
+    bar = bars.new("values", lambda: (sum(id in values for id in ids), len(ids)))
+    try:
+        with bars.shown(client.stalls, bar):
+            return client.waiting.get(ids, timeout, read)
+    finally:
+        if bar is not None:
+            bar.turn(is_last=True)
 
 
 def put(value: T) -> ObjectRef[T]:

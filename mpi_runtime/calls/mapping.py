@@ -16,6 +16,7 @@ from mpi_runtime.calls.options import COUNT_MAX
 from mpi_runtime.calls.submitter import Submitter
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.job import running
+from mpi_runtime.show import bars
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -228,14 +229,27 @@ class Results(Sequence[T_co]):
         return outcomes
 
     def _in_order(self, timeout: float | None, deadline: float) -> Iterator[list[Any]]:
-        number = 0
+        number, bar, stalls = 0, self._bar(), running.client().stalls
         while self._reaches(number):
-            outcomes = self._outcomes(number, timeout, deadline)
+            with bars.shown(stalls, bar):
+                outcomes = self._outcomes(number, timeout, deadline)
             yield outcomes
             number += bool(outcomes)
+        if bar is not None:
+            bar.turn(is_last=True)
+
+    def _bar(self) -> bars.Bar | None:
+        """A bar in a notebook while the results are read."""
+        values = running.client().references.values
+
+        def counts() -> tuple[int, int | None]:
+            ended = sum(piece.calls for piece in self._pieces if piece.ref.binary() in values)
+            return ended, self._submitted if self._is_complete else None
+
+        return bars.new(f"calls of {self._function._name}()", counts)
 
     def _by_completion(self, timeout: float | None, deadline: float) -> Iterator[tuple[int, Any]]:
-        client, seen = running.client(), 0
+        client, seen, bar = running.client(), 0, self._bar()
         waiting: list[Piece] = []
         while True:
             while len(waiting) < self._lead and (seen < self._submitted or self._reaches(len(self._pieces))):
@@ -243,9 +257,10 @@ class Results(Sequence[T_co]):
                 waiting.append(piece)
                 seen += piece.calls
             if not waiting:
-                return
+                break
             left = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
-            flags = client.waiting.wait([piece.ref.binary() for piece in waiting], 1, left)
+            with bars.shown(client.stalls, bar):
+                flags = client.waiting.wait([piece.ref.binary() for piece in waiting], 1, left)
             if not any(flags):
                 raise errors.GetTimeoutError(
                     f"Waited {timeout:g} s for the results of {self._function._name}(): {len(waiting)} pieces of the "
@@ -261,6 +276,8 @@ class Results(Sequence[T_co]):
                     waiting.append(part)
                     start += part.calls
                 yield from enumerate(outcomes, piece.start)
+        if bar is not None:
+            bar.turn(is_last=True)
 
 
 class Iteration(Iterator[T_co]):

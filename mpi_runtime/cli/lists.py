@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from mpi_runtime.api.timeline import events
@@ -97,20 +98,24 @@ def logs(words: Sequence[str]) -> int:
 def stack(words: Sequence[str]) -> int:
     """Print stacks, and return the exit code."""
     parser = _parser(
-        "stack", "Print the stacks of the processes of this host that run calls, or of one of them. Needs py-spy."
+        "stack",
+        "Print the stacks of the processes that run calls, or of one of them, on all hosts. Needs py-spy.",
     )
     _job(parser)
     parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
     options = parser.parse_args(words)
-    glance = _ask(options.job, "stack", "glance", None)
-    here = {one[5]: one for one in glance["running"] if one[3] == os.uname().nodename}
-    if options.pid is not None and options.pid not in here:
-        raise LaunchError(f"no call of the job runs in process {options.pid} on this host")
-    for pid, (name, _, _, _, rank, _, for_us, *_) in here.items():
-        if options.pid in (None, pid):
-            print(f"{name}, for {for_us / 1e6:.1f} s, rank {rank}, pid {pid}\n{stacks.stack(pid)}\n")
-    if not here:
-        print("no call runs on this host")
+    glance, job = _ask(options.job, "stack", "glance", None), visitor.chosen(options.job, "stack")
+    busy = {(one[3], one[5]): one for one in glance["running"] if options.pid in (None, one[5])}
+    if options.pid is not None and not busy:
+        raise LaunchError(f"no call of the job runs in process {options.pid}")
+    for (host, pid), (name, _, _, _, rank, _, for_us, *_) in busy.items():
+        if host == os.uname().nodename:
+            text = stacks.stack(pid)
+        else:
+            text = stacks.elsewhere(partial(visitor.ask, job), host, pid)
+        print(f"{name}, for {for_us / 1e6:.1f} s, rank {rank} on {host}, pid {pid}\n{text}\n")
+    if not busy:
+        print("no call runs")
     return 0
 
 

@@ -80,12 +80,26 @@ def in_lines(facts: Facts) -> list[str]:
 
 def _when(facts: Facts) -> list[str]:
     found = facts.estimates.get("")
-    if found is None:
-        return []
-    return [
+    done = (
         f"done about {clock(found.end_s)}, between {clock(found.low_s)} and {clock(found.high_s)}, "
         "if no more are submitted"
-    ]
+        if found is not None
+        else ""
+    )
+    return list(filter(None, (done, time_left(facts))))
+
+
+def time_left(facts: Facts) -> str:
+    """Return when the job's time ends and what will not have ended then, in words; empty: it is not known."""
+    if not facts.end_s or facts.is_over:
+        return ""
+    text = f"the job's time ends {clock(facts.end_s)}, in {seconds(max(0.0, facts.end_s - facts.now_s))}"
+    late = facts.open_at_end()
+    whole = late.pop("", 0)
+    if late or whole:
+        text += f"; about {count(whole or sum(late.values()))} calls will be open then"
+        text += f": {', '.join(f'{count(late[name])} of {name}' for name in list(late)[:4])}" if late else ""
+    return text
 
 
 def _function(one: dict[str, Any]) -> str:

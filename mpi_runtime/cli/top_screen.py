@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from mpi_runtime.cli.running_job import time_left
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.show.charts import colours
 from mpi_runtime.show.facts import Facts, failures_first
@@ -179,6 +180,8 @@ def _head(facts: Facts) -> Text:
     if end is not None:
         text.append(f"  done about {clock(end.end_s, False)}", "bold")
         text.append(f" ({clock(end.low_s, False)} to {clock(end.high_s, False)})", "dim")
+    if left := time_left(facts):
+        text.append(f"\n{left}", "red" if facts.open_at_end() else "dim")
     if facts.cause:
         text.append(f"\n{facts.cause}", "red")
     return text

@@ -114,9 +114,9 @@ class Files:
         """Refuse: only jobs have them."""
         raise LaunchError("what is shown from files has no metrics; a running job has")
 
-    def pids(self) -> set[int]:
+    def stack(self, host: str, pid: int) -> str:
         """None: its processes belong to a job."""
-        return set()
+        return "What is shown from files has no stacks; a running job has."
 
 
 def _batch(directory: Path) -> Document:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mpi_runtime.client.arrivals import Arrivals
 from mpi_runtime.client.line import Line
 from mpi_runtime.client.questions import Questions
-from mpi_runtime.show import log
+from mpi_runtime.show import bars, log
 
 
 class StallLog(NamedTuple):
@@ -30,6 +30,8 @@ class Stalls:
         self._arrivals = arrivals
         self._questions = questions
         self._log = stall_log
+        self.bar: bars.Bar | None = None
+        """Shown meanwhile in a notebook."""
 
     def wait(
         self,
@@ -39,15 +41,15 @@ class Stalls:
         missing: Callable[[], list[bytes]],
     ) -> bool:
         """Wait like `Line.wait_until`. In a driver, log the `missing` objects when no message has arrived for long."""
-        rule, line, arrivals = self._log, self._line, self._arrivals
+        rule, arrivals = self._log, self._arrivals
         if rule is None or not rule.after_s or rule.quiet:
-            return line.wait_until(complete, timeout_s, ids)
+            return self._until(complete, timeout_s, ids)
         began_s = progress_s = time.monotonic()
         deadline_s = math.inf if timeout_s is None else began_s + timeout_s
         pause_s, taken = rule.after_s, arrivals.taken
         while True:
             next_s = min(deadline_s, progress_s + pause_s)
-            if line.wait_until(complete, max(0.0, next_s - time.monotonic()), ids):
+            if self._until(complete, max(0.0, next_s - time.monotonic()), ids):
                 return True
             now_s = time.monotonic()
             if now_s >= deadline_s:
@@ -61,6 +63,18 @@ class Stalls:
                 log.say(log.line(log.INFO, log.WAITING, text), rule.quiet)
                 progress_s, pause_s = now_s, 2 * pause_s
             taken = arrivals.taken
+
+    def _until(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes]) -> bool:
+        """Wait like `Line.wait_until`, and keep the bar up to date."""
+        if self.bar is None:
+            return self._line.wait_until(complete, timeout_s, ids)
+        end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not self._line.wait_until(complete, min(bars.PAUSE_S, max(0.0, end_s - time.monotonic())), ids):
+            self.bar.turn()
+            if time.monotonic() >= end_s:
+                return False
+        self.bar.turn()
+        return True
 
     def _in_words(self, waited_s: float, missing: list[bytes]) -> str:
         found: dict[str, str] = self._questions.query("explain", missing[0])

@@ -11,6 +11,7 @@ It is a child of the driver and runs no user code. `process.py` has the life of 
 - `printer.py`: prints the output of executors and log lines in a thread
 - `progress.py`: the progress line of `init(progress=True)`
 - `measures.py`: what is used on each host, measured while somebody looks through the window
+- `stacks.py`: stacks of executors on all hosts, read when somebody asks through the window
 - `recent.py`: keeps the last lines of output and log for the window
 - `status.py`: status lines such as progress bars, below the other output
 - `window.py`: a local socket at which the job's user can look at the running job

@@ -21,7 +21,9 @@ import contextlib
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.agent.poller import Poller, shorter
@@ -30,6 +32,7 @@ from mpi_runtime.head.gangs import Gathers
 from mpi_runtime.head.journal import JournalKeeper, open_journal
 from mpi_runtime.head.measures import Measures
 from mpi_runtime.head.printer import Printer
+from mpi_runtime.head.stacks import Stacks
 from mpi_runtime.head.window import Window
 from mpi_runtime.host.launch import INSIDE
 from mpi_runtime.rank.bad_frames import BadFrames
@@ -55,6 +58,8 @@ from mpi_runtime.transport.messages import (
     Measured,
     PauseLogs,
     Pull,
+    StackRead,
+    StackWanted,
     ToExecutor,
     ToWorker,
     Unpull,
@@ -125,6 +130,7 @@ class Head:
         self._window: Window | None = None
         self._gathers = Gathers(self._send_to_gang)
         self._progress: Progress | None = None
+        self._stacks = Stacks(transport.hostnames, self._want_stack)
         self._measures = Measures(transport.hosts, transport.hostnames, self._have_measured)
 
     def _send_to_gang(self, rank: int, message: GangBytes) -> None:
@@ -136,6 +142,12 @@ class Head:
     def _have_measured(self, rank: int, message: Measure) -> None:
         if rank == self._transport.rank:
             self._agent.measure(message.host)
+        else:
+            self._transport.send(rank, codec.encode([message]))
+
+    def _want_stack(self, rank: int, message: StackWanted) -> None:
+        if rank == self._transport.rank:
+            self._agent.read_stack(message.pid)
         else:
             self._transport.send(rank, codec.encode([message]))
 
@@ -154,6 +166,8 @@ class Head:
                 self._gathers.take(message, source)
             elif isinstance(message, Measured):
                 self._measures.take(message)
+            elif isinstance(message, StackRead):
+                self._stacks.take(message)
             elif isinstance(message, RankJoined):
                 self._join(message, source)
             elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
@@ -246,12 +260,24 @@ class Head:
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
 
     def _look(self, what: str, argument: object) -> object:
-        """Answer a question of a visitor of the window."""
+        """Answer a question of a visitor of the window, or several, each with its problem."""
+        if what == "several":
+            return [self._one_of(*one) for one in msgspec.convert(argument, list[tuple[str, Any]])]
         if what == "output":
             return self._printer.recent.since(argument)
+        ranks = [rank for rank in sorted(self._joined) if rank not in self._lost]
         if what == "measures":
-            return self._measures.answer([rank for rank in sorted(self._joined) if rank not in self._lost])
+            return self._measures.answer(ranks)
+        if what == "stack":
+            host, pid = msgspec.convert(argument, tuple[str, int])
+            return self._stacks.answer(host, pid, ranks)
         return self._scheduler.look(what, argument, now_us())
+
+    def _one_of(self, what: str, argument: object) -> tuple[str, object]:
+        try:
+            return "", self._look(what, argument)
+        except LookupError as error:
+            return f"{error}", None
 
     def _refuse(self, problem: str, error: str) -> None:
         """End the job before it has begun. `error`: the class of the exception that the driver raises."""

@@ -25,6 +25,9 @@ BACKLOG = 8
 VISITORS_MAX = 16
 """The most open connections. Of more, the one that came first is closed."""
 QUESTION_BYTES_MAX = 4096
+ANSWER_BYTES_MAX = 200_000
+"""What a new Unix socket takes at once, on a system that has not been tuned."""
+TOO_LARGE = "the answer is too large"
 WATCH = "watch"
 _CREDENTIALS = struct.Struct("3i")
 _question = msgspec.msgpack.Decoder(tuple[str, Any])
@@ -105,6 +108,8 @@ class Window:
     def _reply(self, visitor: socket.socket, what: str, argument: Any) -> None:
         try:
             data = msgspec.msgpack.encode(("", self._answer(what, argument)))
+            if len(data) > ANSWER_BYTES_MAX:
+                data = msgspec.msgpack.encode((TOO_LARGE, None))
         except Exception as error:  # the argument may be anything, and a visitor must not end the job
             data = msgspec.msgpack.encode((f"{error}" or type(error).__name__, None))
         with contextlib.suppress(OSError):  # it may have closed the connection

@@ -40,6 +40,7 @@ from mpi_runtime.transport.messages import (
     Measure,
     PauseLogs,
     Pull,
+    StackWanted,
     StartDirect,
     Stop,
     ToExecutor,
@@ -174,6 +175,8 @@ class Worker:
             agent.pause_logs(message.paused)
         elif isinstance(message, Measure):
             agent.measure(message.host)
+        elif isinstance(message, StackWanted):
+            agent.read_stack(message.pid)
         elif isinstance(message, EndJob):
             self._end(rank, message.all_idle)
         else:

@@ -2,6 +2,7 @@
 
 - `log.py`: log lines about a job, through `logging` if the program has set it up
 - `tables.py`: lists that a notebook shows as tables
+- `bars.py`: a bar in a notebook while many values are awaited
 - `numbers.py`: three digits, units, times of the day
 - `writing.py`: replaces a file as a whole
 - `page.py`: builds every page from a document of blocks; `assets/` has its style and scripts

@@ -56,6 +56,19 @@ class Facts(msgspec.Struct, kw_only=True):
         return self.state in ("ended", "killed")
 
     @property
+    def end_s(self) -> float:
+        """The end of the job's time, in seconds since 1970; 0: not known."""
+        end_us: int = self.glance.get("end_us", 0)
+        return end_us / 1e6
+
+    def open_at_end(self) -> dict[str, int]:
+        """Estimates of the calls that the job's time will not suffice for, by function; "": of all."""
+        if not self.end_s:
+            return {}
+        found = {name: one.open_at(self.end_s, self.now_s) for name, one in self.estimates.items()}
+        return {name: number for name, number in found.items() if number}
+
+    @property
     def cpu_use(self) -> float | None:
         """The busy share of the processors of all measured nodes; None: not known."""
         known = [

@@ -170,18 +170,14 @@ def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
         return {**known, "big": "\u2013", "small": "no call is open"}
     if found is None:
         return {**known, **_not_before(facts)}
-    end_us = facts.glance["end_us"]
-    late_s = found.end_s - end_us / 1e6 if end_us else 0.0
+    late_s = found.end_s - facts.end_s if facts.end_s else 0.0
     small = f"about, in {seconds(max(0.0, found.end_s - facts.now_s))}"
     rows = []
     if late_s > 0:
         small = f"about, {seconds(late_s)} after the job's time"
-        rows = [["calls open at its end", count(found.open_at(end_us / 1e6, facts.now_s))]]
-        rows += [
-            [f"{name}, open at the end", count(one.open_at(end_us / 1e6, facts.now_s)), name]
-            for name, one in facts.estimates.items()
-            if name and one.end_s > end_us / 1e6
-        ][:3]
+        late = facts.open_at_end()
+        rows = [["calls open at its end", count(late.pop("", 0))]]
+        rows += [[f"{name}, open at the end", count(number), name] for name, number in late.items()][:3]
     fine = found.high_s - facts.now_s < 600
     note = f"{clock(found.low_s, fine)} to {clock(found.high_s, fine)}, if no more are submitted"
     return {

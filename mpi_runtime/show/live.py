@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from mpi_runtime.show import job, metrics, node_sections, sections
+from mpi_runtime.show import job, metrics, node_sections, sections, stacks
 from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.measures import measured_of
@@ -64,19 +64,18 @@ class LiveJob:
     def sample(self) -> bool:
         """Ask the job once. Return whether it still runs."""
         facts = self.facts
-        glance = self._ask("glance", None)
+        glance, runs, output = self._ask_all(("glance", None), ("runs", facts.ran), ("output", self._output))
         if glance is None:
             return False
         facts.glance = glance
         facts.now_s = time.time()
-        since = facts.ran if facts.runs else max(0, glance["counts"]["ran"] - 400)
-        if glance["counts"]["ran"] > since and (found := self._ask("runs", since)):
-            self._runs.extend(found["runs"])
-            facts.ran = found["ran"]
+        if runs:
+            self._runs.extend(runs["runs"])
+            facts.ran = runs["ran"]
         facts.runs = list(self._runs)
-        if found := self._ask("output", self._output):
-            self._pieces.extend(found["pieces"])
-            self._output = found["count"]
+        if output:
+            self._pieces.extend(output["pieces"])
+            self._output = output["count"]
         facts.output = list(self._pieces)
         self._slowly("list", lambda: setattr(facts, "actors", self._ask("list", "actors") or {}))
         self._slowly("store", lambda: setattr(facts, "store", self._ask("store", None) or {}))
@@ -85,6 +84,20 @@ class LiveJob:
         self._slowly("measures", self._look_at_hosts, MEASURES_S)
         self._count(glance)
         return True
+
+    def _ask_all(self, *questions: tuple[str, Any]) -> list[Any]:
+        """Ask in one message, which costs the head less; one by one if the answers are too large together."""
+        try:
+            found = self._ask("several", questions)
+        except LookupError:
+            return [self._ask_one(*one) for one in questions]
+        return [None] * len(questions) if found is None else [answer for _, answer in found]
+
+    def _ask_one(self, what: str, argument: Any) -> Any:
+        try:
+            return self._ask(what, argument)
+        except LookupError:
+            return None
 
     def _slowly(self, what: str, act: Callable[[], None], every_s: float = 2.0) -> None:
         """Do something that may cost the head some time: from time to time, and less often if it takes long."""
@@ -99,11 +112,9 @@ class LiveJob:
             (one for one in self.facts.glance["functions"] if one["waiting"]), key=lambda one: -one["waiting"]
         )
         self.facts.waits = []
-        for one in waiting[:4]:
-            try:
-                state = (self._ask("oldest", one["name"]) or {}).get("state", "")
-            except LookupError:
-                state = ""
+        found = self._ask_all(*(("oldest", one["name"]) for one in waiting[:4])) if waiting else []
+        for one, oldest in zip(waiting, found, strict=False):
+            state = (oldest or {}).get("state", "")
             why = WAITS.get(state, "")
             if one["kind"] == "ACTOR_TASK":
                 why = "for the turn of its actor" if state in ("ready", "sent", "") else why
@@ -194,11 +205,13 @@ class LiveJob:
         """The numbers now, as OpenMetrics text."""
         return metrics.text(self.facts)
 
-    def pids(self) -> set[int]:
-        """The processes of this host whose stack may be shown: those of running calls and of actors."""
-        running = {one[5] for one in self.facts.glance["running"] if one[3] == self._host}
-        actors = self.facts.actors.get("rows", [])
-        return running | {one["pid"] for one in actors if one["pid"] and self.facts.host_of(one) == self._host}
+    def stack(self, host: str, pid: int) -> str:
+        """The stacks of a process of a running call or an actor."""
+        known = {(one[3], one[5]) for one in self.facts.glance["running"]}
+        known |= {(self.facts.host_of(one), one["pid"]) for one in self.facts.actors.get("rows", [])}
+        if not pid or (host, pid) not in known:
+            return f"Process {pid} on {host} has neither a running call nor an actor of the job."
+        return stacks.stack(pid) if host == self._host else stacks.elsewhere(self._ask, host, pid)
 
     def detail(self, block: str, id: str) -> list[Block]:
         """What a row opens."""
@@ -231,7 +244,7 @@ class LiveJob:
             ]
             blocks.append(table("running", "", columns, rows, noun="running calls", sort=5, down=True, limit=5))
             longest = running[0]
-            blocks.append(self._stack(longest[3], longest[5]))
+            blocks.append({"kind": "stack", "host": longest[3], "pid": longest[5]})
         try:
             found = self._ask("oldest", name) or {}
         except LookupError:
@@ -253,13 +266,9 @@ class LiveJob:
         if one["death_cause"]:
             facts.append(["cause of death", one["death_cause"]])
         blocks: list[Block] = [{"kind": "kv", "rows": facts}]
-        return [*blocks, self._stack(self.facts.host_of(one), one["pid"])] if one["pid"] else blocks
-
-    def _stack(self, host: str, pid: int) -> Block:
-        """A button for the stack of a process, or where its stack can be seen."""
-        if host == self._host:
-            return {"kind": "stack", "pid": pid}
-        return {"kind": "note", "text": f"Its stack can be seen on {host} alone: py-spy dump --pid {pid}"}
+        if one["pid"]:
+            blocks.append({"kind": "stack", "host": self.facts.host_of(one), "pid": one["pid"]})
+        return blocks
 
 
 def _started_s(pid: int) -> float:

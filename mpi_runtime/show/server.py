@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from mpi_runtime.show import metrics, stacks
+from mpi_runtime.show import metrics
 from mpi_runtime.show.page import SCRIPTS, Block, Document, html_page
 
 SAMPLE_S = 1.0
@@ -59,8 +59,8 @@ class Source(Protocol):
     def metrics(self) -> str:
         """The numbers now, as OpenMetrics text."""
 
-    def pids(self) -> set[int]:
-        """The processes whose stack may be shown."""
+    def stack(self, host: str, pid: int) -> str:
+        """The stacks of a process, or why they cannot be read."""
 
 
 class Viewer:
@@ -143,12 +143,9 @@ class Viewer:
         return Response(msgspec.json.encode(found, enc_hook=repr), media_type="application/json")
 
     async def _stack(self, request: Request) -> Response:
-        pid = request.query_params.get("pid", "")
-        if not pid.isdecimal() or int(pid) not in self._source.pids():
-            return JSONResponse(
-                {"text": "the process must be that of a running call or an actor of the job on this host"}
-            )
-        return JSONResponse({"text": await run_in_threadpool(stacks.stack, int(pid))})
+        host, pid = request.query_params.get("host", ""), request.query_params.get("pid", "")
+        number = int(pid) if pid.isdecimal() and len(pid) < 12 else 0
+        return JSONResponse({"text": await run_in_threadpool(self._source.stack, host, number)})
 
     async def _metrics(self, _: Request) -> Response:
         return Response(self._source.metrics(), headers={"Content-Type": metrics.CONTENT_TYPE})

@@ -1,4 +1,7 @@
-"""The stack of a running Python process, by py-spy: it reads the memory of the process, which does not notice."""
+"""The stack of a running Python process, by py-spy: it reads the memory of the process, which does not notice.
+
+Of a process on another host the job is asked: the rank there runs py-spy.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from typing import Any
 
 LIMIT_S = 20.0
+ELSEWHERE_S = 25.0
+"""The most seconds to wait for another host."""
+PAUSE_S = 0.2
 
 
 def stack(pid: int) -> str:
@@ -28,3 +37,19 @@ def stack(pid: int) -> str:
             hint = "\nThe system lets a process read the memory of its own children only: see kernel.yama.ptrace_scope."
         return f"py-spy has failed: {done.stderr.strip()}{hint}"
     return done.stdout.strip()
+
+
+def elsewhere(ask: Callable[[str, Any], Any], host: str, pid: int) -> str:
+    """Return the same of a process of a job on another host. `ask`: asks the job's window."""
+    end_s = time.monotonic() + ELSEWHERE_S
+    while time.monotonic() < end_s:
+        try:
+            text: str | None = ask("stack", (host, pid))
+        except LookupError as error:
+            return f"The stack cannot be read: {error}"
+        if text is None:
+            return "The job has ended."
+        if text:
+            return text
+        time.sleep(PAUSE_S)
+    return f"{host} has not answered in {ELSEWHERE_S:g} s: process {pid} has ended, or its rank is very busy."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from mpi_runtime.show.numbers import size
+
 T = TypeVar("T", bound=Mapping[str, Any])
 
 ROWS_MAX = 100
@@ -37,8 +39,14 @@ def in_html(text: str) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, Mapping):
-        value = ", ".join(f"{name}: {one}" for name, one in value.items())
+        value = ", ".join(f"{name}: {_amount(name, one)}" for name, one in value.items())
     elif isinstance(value, (list, tuple)):
         value = ", ".join(map(str, value))
     text = str(value)
     return in_html(text if len(text) <= CELL_CHARACTERS_MAX else f"{text[: CELL_CHARACTERS_MAX - 3]}...")
+
+
+def _amount(name: str, value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return size(value) if "memory" in name else f"{value:g}"

@@ -158,6 +158,14 @@ class Measured(Struct, array_like=True, tag=58, gc=False):
     """The executors of the rank with most memory: process ids, with their bytes in memory."""
 
 
+class StackRead(Struct, array_like=True, tag=59, gc=False):
+    """The answer to `StackWanted`, from the rank that has the executor."""
+
+    rank: Number
+    pid: Number
+    text: str
+
+
 class Idle(Struct, array_like=True, tag=52, gc=False):
     """No executor of the job is left on this rank, and none of its transfers is in progress."""
 
@@ -186,6 +194,12 @@ class Measure(Struct, array_like=True, tag=98, gc=False):
 
     host: bool
     """Of the host too, and not only of the executors."""
+
+
+class StackWanted(Struct, array_like=True, tag=99, gc=False):
+    """Somebody wants to see the stacks of a process. Other ranks than that of the executor do not answer."""
+
+    pid: Number
 
 
 class StartDirect(Struct, array_like=True, tag=97, gc=False):
@@ -263,7 +277,9 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
 
 ToAgent = Allocate | Drained | Shutdown | Abandon
 ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls
-WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes | Measured
-ToWorker = RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | PauseLogs | Measure
+WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes | Measured | StackRead
+ToWorker = (
+    RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | PauseLogs | Measure | StackWanted
+)
 BetweenRanks = WorkerToHead | ToWorker
 FromClient = ClientEvent

@@ -9,6 +9,7 @@ let last = 0,
 detail = async (block, id) => (await ask("detail", { block, id })).json();
 kinds.stack = first => {
   const text = h("pre", { hidden: "", tabindex: 0, style: "overflow:auto;max-height:300px;margin-top:8px" });
+  const name = `Stack of pid ${first.pid} on ${first.host}`;
   const button = h(
     "button.btn.sm",
     {
@@ -16,15 +17,15 @@ kinds.stack = first => {
         e.stopPropagation();
         button.textContent = "Looking…";
         try {
-          text.textContent = (await (await ask("stack", { pid: first.pid }, { method: "POST" })).json()).text;
+          text.textContent = (await (await ask("stack", { pid: first.pid, host: first.host }, { method: "POST" })).json()).text;
         } catch (error) {
           text.textContent = String(error);
         }
         text.hidden = false;
-        button.textContent = `Stack of pid ${first.pid} again`;
+        button.textContent = `${name} again`;
       },
     },
-    `Stack of pid ${first.pid}`,
+    name,
   );
   return h("div", {}, button, text);
 };

@@ -237,7 +237,7 @@ def run(
     arguments = dict(locals())
     if isinstance(run_or_experiment, Experiment):
         own = run_or_experiment
-        name = _free(own.name, own.arguments["storage_path"])
+        name = _free(own.name, own.arguments["storage_path"], verbose)
         return run(**{**arguments, "run_or_experiment": own.run, "name": name, **own.arguments})
     if restore is not None:
         raise ValueError(
@@ -308,11 +308,13 @@ def run_experiments(
     return trials
 
 
-def _free(name: str, folder: Any) -> str:
+def _free(name: str, folder: Any, verbose: int) -> str:
     """The name, with a number if there is such an experiment already."""
     base = Path(folder or DEFAULT_FOLDER).expanduser()
     number, free = 1, name
     while Tuner.can_restore(base / free):
         number += 1
         free = f"{name}_{number}"
+    if free != name and verbose:
+        print(f"There is an experiment {name!r} already, so this one is named {free!r}.", flush=True)
     return free

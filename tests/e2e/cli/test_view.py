@@ -239,6 +239,7 @@ def test_parts_of_a_job_in_a_terminal(tmp_path: Path) -> None:
         assert said("list", "tasks", pid).splitlines()[-1] == "5 tasks"
         assert json.loads(said("list", "nodes", pid, "--json"))[0]["Resources"]["CPU"] == 2
         assert said("list", "groups", pid) == "0 groups\n"
+        assert re.search(r"work \(", said("stack", pid))
         assert re.search(r"^\d\d:\d\d:\d\d work: <b>hello</b>$", said("logs", pid, "--grep", "hello"), re.MULTILINE)
         events = json.loads(said("timeline", pid, "-o", "-"))
         assert {event["name"] for event in events if event["ph"] == "X"} == {"submits", "wrong", "Counter"}

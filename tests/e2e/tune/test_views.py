@@ -32,6 +32,16 @@ def results(folder: Path, **more: Any) -> tune.ResultGrid:
     return tune.Tuner(fall, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
 
 
+def test_the_new_name_of_a_second_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {"again": {"run": fall, "config": {"a": 1, "b": 0}, "storage_path": tmp_path}}
+    tune.run_experiments(spec)
+    assert "is named" not in capsys.readouterr().out
+    tune.run_experiments(spec)
+    text = capsys.readouterr().out
+    assert "There is an experiment 'again' already, so this one is named 'again_2'." in text
+    assert f"results: {tmp_path / 'again_2'}" in text
+
+
 def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results(tmp_path, progress_reporter=CLIReporter())
     last, place = capsys.readouterr().out.splitlines()[-2:]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.show import live
+from mpi_runtime.show import live, stacks
 from mpi_runtime.show.job import document
 from mpi_runtime.show.live import LiveJob
 from tests.unit.show.test_pages import glance_of
@@ -16,6 +16,8 @@ def seen(monkeypatch: pytest.MonkeyPatch, open_of_others: int) -> LiveJob:
     monkeypatch.setattr(live.time, "time", lambda: now_s)
 
     def ask(what: str, argument: Any) -> Any:
+        if what == "several":
+            return [("", ask(*one)) for one in argument]
         if what != "glance":
             return {"output": {"pieces": [], "count": 0}}.get(what)
         glance, ended = glance_of(), int(2 * (now_s - 1000))
@@ -62,3 +64,32 @@ def test_the_rate_of_one_function_says_nothing_about_another(monkeypatch: pytest
     assert card["small"] == "when a may be done"
     assert card["rows"] == [["b: too few have ended", "1\u202f000", "b"]]
     assert card["bad"], "already the known calls will not end in its time"
+
+
+@pytest.mark.parametrize("is_too_large", [False, True])
+def test_questions_go_together_and_one_by_one_if_the_answer_is_too_large(is_too_large: bool) -> None:
+    asked: list[str] = []
+
+    def ask(what: str, argument: Any) -> Any:
+        asked.append(what)
+        if what == "several" and is_too_large:
+            raise LookupError("the answer is too large")
+        if what == "several":
+            return [("", what) if what != "b" else ("there is none", None) for what, _ in argument]
+        if what == "b":
+            raise LookupError("there is none")
+        return what
+
+    job = LiveJob("app.py", 1, ask)
+    assert job._ask_all(("a", 1), ("b", 2), ("c", 3)) == ["a", None, "c"]
+    assert asked == (["several", "a", "b", "c"] if is_too_large else ["several"])
+
+
+def test_the_stack_of_a_process_on_another_host_is_asked_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["", "work (app.py:3)"])
+    monkeypatch.setattr(stacks.time, "sleep", lambda _: None)
+    job = LiveJob("app.py", 1, lambda what, argument: next(answers) if what == "stack" else None)
+    job.facts.glance = {"running": [("work", "NORMAL_TASK", False, "far", 1, 77, 10, "id", "")], "nodes": []}
+    assert job.stack("far", 77) == "work (app.py:3)"
+    assert "neither a running call" in job.stack("far", 78)
+    assert "neither a running call" in job.stack("near", 77)
