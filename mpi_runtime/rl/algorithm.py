@@ -384,7 +384,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     file = Path(path).expanduser()
     if file.is_dir():
-        inside = sorted(file.glob("checkpoint-*"))
+        inside = sorted(one for one in file.glob("checkpoint-*") if one.suffix != ".part")  # of a save that was killed
         if len(inside) != 1:
             raise CheckpointError(f"{file} is a directory without a single checkpoint-* in it: name the file")
         file = inside[0]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +118,7 @@ def train(chosen: Any) -> int:
         saved.wait(NEAR_END_S)  # the process ends when this returns after SIGTERM
 
     mpi_runtime.slurm.before_walltime(NEAR_END_S, save_first)
-    with algorithm:
+    with algorithm, _ending_at_ctrl_c(ending) as interrupts:
         results.start(algorithm)
         print(files.status(results, algorithm, "RUNNING", None), flush=True)
         is_last = False
@@ -133,11 +135,32 @@ def train(chosen: Any) -> int:
         if chosen.report and ended:
             results.report(algorithm, chosen.report, "Ended")
     try:
-        if not ended:
+        if interrupts and not ended:
+            print("continue with --restore and this checkpoint", flush=True)
+        elif not ended:
             _leave(chosen.requeue)
     finally:
         saved.set()
-    return 0
+    return 130 if interrupts and not ended else 0
+
+
+@contextmanager
+def _ending_at_ctrl_c(ending: threading.Event) -> Iterator[list[int]]:
+    """Have the first Ctrl-C end the training after its iteration, and the second one at once. Yields those so far."""
+    before, interrupts = signal.getsignal(signal.SIGINT), list[int]()
+
+    def first(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, before)
+        interrupts.append(number)
+        ending.set()
+        text = b"Ctrl-C: the training ends after this iteration, with a checkpoint. Press it again to end at once"
+        os.write(2, b"mpi-runtime rl: " + text + b"\n")  # a handler must not print: the program may be in a print
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _job() -> str:

@@ -32,13 +32,13 @@ class DQNParameters(Common):
     buffer_size: int = 1_000_000
     """Transitions in replay."""
     learning_starts: int = 100
-    """Steps with random actions before the first update."""
+    """Steps with random actions; updates begin after the fragment in which they end."""
     batch_size: int = 32
     """Rows in a step of the optimiser."""
     train_freq: int = 4
     """Steps of environments between updates; at least one of each environment."""
     gradient_steps: int = 1
-    """Steps of the optimiser in an update. With `train_freq` it is the replay ratio."""
+    """Steps of the optimiser in an update; -1: one for each step of an environment. It sets the replay ratio."""
     target_update: int = 10_000
     """Steps of environments between updates of the target network."""
     tau: float = 1.0
@@ -126,8 +126,8 @@ class DQN(Algorithm):
             if self.timesteps - self.target_at >= p.target_update:
                 self.move_target(p.tau)
                 self.target_at = self.timesteps
-            if not is_random:
-                for _ in range(p.gradient_steps):
+            if self.timesteps > p.learning_starts:
+                for _ in range(fragment.steps if p.gradient_steps < 0 else p.gradient_steps):
                     figures = self.update()
         return {**figures, "replay_ratio": self.updates * p.batch_size / max(1, self.timesteps), "epsilon": epsilon}
 

@@ -102,6 +102,8 @@ def maker(env: Any, config: dict[str, Any] | None = None, vectorise: bool = Fals
     """
     if isinstance(env, Maker):
         return env
+    if config is not None and not isinstance(config, dict):
+        raise TypeError(f"env_config must be a dictionary, not {config!r}")
     if isinstance(env, str):
         return Maker(_registered.get(env, env), dict(config or {}), vectorise)
     if not callable(env) and not hasattr(env, "step"):
@@ -173,8 +175,11 @@ class Loop:
             if is_terminated or is_truncated:
                 final[i] = np.array(self._encoded(i, seen))
                 obs[i] = self._reset(i, env, None)
-            elif self.is_plain:
-                obs[i] = seen
+            elif self.is_plain and np.shape(seen) == self.observations.shape:
+                try:
+                    obs[i] = seen
+                except ValueError:
+                    obs[i] = self._encoded(i, seen)  # raises, with a name
             else:
                 obs[i] = self._encoded(i, seen)
         return Step(obs, rewards, terminated, truncated, self.void, final)
@@ -237,6 +242,8 @@ class Vector:
         if env.num_envs != len(self.seeds):
             raise EnvError(f"the vector environment has num_envs={env.num_envs}: pass num_envs={env.num_envs} here too")
         mode = str(getattr(env, "metadata", {}).get("autoreset_mode", "NextStep"))
+        if "disabled" in mode.lower():
+            raise EnvError("the vector environment does not reset itself: make it with autoreset_mode=NEXT_STEP")
         self.is_next_step = "next" in mode.lower()
         """Whether an environment is reset by the step after the end: then this step is not a transition."""
         self.ended = np.zeros(len(self.seeds), bool)
@@ -252,12 +259,18 @@ class Vector:
         """Step all environments."""
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         rows = self._encoded(obs)
+        # Before gymnasium 1.0 there was no mode: environments were reset at once, and info had another name.
+        finals = info.get("final_obs", info.get("final_observation"))
+        if finals is not None:
+            self.is_next_step = False
         void = self.ended.copy() if self.is_next_step else np.zeros_like(self.ended)
         terminated, truncated = np.asarray(terminated, bool) & ~void, np.asarray(truncated, bool) & ~void
         ended = terminated | truncated
         final = {}
         for i in np.flatnonzero(ended):
-            last = rows[i] if self.is_next_step else self.observations.encode(info["final_obs"][i])
+            if finals is None and not self.is_next_step:
+                raise EnvError("the vector environment resets at once, and its info has no final_obs, as in gymnasium")
+            last = rows[i] if self.is_next_step else self.observations.encode(finals[i])
             final[int(i)] = np.array(last)
         self.ended = ended
         return Step(rows, np.asarray(rewards, np.float32), terminated, truncated, void, final)

@@ -73,10 +73,15 @@ def evaluate(
         steps: the number of steps after which no further episode begins; None: any.
 
     Raises:
-        ValueError: the environment does not end its episodes within a million steps.
+        ValueError: the environment does not end its episodes within a million steps, cannot be rendered for a video, or
+            `episodes` or `seed` is out of bounds.
     """
+    if episodes < 1 or seed < 0:
+        raise ValueError(f"episodes must be 1 or more and seed 0 or more, not {episodes} and {seed}")
     made = policy.maker if env is None else maker(env, env_config)
     mode = "human" if render else "rgb_array" if video else None
+    if mode and not isinstance(made.target, str) and not hasattr(made.target, "render"):
+        raise ValueError(f"{made.name} has no render(): it can be neither shown nor recorded")
     one = made.one(**({"render_mode": mode} if mode else {}))
     returns: list[float] = []
     lengths: list[int] = []

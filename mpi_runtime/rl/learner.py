@@ -19,6 +19,8 @@ def device_of(wanted: str) -> Any:
     """
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if wanted.partition(":")[0] not in ("cpu", "cuda"):
+        raise ValueError(f"device={wanted!r} must be 'auto', 'cpu' or 'cuda'")
     device = torch.device(wanted)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={wanted!r}: this process sees no GPU. A task sees those that it asks for: num_gpus=1")

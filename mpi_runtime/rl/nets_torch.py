@@ -111,7 +111,7 @@ class Network:
     def encoded(self, obs: Any) -> Any:
         """Return what the heads see of observations (N, ...)."""
         if self.features is None:
-            return obs
+            return obs.reshape(len(obs), -1)
         pixels = obs.float() / 255
         return self.features(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels)
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from numbers import Integral
 from typing import Any, TypeVar
 
 
@@ -95,25 +96,42 @@ def checked(cls: type[P], given: Mapping[str, Any], name: str) -> P:
             raise TypeError(f"{name} has no hyper-parameter {key!r}; {hint}")
         if own in values:
             raise TypeError(f"{name}: {key!r} is another name of {own!r}, which is given too")
-        values[own] = value
+        values[own] = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value  # of numpy
     if "hidden" in values:
-        values["hidden"] = tuple(int(width) for width in values["hidden"])
+        values["hidden"] = _widths(values["hidden"], name)
     found = cls(**values)
     _check(found, name)
     return found
 
 
+def _widths(value: Any, name: str) -> tuple[int, ...]:
+    try:
+        widths = tuple(int(width) for width in value)
+    except (TypeError, ValueError):
+        widths = (0,)
+    if min(widths, default=1) < 1:
+        raise ValueError(f"{name}: hidden must be the widths of layers, such as (64, 64), not {value!r}")
+    return widths
+
+
 def _check(found: Common, name: str) -> None:
     least = {"num_samplers": 0, "num_envs": 1, "n_steps": 1, "batch_size": 1, "n_epochs": 1, "n": 1, "threads": 1}
-    least |= {"buffer_size": 1, "train_freq": 1, "population": 2}
+    least |= {"buffer_size": 1, "train_freq": 1, "population": 2, "steps_per_iteration": 1, "seed": 0}
+    least |= {"learning_starts": 0, "gradient_steps": -1, "target_update": 0}
     for key, low in least.items():
         value = getattr(found, key, low)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise ValueError(f"{name}: {key} must be a whole number, {low} or more, not {value!r}")
-    for key in ("gamma", "gae_lambda", "tau"):
+    if found.seed >= 2**63:
+        raise ValueError(f"{name}: seed must be below 2**63, not {found.seed}")
+    for key in ("gamma", "gae_lambda", "tau", "exploration_final", "exploration_fraction", "alpha", "beta"):
         value = getattr(found, key, 0.5)
         if not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise ValueError(f"{name}: {key} must be between 0 and 1, not {value!r}")
+    for key in ("reward_clip", "sample_timeout_s"):
+        value = getattr(found, key)
+        if value is not None and not (isinstance(value, (int, float)) and value > 0):
+            raise ValueError(f"{name}: {key} must be a number above 0, or None, not {value!r}")
     if found.activation not in ("tanh", "relu"):
         raise ValueError(f"{name}: activation must be 'tanh' or 'relu', not {found.activation!r}")
     if found.sample_ahead and (not found.num_samplers or name in ("A3C", "ApeX", "ES")):

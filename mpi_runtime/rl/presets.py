@@ -1,6 +1,8 @@
 """Hyper-parameters for known environments, as rl-zoo 2.x lists them; and those of RLlib 1.x for PPO.
 
-Presets of rl-zoo: https://github.com/DLR-RM/rl-baselines3-zoo, folder `hyperparams`.
+Presets of rl-zoo: https://github.com/DLR-RM/rl-baselines3-zoo, folder `hyperparams`: each was compared with `ppo.yml`
+at commit 208b6fdf, `a2c.yml` at c6c209e7, `dqn.yml` at ce95481b and `sac.yml` at c94924e5. There LunarLander is v2, and
+Pendulum's PPO has state-dependent exploration; both are otherwise the same here.
 """
 
 from __future__ import annotations

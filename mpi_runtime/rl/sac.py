@@ -30,7 +30,7 @@ class SACParameters(Common):
     buffer_size: int = 1_000_000
     """Transitions in replay."""
     learning_starts: int = 100
-    """Steps with random actions before the first update."""
+    """As in `DQNParameters`."""
     batch_size: int = 256
     """Rows in a step of the optimiser."""
     tau: float = 0.005
@@ -38,7 +38,7 @@ class SACParameters(Common):
     train_freq: int = 1
     """Steps of environments between updates; at least one of each environment."""
     gradient_steps: int = 1
-    """Steps of the optimiser in an update. With `train_freq` it is the replay ratio."""
+    """As in `DQNParameters`."""
     ent_coef: float | str = "auto"
     """The temperature: a number, or "auto"."""
     target_entropy: float | str = "auto"
@@ -58,7 +58,7 @@ class Critics:
 
     def values(self, obs: Any, actions: Any) -> list[Any]:
         """Return both values, (N,) each."""
-        seen = torch.cat([obs, actions], 1)
+        seen = torch.cat([obs.reshape(len(obs), -1), actions], 1)
         return [net(seen)[:, 0] for net in self.nets]
 
 
@@ -140,8 +140,8 @@ class SAC(Algorithm):
             is_random = self.timesteps < p.learning_starts
             fragment = self.sample(steps, float(is_random))
             self.replay.add(transitions(fragment, p.gamma, p.n))
-            if not is_random:
-                for _ in range(p.gradient_steps):
+            if self.timesteps > p.learning_starts:
+                for _ in range(fragment.steps if p.gradient_steps < 0 else p.gradient_steps):
                     figures = self.update()
         return figures
 

@@ -34,8 +34,9 @@ def mlp_shapes(inputs: int, hidden: Sequence[int], outputs: int) -> list[tuple[i
 
 
 def mlp(weights: Sequence[Array], x: Array, activation: str) -> Array:
-    """Return the outputs of an MLP for rows (N, inputs). The last layer is linear."""
+    """Return the outputs of an MLP for rows (N, ...), which are flattened. The last layer is linear."""
     act = ACTIVATIONS[activation]
+    x = x.reshape(len(x), -1)
     for at in range(0, len(weights) - 2, 2):
         x = act(x @ weights[at].T + weights[at + 1])
     outputs: Array = x @ weights[-2].T + weights[-1]

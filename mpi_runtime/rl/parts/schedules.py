@@ -38,16 +38,20 @@ def schedule(name: str, value: Any) -> Schedule:
     """Return a number, a function of the remaining part, or "lin_0.001" (as in rl-zoo: a line to 0) as a schedule.
 
     Raises:
-        TypeError, ValueError: it is something else.
+        TypeError, ValueError: it is something else, or less than 0.
     """
     if callable(value):
         found: Schedule = value
         return found
     if isinstance(value, str):
         try:
-            return Linear(float(value.removeprefix("lin_")))
+            first = float(value.removeprefix("lin_"))
         except ValueError:
             raise ValueError(f"{name}={value!r} must be a number, a function, or a text like 'lin_0.001'") from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name}={value!r} must be a number, a function, or a text like 'lin_0.001'")
-    return Constant(float(value))
+    else:
+        first = float(value)
+    if not first >= 0:
+        raise ValueError(f"{name} must be 0 or more, not {value!r}")
+    return Linear(first) if isinstance(value, str) else Constant(first)

@@ -42,7 +42,10 @@ class Observations:
     def encode(self, observation: Any) -> NDArray[Any]:
         """Return an observation of the environment as the network's input, of `shape` and `dtype`."""
         if self.kind == "image":
-            return np.asarray(observation, np.uint8)
+            image = np.asarray(observation, np.uint8)
+            if image.shape != self.shape:  # of as many pixels in another order nothing can be learned
+                raise ValueError(f"its shape is {image.shape}")
+            return image
         if self.kind == "box":
             return np.asarray(observation, np.float32).reshape(self.shape)
         if self.parts:

@@ -90,6 +90,36 @@ def test_a_signal_before_the_end_of_the_time_leaves_a_checkpoint(tmp_path: Path)
     assert len(list(tmp_path.glob("default/*/checkpoint_*/checkpoint-*"))) == 1
 
 
+@pytest.mark.parametrize("samplers", ["0", "2"])
+@pytest.mark.timeout(240)
+def test_ctrl_c_ends_after_the_iteration_with_a_checkpoint(samplers: str, tmp_path: Path) -> None:
+    words = ["--run", "PPO", "--env", "CartPole-v1", "--config", SMALL, "--num-samplers", samplers]
+    with start_command([*COMMAND, "train", *words, "--local-dir", str(tmp_path)]) as program:
+        program.wait_for_line("| 200 ", timeout=100)
+        program.signal(signal.SIGINT)
+        done = program.finish(timeout=100).expect(130)
+    assert "the training ends after this iteration, with a checkpoint" in done.stderr
+    assert "Traceback" not in done.stderr
+    (checkpoint,) = tmp_path.glob("default/*/checkpoint_*/checkpoint-*")
+    assert f"checkpoint: {checkpoint}\ncontinue with --restore" in done.stdout
+
+
+@pytest.mark.timeout(240)
+def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+    """In an iteration without an end: the first one waits for it."""
+    long = '{"train_batch_size": 200, "num_epochs": 100000000}'
+    words = ["--run", "PPO", "--env", "CartPole-v1", "--config", long, "--num-samplers", "0"]
+    with start_command([*COMMAND, "train", *words, "--local-dir", str(tmp_path)]) as program:
+        program.wait_for_line("Number of trials", timeout=100)
+        program.signal(signal.SIGINT)
+        program.wait_for_line("Press it again", timeout=60)
+        program.signal(signal.SIGINT)
+        done = program.finish(timeout=100)
+    assert done.returncode not in (0, None)
+    assert "KeyboardInterrupt" in done.stderr
+    assert not list(tmp_path.glob("default/*/checkpoint_*"))
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -98,6 +128,8 @@ def test_a_signal_before_the_end_of_the_time_leaves_a_checkpoint(tmp_path: Path)
         (["--run", "PPO", "--env", "CartPole-v1", "--stop", '{"iterations": 3}'], "--stop has no key 'iterations'"),
         (["--run", "PPO", "--env", "CartPole-v1", "--stop", "20"], "is not a JSON object"),
         (["--run", "PPO", "--env", "CartPole-v1", "--config", '{"clip": 1}'], "no hyper-parameter 'clip'"),
+        (["--run", "PPO", "--env", "CartPole-v1", "--seed", "-1"], "seed must be a whole number, 0 or more"),
+        (["--run", "PPO", "--env", "CartPole-v1", "--config", '{"env_config": 3}'], "env_config must be a dictionary"),
         (["--run", "SAC", "--env", "CartPole-v1"], "SAC does not fit discrete actions"),
         (["--restore", "nowhere"], "no checkpoint can be read"),
     ],

@@ -58,6 +58,30 @@ def test_dqn_finds_values_and_actions(more: dict[str, Any]) -> None:
     assert chosen(trained(DQN, probes.ByBoth, 1000, **more), -1, 1) == [0, 1]
 
 
+def test_updates_begin_after_the_fragment_in_which_random_actions_end() -> None:
+    """As in Stable-Baselines3: with rl-zoo's CartPole after 1 024 steps, not after the next 256."""
+    found = [
+        DQN(probes.Forever, train_freq=256, learning_starts=1000, gradient_steps=2).learn(steps).updates
+        for steps in (768, 1024, 1280)
+    ]
+    assert found == [0, 2, 4]
+
+
+@pytest.mark.parametrize("cls", [DQN, SAC])
+def test_an_update_for_each_step_of_an_environment(cls: Any) -> None:
+    steps = {"num_envs": 2, "train_freq": 8, "gradient_steps": -1, "learning_starts": 0, "batch_size": 4}
+    counts = list[int]()
+
+    class Counting(cls):  # type: ignore[misc]
+        def update(self) -> dict[str, float]:
+            counts.append(self.timesteps)
+            found: dict[str, float] = super().update()
+            return found
+
+    Counting(probes.ByAction if cls is DQN else probes.Aim, hidden=(4,), **steps).learn(24)
+    assert counts == [8] * 8 + [16] * 8 + [24] * 8
+
+
 def test_planted_target_network_that_is_never_updated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DQN, "move_target", lambda self, tau: None)
     assert abs(values(trained(DQN, probes.Forever, 1500), 0)[0] - 2) > 0.4

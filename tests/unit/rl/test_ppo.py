@@ -1,7 +1,7 @@
 """PPO: probe environments, the same with planted bugs, resume, names, errors."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -175,6 +175,19 @@ def test_a_checkpoint_of_something_else_is_refused_with_all_differences(tmp_path
         PPO.load(tmp_path / "nowhere")
 
 
+def test_a_checkpoint_that_is_half_written(tmp_path: Path) -> None:
+    """A save that is killed leaves a .part beside the last whole checkpoint, which is found by its folder."""
+    algorithm = PPO(probes.ByAction, **QUICK).learn(64)
+    whole = Path(algorithm.save(tmp_path / "checkpoint_1" / "checkpoint-1"))
+    content = whole.read_bytes()
+    whole.with_name("checkpoint-2.4711.part").write_bytes(content[:-100])
+    assert PPO.load(whole.parent).timesteps == algorithm.timesteps
+    for size in (0, 1, len(content) // 2, len(content) - 1):
+        whole.write_bytes(content[:size])
+        with pytest.raises(CheckpointError, match="is not a checkpoint"):
+            PPO.load(whole)
+
+
 def test_a_wrong_name_has_the_nearest_in_its_error() -> None:
     with pytest.raises(TypeError, match=r"PPO has no hyper-parameter 'learning_rat'; did you mean 'learning_rate'\?"):
         PPO("CartPole-v1", learning_rat=1)
@@ -188,6 +201,18 @@ def test_a_wrong_name_has_the_nearest_in_its_error() -> None:
         PPO("CartPol-v1")
     with pytest.raises(ValueError, match="sample_timeout_s needs num_samplers"):
         PPO("CartPole-v1", sample_timeout_s=1.0)
+    for wrong, text in (
+        ({"seed": -1}, "seed must be a whole number, 0 or more, not -1"),
+        ({"seed": 2**63}, "seed must be below"),
+        ({"learning_rate": -0.1}, "learning_rate must be 0 or more"),
+        ({"hidden": 64}, r"hidden must be the widths of layers, such as \(64, 64\), not 64"),
+        ({"hidden": (0,)}, "hidden must be the widths"),
+        ({"reward_clip": -1}, "reward_clip must be a number above 0"),
+        ({"device": "quantum"}, "must be 'auto', 'cpu' or 'cuda'"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            PPO("CartPole-v1", **wrong)
+    assert type(PPO("CartPole-v1", seed=np.int64(3)).parameters.seed) is int
     assert PPO("CartPole-v1", lr=0.5, lambda_=0.7, train_batch_size=4000, num_envs=4).parameters.n_steps == 1000
 
 
@@ -253,6 +278,59 @@ def test_an_environment_of_old_gym_needs_the_adapter() -> None:
 
     with pytest.raises(EnvError, match="step\\(\\) does not answer as in gymnasium"):
         PPO(HalfOld, **QUICK).learn(100)
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(3, np.float32), np.zeros(2, np.float32), 0.5, None, "text"], ids=repr)
+def test_observations_that_do_not_fit_in_the_middle_of_an_episode_are_named(wrong: Any) -> None:
+    """A single number would be copied to all places of a vector, without an error of numpy."""
+    from gymnasium import spaces
+
+    class Late(probes.Probe):
+        observation_space = spaces.Box(-1, 1, (4,), np.float32)
+
+        def first(self) -> Any:
+            return np.zeros(4, np.float32)
+
+        def step(self, action: Any) -> Any:
+            return wrong, 0.0, False, False, {}
+
+    with pytest.raises(EnvError, match=r"environment 0 of 4 \(Late, seed \d+\) returned an observation that does"):
+        PPO(Late, **QUICK).learn(100)
+
+
+def test_images_of_another_shape_are_named() -> None:
+    from gymnasium import spaces
+
+    class Turned(probes.OneStep):
+        observation_space = spaces.Box(0, 255, (36, 40, 1), np.uint8)
+
+        def first(self) -> Any:
+            return np.zeros((40, 36, 1), np.uint8)
+
+    with pytest.raises(EnvError, match=r"its shape is \(40, 36, 1\)"):
+        PPO(Turned, **QUICK)
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)], ids=["number", "matrix"])
+def test_boxes_of_other_dimensions_are_flattened_for_the_network(shape: tuple[int, ...]) -> None:
+    from gymnasium import spaces
+
+    class Shaped(probes.ByBoth):
+        observation_space = spaces.Box(-1, 1, shape, np.float32)
+
+        def first(self) -> Any:
+            return np.full(shape, super().first()[0], np.float32)
+
+        def step(self, action: Any) -> Any:
+            return (np.zeros(shape, np.float32), *super().step(action)[1:])
+
+    algorithm = PPO(Shaped, **QUICK).learn(64)
+    rows = np.random.default_rng(0).standard_normal((5, *shape)).astype(np.float32)
+    with torch.no_grad():
+        expected = algorithm.network.values(torch.from_numpy(rows.reshape(5, -1))).numpy()
+    assert algorithm.policy().values(rows) == pytest.approx(expected, abs=1e-5)
+    assert int(algorithm.predict(rows[0])[0]) in (0, 1)
+    assert algorithm.predict(rows)[0].shape == (5,)
 
 
 def test_observations_that_do_not_fit_their_space_are_named() -> None:
@@ -329,6 +407,58 @@ def test_vector_environments_of_both_ways_to_reset(mode: str) -> None:
     assert values(algorithm, 0) == pytest.approx([2], abs=0.1)
     assert set(algorithm.episodes.returns) == {2.0}
     assert set(algorithm.episodes.lengths) == {2}
+
+
+class Counted:
+    """Two environments of three steps, as one, whose kind of reset is that of `metadata` and `finals`."""
+
+    num_envs = 2
+    single_observation_space, single_action_space = probes.Probe.observation_space, probes.Probe.action_space
+    observation_space, action_space = single_observation_space, single_action_space
+    metadata: ClassVar[dict[str, Any]] = {}
+    finals = "final_observation"
+
+    def reset(self, *, seed: int | None = None) -> Any:
+        self.at = np.zeros((2, 1), np.float32)
+        return self.at.copy(), {}
+
+    def step(self, actions: Any) -> Any:
+        self.at += 1
+        ended = self.at[:, 0] == 3
+        info = {self.finals: self.at.copy()} if ended.any() and self.finals else {}
+        self.at[ended] = 0
+        return self.at.copy(), np.ones(2), ended, np.zeros(2, bool), info
+
+    def close(self) -> None:
+        pass
+
+
+def test_vector_environments_from_before_gymnasium_1_reset_at_once() -> None:
+    algorithm = PPO(Counted, num_envs=2, n_steps=8, batch_size=16).learn(64)
+    assert set(algorithm.episodes.lengths) == {3}
+    assert algorithm.timesteps == 64, "no step is void"
+
+
+def test_vector_environments_that_do_not_reset_are_refused() -> None:
+    class Never(Counted):
+        metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": "AutoresetMode.DISABLED"}
+
+    class Secret(Counted):
+        metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": "AutoresetMode.SAME_STEP"}
+        finals = ""
+
+    for cls, text in ((Never, "does not reset itself"), (Secret, "has no final_obs")):
+        with pytest.raises(EnvError, match=text):
+            PPO(cls, num_envs=2, n_steps=8).learn(64)
+
+
+def test_evaluation_of_nothing_is_refused() -> None:
+    algorithm = PPO(probes.ByAction, **QUICK)
+    for episodes, seed in ((0, 0), (1, -1)):
+        with pytest.raises(ValueError, match="episodes must be 1 or more and seed 0 or more"):
+            evaluate(algorithm, episodes=episodes, seed=seed)
+    with pytest.raises(ValueError, match=r"ByAction has no render\(\)"):
+        evaluate(algorithm, episodes=1, video="episodes.gif")
 
 
 def test_evaluation() -> None:
