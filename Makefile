@@ -38,7 +38,7 @@ help:
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
 	@echo "make docs    the documentation as a site, into build/docs"
-	@echo "make images  make the picture of the README again: the page of a real job; needs Chromium"
+	@echo "make images  make the pictures of the documentation again, each of a real run; needs Chromium; ARGS=job for one"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
 	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/dispatch/queues.py'"
 	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
@@ -150,8 +150,8 @@ docs: $(DOCS_VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs --quiet build
 	@echo "build/docs/index.html"
 
-images: $(VENV)/.installed-dev
-	$(RUN) docs/images/make.py
+images: $(VENV)/.installed-dev $(RL_VENV)/.installed
+	$(RUN) docs/images/make.py $(ARGS)
 
 # Far from the checkout, as a user has it. Whatever an earlier build left in build/ would be shipped: it goes first.
 wheel: $(VENV)/.installed-dev

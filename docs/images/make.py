@@ -4,16 +4,20 @@
 
 - `job.png`: the page of `init(report=...)`, of examples/external_sort.py on three hosts of tests/hosts, which need
   root, or else on this machine alone
-- `view.png`: the live page of a job with failures and actors, while it runs
+- `view.png`, `view_dark.png`: the live page of a job with failures and actors, while it runs
+- `top.png`: the screen of `mpi-runtime top --watch`, of the same job
 - `batch.png`: the live page of a batch, while it runs
 - `search.png`: the page of a search
-- `top.png`: the screen of `mpi-runtime top --watch`
+- `rl.png`: the live page of a training, while it runs
+- `notebook.png`: cells of a notebook with their forms, a bar and an error
 
 Chromium takes the pictures.
 """
 
 from __future__ import annotations
 
+import html
+import re
 import sys
 import tempfile
 import time
@@ -30,6 +34,7 @@ from tests.helpers import start_command, start_program, wait_until  # noqa: E402
 from tests.hosts.lab import lab, missing  # noqa: E402
 
 HERE = ROOT / "docs" / "images"
+RL_PYTHON = ROOT / ".venv-rl" / "bin" / "python"
 EXAMPLE = ROOT / "examples" / "external_sort.py"
 SORT = f"""
 import functools, runpy, sys
@@ -97,6 +102,32 @@ tune.Tuner(train, param_space=space, tune_config=tuning, run_config=run).fit().w
 """
 
 
+NOTEBOOK = (
+    "import time\nimport mpi_runtime as ray\n\nray.init(num_cpus=2, quiet=True)",
+    """
+@ray.remote
+def square(number):
+    time.sleep(0.05)
+    if number == 97:
+        raise ValueError("no square today")
+    return number * number
+
+sum(square.map(range(90)))
+""",
+    "ray.put(list(range(1000)))",
+    "ray.get([square.remote(number) for number in range(80, 120)])",
+)
+NOTEBOOK_STYLE = """<style>
+body { font: 14px system-ui, sans-serif; margin: 16px 24px; color: #1c1f24; background: #fff }
+pre { font: 13px ui-monospace, monospace; margin: 4px 0; white-space: pre-wrap }
+p { font: 12px ui-monospace, monospace; color: #667; margin: 14px 0 2px }
+.in { background: #f5f6f8; border: 1px solid #dcdfe5; border-radius: 4px; padding: 8px 10px }
+.wrong { background: #fff1f0; padding: 8px 10px }
+table { border-collapse: collapse; font-size: 13px; margin: 6px 0 } td, th { padding: 3px 10px; text-align: left }
+tr:nth-child(even) { background: #f5f6f8 }
+</style>"""
+
+
 def job(place: Path) -> None:
     """The page of a job that has ended."""
     report = place / "job.html"
@@ -123,6 +154,7 @@ def view(place: Path) -> None:
                 time.sleep(1)
             opened = "#functions [data-id=simulate] .tog"
             _take(place, f"{address}&theme=light", "view.png", 1400, 1250, opened)
+            _take(place, f"{address}&theme=dark", "view_dark.png", 1400, 1250)
             server.kill()
         _terminal(place, Screen(seen))
         program.kill()
@@ -152,6 +184,45 @@ def search(place: Path) -> None:
     _take(place, (place / "search.html").as_uri(), "search.png", 1400, 1150, hidden="#meta")
 
 
+def rl(place: Path) -> None:
+    """The live page of a training."""
+    python = RL_PYTHON if RL_PYTHON.exists() else Path(sys.executable)
+    words = ["rl", "train", "--run", "ES", "--env", "CartPole-v1", "--stop", "{}", "--local-dir", str(place)]
+
+    def has_rows() -> bool:
+        return any(len(one.read_text().splitlines()) >= 20 for one in place.rglob("result.json"))
+
+    with start_command([str(python), "-m", "mpi_runtime", *words], cwd=place) as program:
+        wait_until(has_rows, 300, "20 iterations")
+        (directory,) = [one.parent for one in place.rglob("result.json")]
+        with start_command([sys.executable, "-m", "mpi_runtime", "view", "--no-browser", str(directory)]) as server:
+            _take(place, f"{server.wait_for_line('http://')}&theme=light", "rl.png", 1400, 1000, hidden="#meta")
+            server.kill()
+        program.kill()
+
+
+def notebook(place: Path) -> None:
+    """Cells of a notebook, drawn plainly: what they show is what the kernel has sent."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    cells = [nbformat.v4.new_code_cell(cell.strip()) for cell in NOTEBOOK]
+    made = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(made, timeout=100, allow_errors=True, resources={"metadata": {"path": str(place)}}).execute()
+    body = ""
+    for number, cell in enumerate(made.cells, 1):
+        body += f"<p>[{number}]:</p><pre class=in>{html.escape(cell.source)}</pre>"
+        for output in cell.outputs:
+            data = output.get("data", {})
+            text = output.get("text") or data.get("text/plain") or "\n".join(output.get("traceback", []))
+            plain = html.escape(re.sub("\x1b\\[[0-9;]*m", "", text))
+            wrong = " class=wrong" if output.output_type == "error" else ""
+            body += f"<div>{data.get('text/html') or f'<pre{wrong}>{plain}</pre>'}</div>"
+    path = place / "notebook.html"
+    path.write_text(f'<!doctype html><meta charset="utf-8">{NOTEBOOK_STYLE}<body data-ready="yes">{body}</body>')
+    _take(place, path.as_uri(), "notebook.png", 1200, 790)
+
+
 def _terminal(place: Path, screen: Screen) -> None:
     from rich.console import Console
 
@@ -170,6 +241,8 @@ def _take(place: Path, address: str, name: str, width: int, height: int, clicked
         if clicked:
             browser.wait_for(f"document.querySelector('{clicked}')")
             browser.run(f"document.querySelector('{clicked}').click()")
+        if clicked:
+            browser.wait_for("document.querySelector('.detail .err, .detail table')")
         if hidden:  # a path of this machine
             browser.run(f"document.querySelector('{hidden}').hidden = true")
         time.sleep(3)  # charts and curves fill
@@ -177,7 +250,14 @@ def _take(place: Path, address: str, name: str, width: int, height: int, clicked
     print(f"{name}: {(HERE / name).stat().st_size // 1000} kB")
 
 
-PICTURES: dict[str, Callable[[Path], None]] = {"job": job, "view": view, "batch": batch, "search": search}
+PICTURES: dict[str, Callable[[Path], None]] = {
+    "job": job,
+    "view": view,
+    "batch": batch,
+    "search": search,
+    "rl": rl,
+    "notebook": notebook,
+}
 
 
 def main() -> None:

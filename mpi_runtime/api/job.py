@@ -57,10 +57,13 @@ class Context(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         from mpi_runtime.api.context import nodes
-        from mpi_runtime.show.tables import in_html
+        from mpi_runtime.show.tables import html_table, in_html
 
-        running = current.client_or_none() is not None
-        return f"<p>{in_html(repr(self))}</p>" + (nodes()._repr_html_() if running else "<p>It has ended.</p>")
+        if current.client_or_none() is None:
+            return f"<p>{in_html(repr(self))}</p><p>It has ended.</p>"
+        names = ("NodeName", "Resources", "Available", "ranks")
+        rows = [[one[name] for name in names] for one in list(nodes())[:20]]
+        return f"<p>{in_html(repr(self))}</p>{html_table(names, rows)}"
 
     def __enter__(self) -> Context:
         return self
