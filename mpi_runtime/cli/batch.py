@@ -21,7 +21,15 @@ from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import SUCCESSOR, check_source, planned_groups, source_of, used_by
+from mpi_runtime.batch.memory.past import (
+    SUCCESSOR,
+    check_source,
+    not_in_plan,
+    planned_groups,
+    read_history,
+    source_of,
+    used_by,
+)
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
 from mpi_runtime.batch.run.events import TIME_IS_OVER, Place
 from mpi_runtime.batch.run.joining import MemberRun
@@ -172,6 +180,7 @@ class Part:
         self._drain_s = _drain_s(groups)
         self._runs: list[BatchRun | MemberRun] = []
         """The last one is running."""
+        self._has_joined = False
 
     def take(self) -> int:
         """Take part until the batch has ended, or this job must; return the exit code."""
@@ -222,6 +231,7 @@ class Part:
             )
         check_source(self._directory, "" if options.directory else options.file)
         self._say(f"the batch is run by {job}: this job joins it")
+        self._has_joined = True
         run = MemberRun(self._directory, self._say, options.idle_timeout, self._drain_at())
         self._runs.append(run)
         return run.run()
@@ -277,6 +287,13 @@ class Part:
         is_useful = not run.is_hopeless if isinstance(run, BatchRun) else run.has_run
         if code == TIME_IS_OVER and self._options.requeue and is_useful:
             _requeue()
+        if code in (0, 1) and self._has_joined and (left := not_in_plan(read_history(self._directory), self._groups)):
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            self._say(
+                f"{self._options.file} differs from the batch that this job has joined: {left[0]}{more} are new or "
+                "changed, and were not run; when the batch has ended, the same line runs them"
+            )
+            return 1
         return code
 
 

@@ -18,8 +18,9 @@ The key is the hash of its text, its surroundings, its standard input and the ke
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,10 @@ class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     commands: tuple[Command, ...]
     is_array: bool = False
+
+
+_what = operator.attrgetter("text", "values", "after")
+"""What only the file of a batch says. Other things that a command has may be options on the command line."""
 
 
 class Began(msgspec.Struct, frozen=True):
@@ -261,6 +266,12 @@ def planned_groups(history: History) -> list[Group]:
 def check_source(directory: str, file: str) -> None:
     """Raise JournalError if a directory has the records of another file."""
     own_history(directory, False, file)
+
+
+def not_in_plan(history: History, groups: Sequence[Group]) -> list[str]:
+    """The names of commands that the last plan does not have, or has with another text or after others."""
+    known = {command.name: _what(command) for command in history.commands()}
+    return [one.name for group in groups for one in group.commands if known.get(one.name) != _what(one)]
 
 
 def own_history(directory: str, is_fresh: bool, file: str) -> History:

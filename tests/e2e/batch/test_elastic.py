@@ -146,8 +146,13 @@ def test_a_job_can_only_join_a_batch_as_it_is(tmp_path: Path) -> None:
         assert "a job can join it only without --fresh" in refused
         left = run_batch("jobs.txt", "--idle-timeout", "0.5", cwd=tmp_path).expect(0).stderr
         assert "nothing to do for 0.5 s: this job leaves the batch" in left
+        with (tmp_path / "jobs.txt").open("a") as file:
+            file.write("touch more\ntrue\n")
+        left = run_batch("jobs.txt", "--idle-timeout", "0.5", cwd=tmp_path).expect(1).stderr
+        assert "jobs.txt differs from the batch that this job has joined: line-2 and 1 more are new or changed" in left
         (tmp_path / "go").touch()
         program.finish().expect(0)
+    assert not (tmp_path / "more").exists()
 
 
 def test_what_fits_no_job_waits_for_one_with_room(tmp_path: Path) -> None:

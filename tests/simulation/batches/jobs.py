@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from mpi_runtime.batch.elastic.belonging import LEASE_S, Belonging
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.leading import Leading
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Status, Work
+from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Request, Status, Work
 from mpi_runtime.batch.memory.past import Ended, History
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.journal import claim
@@ -30,6 +30,9 @@ LATE_S = 5.0
 """After this time others have seen that a job which was stopped is there again."""
 
 
+Nodes = tuple[dict[str, float], ...]
+
+
 class WrongError(AssertionError):
     """A rule was broken."""
 
@@ -40,8 +43,36 @@ class Task:
 
     name: str
     seconds: float
-    cpus: float
-    after: tuple[str, ...]
+    requests: tuple[Request, ...]
+    """Its alternatives: what each of its ranks needs."""
+    after: tuple[str, ...] = ()
+    ranks: int = 1
+    ranks_per_node: int = 0
+    """How many of them are on each node; 0: any number."""
+    group: str = ""
+    group_limit: int = 0
+    shares: tuple[tuple[str, float, float], ...] = ()
+
+    def work(self, number: int) -> Work:
+        """What jobs are offered."""
+        first, *others = [tuple((name, self.ranks * amount) for name, amount in one) for one in self.requests]
+        return Work(
+            number, self.name, b"", b"", first, self.seconds, self.seconds, ranks=self.ranks,
+            ranks_per_node=self.ranks_per_node, others=tuple(others), group=self.group, group_limit=self.group_limit,
+            shares=self.shares,
+        )  # fmt: skip
+
+    def places(self, free: Sequence[Mapping[str, float]]) -> list[tuple[int, Request]]:
+        """The node and the amounts of each rank, with the first alternative that fits; empty: none does."""
+        for request in self.requests:
+            found: list[tuple[int, Request]] = []
+            for number, node in enumerate(free):
+                room = [int(node.get(name, 0.0) / amount + 1e-9) for name, amount in request]
+                here = min(*room, self.ranks_per_node or self.ranks, self.ranks - len(found))
+                found += [(number, request)] * here
+            if len(found) == self.ranks:
+                return found
+        return []
 
 
 @dataclass
@@ -50,6 +81,7 @@ class Execution:
 
     job: Job
     began_s: float
+    places: list[tuple[int, Request]]
     ended_s: float | None = None
     is_aborted: bool = False
 
@@ -68,7 +100,7 @@ class Batch:
     """A coordinator was stopped: until then what it has offered may be begun."""
     segments: int = 0
 
-    def began(self, job: Job, work: Work) -> None:
+    def began(self, job: Job, work: Work, places: list[tuple[int, Request]]) -> None:
         now = self.world.now
         task = self.tasks[work.name]
         missing = [name for name in task.after if name not in self.recorded]
@@ -85,18 +117,41 @@ class Batch:
             is_calm = not one.job.is_killed and one.job.troubled_s + LATE_S < one.began_s and not one.job.has_left
             if is_calm and not one.is_aborted and now > self.doubtful_until:
                 raise WrongError(f"{work.name} begins on {job.name}, and {one.job.name} has begun it, which is calm")
+        if now > self.doubtful_until:
+            self._judge_shares(task)
         self.world.counters["begun twice"] += bool(before)
-        before.append(Execution(job, now))
+        self.world.counters["ranks on several nodes"] += len({number for number, _ in places}) > 1
+        self.world.counters["further alternatives"] += places[0][1] != task.requests[0]
+        before.append(Execution(job, now, places))
         self.world.note(f"{job.name} begins {work.name} {work.number & 0xFFFFFFFF}")
+
+    def _judge_shares(self, task: Task) -> None:
+        """All calm jobs together have no more of what they share than there is. A command is about to begin."""
+        if not task.shares and not task.group_limit:
+            return
+        running = [task]
+        for name, executions in self.executions.items():
+            for one in executions:
+                is_calm = not one.job.is_killed and one.job.troubled_s + LATE_S < one.began_s
+                if is_calm and one.ended_s is None and not one.is_aborted:
+                    running.append(self.tasks[name])
+        for name, _, total in task.shares:
+            used = sum(amount for one in running for other, amount, _ in one.shares if other == name)
+            self.world.counters["shares that are used up"] += used == total
+            if used > total:
+                raise WrongError(f"{task.name} begins, and all jobs together have {used:g} of {total:g} {name}")
+        count = sum(one.group == task.group for one in running)
+        if task.group_limit and count > task.group_limit:
+            raise WrongError(f"{task.name} begins, and {count} of {task.group} run at a time")
 
 
 class Job(Process):
     """One job: its driver is the thread, its scheduler is a queue."""
 
-    def __init__(self, batch: Batch, name: str, host: str, cpus: float, lasts_s: float) -> None:
+    def __init__(self, batch: Batch, name: str, host: str, nodes: Nodes, lasts_s: float) -> None:
         super().__init__(batch.world, name, host)
         self.batch = batch
-        self.cpus = cpus
+        self.nodes = nodes
         self.drain_s = batch.world.now + lasts_s
         """When it starts nothing more: a command must have ended by then."""
         self.role = "new"
@@ -114,7 +169,7 @@ class Job(Process):
         self.segment = f"segment-{self.batch.segments}"
         self.token = f"{self.name}.{self.lives}"
         self.files = SimulatedFiles(self.batch.system, self, self.token)
-        self.member = Member(self.token, ({"CPU": self.cpus},))
+        self.member = Member(self.token, self.nodes)
         self.pending: list[tuple[str, Any]] = []
         self.written = 0
         self.beats = 0
@@ -127,6 +182,8 @@ class Job(Process):
     # The scheduler of the job.
 
     def submit(self, work: Work, until_s: float) -> None:
+        if not self.batch.tasks[work.name].places(self.nodes):
+            raise WrongError(f"{work.name} is given to {self.name}, which has no room for it")
         self.queue.append((work, until_s))
         self.schedule()
 
@@ -146,13 +203,23 @@ class Job(Process):
             if self.world.now + task.seconds > self.drain_s:
                 self.results.append(("late", self.queue.pop(0)[0]))
                 continue
-            if sum(self.batch.tasks[one.name].cpus for one, _ in self.running.values()) + task.cpus > self.cpus:
+            places = task.places(self.free())
+            if not places:
                 self.world.at(until_s + 0.01, self.schedule)
                 return
             self.queue.pop(0)
-            self.batch.began(self, work)
+            self.batch.began(self, work, places)
             self.running[work.number] = work, self.batch.executions[work.name][-1]
             self.world.at(self.world.now + task.seconds, partial(self.end, work, self.token))
+
+    def free(self) -> Nodes:
+        """What its nodes have beside what runs."""
+        free = tuple(dict(node) for node in self.nodes)
+        for _, execution in self.running.values():
+            for number, request in execution.places:
+                for name, amount in request:
+                    free[number][name] -= amount
+        return free
 
     def end(self, work: Work, token: str) -> None:
         if self.is_killed or token != self.token or work.number not in self.running:
@@ -291,9 +358,7 @@ class Job(Process):
             for name, task in self.batch.tasks.items():
                 if name not in done and name not in active and done.issuperset(task.after):
                     active[name] = self.next_number(epoch)
-                    coordinator.add(
-                        Work(active[name], name, b"", b"", (("CPU", task.cpus),), task.seconds, task.seconds)
-                    )
+                    coordinator.add(task.work(active[name]))
             if is_writable:
                 self.take_and_start(checked_s, coordinator)
             if len(done) == len(self.batch.tasks) and not is_closing:

@@ -9,9 +9,11 @@ import argparse
 import random
 import sys
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 from mpi_runtime.batch.memory.past import History
-from tests.simulation.batches.jobs import Batch, Job, Task, WrongError
+from tests.simulation.batches.jobs import Batch, Job, Nodes, Task, WrongError
 from tests.simulation.batches.world import Faults, FileSystem, World
 
 
@@ -23,12 +25,11 @@ def simulate(seed: int) -> tuple[Counter[str], list[str]]:
     """
     world = World(seed)
     rng = random.Random(-seed - 1)
-    batch = Batch(world, FileSystem(world, faults_of(rng)), tasks_of(rng))
+    is_plain = seed % 3 > 0  # most seeds: others have more to decide, and end later
+    batch = Batch(world, FileSystem(world, faults_of(rng)), tasks_of(rng, is_plain))
     count = rng.randint(1, 5)
-    jobs = [
-        Job(batch, f"job{number}", f"host{number % 3}", rng.choice([1.0, 2.0, 4.0]), 3000.0) for number in range(count)
-    ]
-    jobs[0].cpus = 4.0  # everything fits somewhere
+    jobs = [Job(batch, f"job{number}", f"host{number % 3}", nodes_of(rng, is_plain), 3000.0) for number in range(count)]
+    jobs[0].nodes = LARGEST[is_plain]
     jobs[0]._begin_life()
     for number, job in enumerate(jobs):
         world.add(job, 0.0 if not number else rng.uniform(0, 40))
@@ -42,7 +43,29 @@ def simulate(seed: int) -> tuple[Counter[str], list[str]]:
     return world.counters, world.log
 
 
-def tasks_of(rng: random.Random) -> dict[str, Task]:
+LARGEST: tuple[Nodes, Nodes] = (({"CPU": 4.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 0.0}), ({"CPU": 4.0},))
+"""The nodes of the first job: everything fits there; the second ones if all commands are plain."""
+KINDS: tuple[dict[str, Any], ...] = (
+    *[{}] * 4,
+    {"ranks": 2, "requests": ((("CPU", 2.0),),), "ranks_per_node": 1},
+    {"ranks": 3, "requests": ((("CPU", 2.0),),)},
+    {"requests": ((("GPU", 1.0),), (("CPU", 3.0),))},
+    {"requests": ((("CPU", 16.0),), (("CPU", 1.0), ("GPU", 1.0)))},
+    {"shares": (("licence", 1.0, 2.0),)},
+    {"shares": (("licence", 2.0, 2.0),), "ranks": 2, "requests": ((("CPU", 1.0),),)},
+    {"group": "few", "group_limit": 2},
+)
+"""Ranks, alternatives, resources that all jobs share, and limits of groups."""
+
+
+def nodes_of(rng: random.Random, is_plain: bool) -> Nodes:
+    if is_plain:
+        return ({"CPU": rng.choice([1.0, 2.0, 4.0])},)
+    count = rng.choice([1, 1, 2])
+    return tuple({"CPU": rng.choice([1.0, 2.0, 4.0]), "GPU": rng.choice([0.0, 0.0, 1.0])} for _ in range(count))
+
+
+def tasks_of(rng: random.Random, is_plain: bool) -> dict[str, Task]:
     count = rng.randint(5, 60)
     scale = rng.choice([0.2, 2.0, 8.0])
     found: dict[str, Task] = {}
@@ -50,7 +73,8 @@ def tasks_of(rng: random.Random) -> dict[str, Task]:
         names = [*found]
         after = tuple(sorted(rng.sample(names, min(len(names), rng.choice([0, 0, 1, 2])))))
         cpus = rng.choice([1.0, 1.0, 1.0, 2.0, 4.0])
-        found[f"c{number}"] = Task(f"c{number}", rng.uniform(0.1, 2) * scale, cpus, after)
+        task = Task(f"c{number}", rng.uniform(0.1, 2) * scale, ((("CPU", cpus),),), after)
+        found[task.name] = task if is_plain else replace(task, **rng.choice(KINDS))
     return found
 
 
@@ -85,7 +109,7 @@ def trouble(world: World, batch: Batch, jobs: list[Job], rng: random.Random) -> 
         if kind == "leave":
             job.drain_s = min(job.drain_s, world.now + 30)
             return
-        if job.role == "coordinator":
+        if job.role == "coordinator" and kind != "kill":
             batch.doubtful_until = world.now + seconds + 90
         job.troubled_s = world.now + seconds
         if kind == "kill":

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from mpi_runtime.batch.elastic import belonging, leading
+from mpi_runtime.batch.elastic import belonging, coordinator, leading
 from mpi_runtime.batch.elastic.coordinator import Coordinator
-from mpi_runtime.batch.elastic.records import Work
+from mpi_runtime.batch.elastic.records import Work, fits
 from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.batch.memory import past
 from tests.simulation.batches import jobs, world
@@ -17,7 +18,8 @@ from tests.simulation.batches.run import simulate
 SEEDS = 100
 FLOORS = {
     "coordinators": 150, "elections": 60, "replaced coordinators": 5, "kill": 8, "stop all": 15, "stop driver": 15,
-    "failures": 1000, "no room": 100, "leases that ended": 50, "begun twice": 8,
+    "failures": 1000, "no room": 100, "leases that ended": 50, "begun twice": 2, "ranks on several nodes": 200,
+    "further alternatives": 100, "shares that are used up": 80,
 }  # fmt: skip
 
 
@@ -108,7 +110,36 @@ def last_records_that_are_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leading.Leading, "_read", lambda self, one, is_last: True)
 
 
+def shares_that_are_returned_when_others_get_the_command(patch: pytest.MonkeyPatch) -> None:
+    """The next offer of a command that was given back or taken back does not take its shares again."""
+    hold = Coordinator._hold
+    held: set[tuple[int, int]] = set()
+
+    def planted(self: Coordinator, work: Work, sign: int) -> None:
+        if sign < 0 or (id(self), work.number) not in held:
+            hold(self, work, sign)
+        held.add((id(self), work.number))
+
+    patch.setattr(Coordinator, "_hold", planted)
+
+
+def ranks_that_fit_where_their_sum_does(patch: pytest.MonkeyPatch) -> None:
+    def planted(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
+        total = {name: sum(node.get(name, 0.0) for node in nodes) for name, _ in work.request}
+        return fits(msgspec.structs.replace(work, ranks=1), (total,) if work.ranks > 1 else nodes)
+
+    patch.setattr(coordinator, "fits", planted)
+
+
+def alternatives_that_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """A command is offered only where the first one fits."""
+    patch.setattr(coordinator, "fits", lambda work, nodes: fits(msgspec.structs.replace(work, others=()), nodes))
+
+
 BUGS = (
+    shares_that_are_returned_when_others_get_the_command,
+    ranks_that_fit_where_their_sum_does,
+    alternatives_that_are_not_looked_at,
     an_epoch_that_is_replaced,
     a_slice_begun_without_its_name,
     ends_merged_by_number,
