@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mpi_runtime.client.references import References
 from mpi_runtime.client.store import Store
@@ -18,7 +18,47 @@ from mpi_runtime.errors import MpiRuntimeError
 if TYPE_CHECKING:
     from concurrent.futures import Future  # slow to load, and most programs use none
 
-    _Pair = tuple[object, Future[Any]]
+    _Pair = tuple[object, Future[Any] | "Outcome[Any]"]
+
+T = TypeVar("T")
+
+
+class Outcome(Generic[T]):
+    """The value or the error of a call that has ended. It takes the place of a future that nothing waits for.
+
+    A future has a lock and a condition, which would cost a command of a batch as much as its journal.
+    """
+
+    __slots__ = ("_error", "_then", "_value")
+
+    def __init__(self, then: Callable[[Outcome[T]], None]) -> None:
+        """`then` is called with this once, in the thread of the futures. It must not raise."""
+        self._then = then
+        self._error: BaseException | None = None
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Nothing can cancel this."""
+        return True
+
+    def set_result(self, value: T) -> None:
+        """The call has ended with a value."""
+        self._value = value
+        self._then(self)
+
+    def set_exception(self, error: BaseException) -> None:
+        """The call has ended with an error."""
+        self._error = error
+        self._then(self)
+
+    def exception(self) -> BaseException | None:
+        """The error; None: it has a value."""
+        return self._error
+
+    def result(self) -> T:
+        """The value, or raise the error."""
+        if self._error is not None:
+            raise self._error
+        return self._value
 
 
 class RefFutures:
@@ -33,7 +73,7 @@ class RefFutures:
         self._is_served = False
         """Whether the thread exists and will read `_waiting` again."""
 
-    def add(self, id: bytes, keep: object, future: Future[Any]) -> None:
+    def add(self, id: bytes, keep: object, future: Future[Any] | Outcome[Any]) -> None:
         """Complete a future with an object's value, never in the caller's thread.
 
         It is running from now on: cancelling it would not cancel the call. `keep` is a reference to the object.
@@ -78,7 +118,7 @@ class RefFutures:
         for _, future in waiting:
             self._settle(future, id)
 
-    def _settle(self, future: Future[Any], id: bytes) -> None:
+    def _settle(self, future: Future[Any] | Outcome[Any], id: bytes) -> None:
         try:
             value = self._for.get([id], None)[0]
         except BaseException as error:

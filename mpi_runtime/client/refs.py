@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
+from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.client.typed_ids import TaskID
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.objects import collecting
@@ -232,3 +233,8 @@ def future_of(ref: ObjectRef[T], then: Callable[[Future[T]], None] | None = None
         future.add_done_callback(then)
     ref._client.futures.add(ref.binary(), ref, future)
     return future
+
+
+def when_done(ref: ObjectRef[T], then: Callable[[Outcome[T]], None]) -> None:
+    """Call `then` with the outcome of a reference's call, never in the caller's thread. It must not raise."""
+    ref._client.futures.add(ref.binary(), ref, Outcome(then))

@@ -66,8 +66,10 @@ def of_attempt(command: Command, directory: str, attempt: int, key: bytes) -> Co
 
 def kept(result: CommandResult, directory: str, attempt: int) -> CommandResult:
     """Give the output of such an attempt the usual name."""
+    if not attempt:
+        return result
     own = os.path.join(os.path.abspath(directory), f"{result.name}.out")
-    if not attempt or result.stdout != f"{own}.{attempt}":
+    if result.stdout != f"{own}.{attempt}":
         return result
     try:
         os.replace(result.stdout, own)
@@ -98,10 +100,13 @@ class SharedFiles:
     def add(self, commands: Iterable[Command]) -> None:
         """Count the files of commands. If commands arrive one by one, the first of them still empties its file."""
         for command in commands:
-            self._counts.update({*_files_of(command).values()})
+            if command.stdout or command.stderr:
+                self._counts.update({*_files_of(command).values()})
 
     def marked(self, command: Command) -> Command:
         """Set `appends` of a command."""
+        if not (command.stdout or command.stderr):
+            return command
         shared = tuple(stream for stream, path in _files_of(command).items() if self._counts[path] > 1)
         return msgspec.structs.replace(command, appends=shared) if shared else command
 

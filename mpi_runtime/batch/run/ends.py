@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Container
-from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
@@ -21,6 +20,7 @@ from mpi_runtime.batch.memory.results import CommandResult, lost
 from mpi_runtime.batch.run.events import DOUBT_S, ENDED, LOOK_S, Place, expired, is_doubtful, results
 from mpi_runtime.batch.run.starts import Starts
 from mpi_runtime.client import current
+from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.errors import TaskCancelledError
 
 IDLE_S = 60.0
@@ -62,18 +62,19 @@ class Ends(Starts):
         """When commands that still run are ended."""
         self._cpu_time = 0.0
 
-    def _end(self, name: str, future: Any) -> None:
-        if self._sharing.is_on and name not in self._doubted and is_doubtful(future):
+    def _end(self, name: str, outcome: Outcome[bytes]) -> None:
+        if self._sharing.is_on and name not in self._doubted and is_doubtful(outcome):
             self._doubted.add(name)
-            self._after(DOUBT_S, name, future)
+            self._after(DOUBT_S, name, outcome)
             return
         one = self._running.pop(name)
         self._doubted.discard(name)
         del self._names[one.ref.binary()]
-        error = future.exception()
+        error = outcome.exception()
+        value = outcome.result() if error is None else b""
         command = self.graph.commands[name]
-        is_empty = error is None and not future.result()
-        was_ended = self._sharing.is_on and self.is_late and is_doubtful(future)  # by a signal to all of this job
+        is_empty = error is None and not value
+        was_ended = self._sharing.is_on and self.is_late and is_doubtful(outcome)  # by a signal to all of this job
         if isinstance(error, TaskCancelledError) or is_empty or was_ended:
             self._journal.history.began.pop(name, None)
             is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"
@@ -93,7 +94,7 @@ class Ends(Starts):
                     self.graph.cancelled(name)
             return
         self._withdrawn.discard(name)
-        result = lost(name, command.shown(), error) if error is not None else results.decode(future.result())
+        result = lost(name, command.shown(), error) if error is not None else results.decode(value)
         result = kept(result, self._directory, one.attempt)
         self._journal.ended(command, one.key, result, one.number, self._packed(command, result))
         self._sharing.ended(one.number)
@@ -102,9 +103,9 @@ class Ends(Starts):
         self._shared.pop(name, None)
         self._settle(name, result)
 
-    def _after(self, seconds: float, name: str, future: Any) -> None:
+    def _after(self, seconds: float, name: str, outcome: Outcome[bytes]) -> None:
         """Handle the end of a command a little later."""
-        timer = threading.Timer(seconds, self._events.put, ((ENDED, name, future),))
+        timer = threading.Timer(seconds, self._events.put, ((ENDED, name, outcome),))
         timer.daemon = True
         timer.start()
 

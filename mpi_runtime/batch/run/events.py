@@ -15,6 +15,7 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.client import current
+from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.journal.claim import Claim
 
@@ -57,11 +58,11 @@ def expired(running: Mapping[str, Running]) -> list[str]:
     return [name for name in late if running[name].ref.binary() not in begun]
 
 
-def is_doubtful(future: Any) -> bool:
+def is_doubtful(outcome: Outcome[bytes]) -> bool:
     """Whether a command was ended by a signal that a batch system sends to all processes of a job which it ends."""
-    if future.exception() is not None or not future.result():
+    if outcome.exception() is not None or not outcome.result():
         return False
-    result = results.decode(future.result())
+    result = results.decode(outcome.result())
     return not result.problem and result.signal in (signal.SIGTERM, signal.SIGKILL)
 
 

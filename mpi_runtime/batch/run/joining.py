@@ -41,7 +41,8 @@ from mpi_runtime.batch.run.events import (
 )
 from mpi_runtime.batch.run.sharing import TURN_S, Statuses, boot_clock
 from mpi_runtime.batch.run.submission import submit
-from mpi_runtime.client.refs import future_of
+from mpi_runtime.client.ref_futures import Outcome
+from mpi_runtime.client.refs import when_done
 from mpi_runtime.errors import JournalError, TaskCancelledError
 from mpi_runtime.journal.claim import Claim
 
@@ -180,7 +181,7 @@ class MemberRun:
         made = of_attempt(_commands.decode(work.command), self._directory, work.attempt, work.key)
         ref = submit(made, self._directory, False, path_us=work.path_us, until_s=until_s)
         self._running[work.name] = Running(ref, work.key, work.number, work.attempt, until_s)
-        future_of(ref, lambda future: self._events.put((ENDED, work.name, future)))  # in another thread
+        when_done(ref, lambda outcome: self._events.put((ENDED, work.name, outcome)))  # in another thread
 
     def _cancel(self, number: int) -> None:
         for one in self._running.values():
@@ -213,18 +214,20 @@ class MemberRun:
             self._leave_s = time.monotonic() + DRAIN_S
             self._say("SIGTERM or the end of the job's time: this job leaves the batch")
 
-    def _end(self, name: str, future: Any) -> None:
-        if name not in self._doubted and is_doubtful(future):
+    def _end(self, name: str, outcome: Outcome[bytes]) -> None:
+        if name not in self._doubted and is_doubtful(outcome):
             self._doubted.add(name)
-            timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, future),))
+            timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, outcome),))
             timer.daemon = True
             timer.start()
             return
         one = self._running.pop(name)
         self._doubted.discard(name)
         work = self._member.started.get(one.number)
-        error = future.exception()
-        was_ended = self._leave_s is not None and is_doubtful(future)  # with this job, by a signal to all its processes
+        error = outcome.exception()
+        was_ended = self._leave_s is not None and is_doubtful(
+            outcome
+        )  # with this job, by a signal to all its processes
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)
@@ -232,11 +235,11 @@ class MemberRun:
                 self._give_back([one.number])
             return
         self._member.ended(one.number)
-        if error is None and not future.result():  # its turn came too late: once more, unless another job has it
+        if error is None and not outcome.result():  # its turn came too late: once more, unless another job has it
             self._member.waiting[one.number] = work
             return
         command = _commands.decode(work.command)
-        result = lost(name, command.shown(), error) if error is not None else results.decode(future.result())
+        result = lost(name, command.shown(), error) if error is not None else results.decode(outcome.result())
         result = kept(result, self._directory, one.attempt)
         self._journal.ended(command, one.key, result, one.number)
         self._done += result.is_success

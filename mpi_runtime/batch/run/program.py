@@ -116,7 +116,8 @@ def _run_to_its_end(
         with _bound_to(cpus) if cpus else _NOTHING:
             words = [_path_of(made.shell, env), "-c", made.text]
             pid = _spawn(words, env, made.cwd, (opened[-1] if made.stdin else -1, output, error))
-        limits = _Limits(made.memory, made.output_limit, (output, error), frozenset(before))
+        has_limits = made.memory or made.output_limit
+        limits = _Limits(made.memory, made.output_limit, (output, error), frozenset(before)) if has_limits else None
         return pid, _wait(pid, made.time_limit, made.grace, limits)
     finally:
         for descriptor in opened:
@@ -205,11 +206,11 @@ class _Limits(msgspec.Struct, frozen=True):
         return ""
 
 
-def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits) -> str:
+def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits | None) -> str:
     """Wait until a process has ended. Return the limit that it exceeded and that ended it, in words."""
     problem = ""
     end_s = None if time_limit is None else time.monotonic() + time_limit
-    step_s = LOOK_S if limits.memory or limits.output else None
+    step_s = LOOK_S if limits is not None else None
     try:
         if end_s is None and step_s is None:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in half the time of a descriptor and poll
@@ -218,7 +219,7 @@ def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits) -> 
             left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
             if _has_ended(pid, min((one for one in (left_s, step_s) if one is not None), default=None)):
                 return ""
-            problem = limits.exceeded()
+            problem = limits.exceeded() if limits is not None else ""
             if not problem and end_s is not None and time.monotonic() >= end_s:
                 problem = f"it ran longer than its time limit of {time_limit:g} s"
         _end(pid, grace)

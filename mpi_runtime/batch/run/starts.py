@@ -25,7 +25,7 @@ from mpi_runtime.batch.run.events import ENDED, Events, Place, Running
 from mpi_runtime.batch.run.sharing import Sharing, work_of
 from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.client import current
-from mpi_runtime.client.refs import future_of
+from mpi_runtime.client.refs import when_done
 from mpi_runtime.util.streams import together
 
 TURN_S = 0.5
@@ -166,7 +166,7 @@ class Starts:
         ref = submit(made, self._directory, False, path_us=self._paths.path_us(name), until_s=until_s)
         self._running[name] = Running(ref, key, number, attempt, until_s)
         self._names[ref.binary()] = name
-        future_of(ref, lambda future: self._events.put((ENDED, name, future)))  # in another thread
+        when_done(ref, lambda outcome: self._events.put((ENDED, name, outcome)))  # in another thread
 
     def _start_offered(self, work: Work, until_s: float) -> None:
         self._start(self.graph.commands[work.name], work.key, work.number, until_s, work.attempt)

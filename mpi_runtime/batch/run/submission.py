@@ -16,7 +16,7 @@ from mpi_runtime.batch.run.attempts import RetriedError, amounts, run_command, r
 from mpi_runtime.batch.run.ranks import GRACE_S
 from mpi_runtime.client.refs import ObjectRef
 
-GATHER_US = 20_000
+GATHER_US = 50_000
 """How long the result of a command may wait to be sent with others, while its process has more to run."""
 LOST_MAX = 3
 """How often a command is retried after its process or rank was lost. Its own `retries` are for failures."""
