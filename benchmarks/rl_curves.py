@@ -12,6 +12,7 @@ import itertools
 import json
 import subprocess
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,58 +39,70 @@ def read() -> list[dict[str, Any]]:
     return [json.loads(line) for line in RECORD.read_text().splitlines()] if RECORD.exists() else []
 
 
-def write(run: dict[str, Any], steps: list[float], returns: list[float]) -> None:
+def write(run: dict[str, Any]) -> None:
     """Append a run to the record."""
+    at, returns = np.array(run["at"]), np.array(run["returns"])
     seen = np.isfinite(returns)
-    grid = np.linspace(0, run["steps"], POINTS)
-    values = np.interp(grid, np.array(steps)[seen], np.array(returns)[seen])
+    values = np.interp(np.linspace(0, run["steps"], POINTS), at[seen], returns[seen])
+    kept = {key: value for key, value in run.items() if key not in ("at", "returns", "wall_s")}
     with RECORD.open("a") as file:
-        file.write(json.dumps({**run, "returns": [round(float(one), 1) for one in values]}) + "\n")
+        file.write(json.dumps({**kept, "returns": [round(float(one), 1) for one in values]}) + "\n")
+    print(json.dumps(kept), flush=True)
 
 
-def ours(algorithm: str, env: str, steps: int, seed: int) -> None:
-    """Train here."""
+def ours(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Train here with each seed of a plan."""
     from mpi_runtime import rl
     from mpi_runtime.rl.config import algorithm_named
-    from mpi_runtime.rl.presets import preset
 
-    found = algorithm_named(algorithm)(env, seed=seed, **preset(algorithm, env))
-    started, results = time.process_time(), list[dict[str, Any]]()
-    found.learn(steps, callback=results.append)
-    seconds = round(time.process_time() - started, 1)
-    run = {"algorithm": algorithm, "env": env, "steps": steps, "system": "mpi_runtime", "seed": seed}
-    run |= {"cpu_s": seconds, "evaluation": round(rl.evaluate(found, episodes=20).mean, 1)}
-    write(run, [one["timesteps_total"] for one in results], [one["episode_reward_mean"] for one in results])
+    for seed in plan["seeds"]:
+        found = algorithm_named(plan["algorithm"])(plan["env"], seed=seed, **plan["settings"])
+        started, wall, results = time.process_time(), time.perf_counter(), list[dict[str, Any]]()
+        found.learn(plan["steps"], callback=results.append)
+        yield {
+            **{key: plan[key] for key in ("algorithm", "env", "steps")},
+            "system": "mpi_runtime",
+            "seed": seed,
+            "cpu_s": round(time.process_time() - started, 1),
+            "wall_s": round(time.perf_counter() - wall, 1),
+            "evaluation": round(rl.evaluate(found, episodes=20).mean, 1),
+            "at": [one["timesteps_total"] for one in results],
+            "returns": [one["episode_reward_mean"] for one in results],
+        }
 
 
-def theirs(python: str, algorithm: str, env: str, steps: int, seeds: list[int]) -> None:
-    """Train with Stable-Baselines3, whose process prints a line for each run."""
-    from mpi_runtime.rl.presets import preset
-
-    plan = {"algorithm": algorithm, "env": env, "steps": steps, "settings": preset(algorithm, env), "seeds": seeds}
-    words = [python, PEER, "curves", json.dumps(plan)]
+def theirs(python: str, plan: dict[str, Any], peer: str = PEER) -> Iterator[dict[str, Any]]:
+    """Train with the library of a peer, whose process prints a line for each run of a plan."""
+    words = [python, peer, "train", json.dumps(plan)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
-            found = json.loads(line)
-            at, returns = found.pop("at"), found.pop("returns")
-            write(found, at, returns)
-            print(json.dumps(found), flush=True)
+            if line.startswith("{"):
+                yield json.loads(line)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, words)
 
 
-def curves(python: str, seeds: range) -> None:
-    """Run every curve that the record lacks, both systems in turns of five seeds."""
+def planned(algorithm: str, env: str, steps: int, seeds: Iterable[int]) -> dict[str, Any]:
+    """Return what both systems train: with rl-zoo's hyper-parameters."""
+    from mpi_runtime.rl.presets import preset
+
+    settings = preset(algorithm, env)
+    return {"algorithm": algorithm, "env": env, "steps": steps, "settings": settings, "seeds": list(seeds)}
+
+
+def curves(python: str, seeds: range, only: str = "") -> None:
+    """Run every curve that the record lacks, both systems in turns of five seeds; only those of these algorithms."""
     blocks = [seeds[at : at + BLOCK] for at in range(0, len(seeds), BLOCK)]
     for block, (algorithm, env, steps, most) in itertools.product(blocks, CURVES):
+        if only and algorithm not in only.split(","):
+            continue
         done = {(one["algorithm"], one["env"], one["system"], one["seed"]) for one in read()}
         wanted = [seed for seed in block if seed < most]
-        for seed in wanted:
-            if (algorithm, env, "mpi_runtime", seed) not in done:
-                ours(algorithm, env, steps, seed)
-        missing = [seed for seed in wanted if (algorithm, env, "stable-baselines3", seed) not in done]
-        if python and missing:
-            theirs(python, algorithm, env, steps, missing)
+        for system in ("mpi_runtime", *(["stable-baselines3"] if python else [])):
+            missing = [seed for seed in wanted if (algorithm, env, system, seed) not in done]
+            plan = planned(algorithm, env, steps, missing)
+            for run in ours(plan) if system == "mpi_runtime" else theirs(python, plan) if missing else ():
+                write(run)
     show()
 
 

@@ -1,4 +1,4 @@
-"""The part of Stable-Baselines3 in `benchmarks/rl.py`. Words: `sampling` or `ppo` and a seed; `curves` and a plan."""
+"""The part of Stable-Baselines3 in `benchmarks/rl.py`. Words: `sampling` and a seed, or `train` and a plan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-
-ZOO = {"n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8}
 
 
 class Watch(BaseCallback):
@@ -60,51 +58,37 @@ def translated(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def curves(plan: dict[str, Any]) -> None:
-    """Train with each seed, and print the curves."""
-    torch.set_num_threads(1)
+def train(plan: dict[str, Any]) -> None:
+    """Train with each seed, and print a line for each."""
     settings = translated(plan["settings"])
     envs = settings.pop("num_envs", 1)
     for seed in plan["seeds"]:
         env = make_vec_env(plan["env"], n_envs=envs, seed=seed)
         cls = getattr(stable_baselines3, plan["algorithm"])
         model, watch = cls("MlpPolicy", env, device="cpu", seed=seed, **settings), Watch()
-        started = time.process_time()
+        started, wall = time.process_time(), time.perf_counter()
         model.learn(plan["steps"], callback=watch)
         run = {key: plan[key] for key in ("algorithm", "env", "steps")} | {"system": "stable-baselines3", "seed": seed}
         run["cpu_s"] = round(time.process_time() - started, 1)
+        run["wall_s"] = round(time.perf_counter() - wall, 1)
         run["evaluation"] = round(float(evaluate_policy(model, env, n_eval_episodes=20)[0]), 1)
         every = max(1, len(watch.at) // 500)
         print(json.dumps({**run, "at": watch.at[::every], "returns": watch.means[::every]}), flush=True)
 
 
-def main(part: str, seed: int) -> None:
-    """Run a part, and print its figures."""
-    torch.set_num_threads(1)
-    env = make_vec_env("CartPole-v1", n_envs=8, seed=seed)
-    settings: dict[str, Any] = {"learning_rate": lambda left: 1e-3 * left, "clip_range": lambda left: 0.2 * left}
-    if part == "sampling":
-        settings = {"n_steps": 32, "batch_size": 256}
-        model = PPO("MlpPolicy", env, device="cpu", seed=seed, **settings)
-        watch = Watch()
-        # Its rollouts alone: `train` is left out.
-        model.train = lambda: None
-        model.learn(40_000, callback=watch)
-        figures: dict[str, Any] = {"envs": 8, "steps_per_cpu_s": round(model.num_timesteps / watch.seconds)}
-    else:
-        model = PPO("MlpPolicy", env, device="cpu", seed=seed, **ZOO, **settings)
-        watch = Watch()
-        started = time.process_time()
-        model.learn(100_000, callback=watch)
-        seconds = time.process_time() - started
-        at = next((256 * (k + 1) for k, mean in enumerate(watch.means) if mean >= 475), None)
-        figures = {"steps_per_cpu_s": round(model.num_timesteps / seconds), "mean_475_at": at}
-        figures["evaluation"] = float(evaluate_policy(model, env, n_eval_episodes=20)[0])
-    print(json.dumps({"what": part, "system": "stable-baselines3", "seed": seed, **figures}), flush=True)
+def sampling(seed: int) -> None:
+    """Make rollouts of CartPole without learning, and print their speed."""
+    model = PPO("MlpPolicy", make_vec_env("CartPole-v1", n_envs=8, seed=seed), n_steps=32, device="cpu", seed=seed)
+    watch = Watch()
+    model.train = lambda: None
+    model.learn(40_000, callback=watch)
+    figures = {"envs": 8, "steps_per_cpu_s": round(model.num_timesteps / watch.seconds)}
+    print(json.dumps({"what": "sampling", "system": "stable-baselines3", "seed": seed, **figures}), flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "curves":
-        curves(json.loads(sys.argv[2]))
+    torch.set_num_threads(1)
+    if sys.argv[1] == "train":
+        train(json.loads(sys.argv[2]))
     else:
-        main(sys.argv[1], int(sys.argv[2]))
+        sampling(int(sys.argv[2]))
