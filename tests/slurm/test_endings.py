@@ -34,7 +34,7 @@ def save():
 slurm.before_walltime(float(sys.argv[1]), save)
 print("working", flush=True)
 try:
-    time.sleep(100)
+    time.sleep(1000)
 finally:
     print("ends in order", flush=True)
 """

@@ -33,7 +33,7 @@ if slurm.allocation().restarts:
     sys.exit(0)
 slurm.before_walltime(float(sys.argv[1]), save)
 print("working", flush=True)
-ray.get([work.remote(60) for _ in range(4)])
+ray.get([work.remote(1000) for _ in range(4)])
 """
 
 # Survives a signal that all its processes get, and ends by one that it has not asked for.
@@ -73,7 +73,7 @@ ray.init()
 @ray.remote
 def work():
     print("working", flush=True)
-    time.sleep(100)
+    time.sleep(1000)
 
 ray.get([work.remote() for _ in range(4)])
 """
