@@ -73,8 +73,11 @@ def evaluate(
         steps: the number of steps after which no further episode begins; None: any.
 
     Raises:
+        TypeError: policy is not an algorithm.
         ValueError: the environment does not end its episodes within a million steps.
     """
+    if not hasattr(policy, "maker"):
+        raise TypeError(f"policy must be an algorithm, such as rl.PPO(env), not {policy!r}")
     made = policy.maker if env is None else maker(env, env_config)
     mode = "human" if render else "rgb_array" if video else None
     one = made.one(**({"render_mode": mode} if mode else {}))
