@@ -1,4 +1,4 @@
-"""The public functions of `tune`, `batch` and `slurm` for `tests.fuzz_api`: what is called, and what is right."""
+"""The public functions of tune, train, rl, mpi, batch and slurm for `tests.fuzz_api`, and right arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime import batch, slurm, tune
+from mpi_runtime import batch, mpi, rl, slurm, train, tune
 from mpi_runtime.batch.file.model import OPTIONS as BATCH_OPTIONS
 
 LEFT_OUT = {
@@ -28,24 +28,32 @@ LEFT_OUT = {
     "slurm.Allocation": "as Simulated",
     "slurm.Status": "as Simulated",
     "slurm.requeue": "it has no arguments",
+    **dict.fromkeys(("train.Result", "train.Context", "train.TrainContext", "rl.Evaluation"), "as Simulated"),
+    **dict.fromkeys(("train.TrainingFailedError", "rl.CheckpointError", "rl.EnvError", "rl.SamplerError"), "an error"),
+    **dict.fromkeys(("rl.A2C", "rl.A3C", "rl.ApeX", "rl.DQN", "rl.PPO", "rl.SAC"), "it needs torch: as `rl.ES`"),
+    "mpi.comm": "it has no arguments",
+    "train.TorchTrainer": "it needs torch: as `train.DataParallelTrainer`",
 }
 """Public names that are not called, and why."""
+ROOMS = {
+    "tune": tune,
+    "tune.schedulers": tune.schedulers,
+    "tune.search": tune.search,
+    "train": train,
+    "rl": rl,
+    "mpi": mpi,
+    "batch": batch,
+    "slurm": slurm,
+}
 SLURM_COMMANDS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 
 
 def targets() -> dict[str, Callable[..., Any]]:
     """What is called, by name."""
     found: dict[str, Callable[..., Any]] = {}
-    for room, module in (
-        ("tune", tune),
-        ("tune.schedulers", tune.schedulers),
-        ("tune.search", tune.search),
-        ("batch", batch),
-        ("slurm", slurm),
-    ):
+    for room, module in ROOMS.items():
         for name in module.__all__:
-            value = getattr(module, name)
-            if callable(value) and f"{room}.{name}" not in LEFT_OUT:
+            if f"{room}.{name}" not in LEFT_OUT and callable(value := getattr(module, name)):
                 found[f"{room}.{name}"] = value
     domains = (tune.uniform(1, 2), tune.qrandint(2, 9, 2), tune.choice([1, 2]), tune.randn(0, 1))
     for domain in domains:
@@ -56,6 +64,9 @@ def targets() -> dict[str, Callable[..., Any]]:
     found["tune.Checkpoint.from_directory"] = tune.Checkpoint.from_directory
     found["tune.Tuner.fit of TuneConfig"] = lambda **options: _fit(tune.TuneConfig, options)
     found["tune.Tuner.fit of RunConfig"] = lambda **options: _fit(tune.RunConfig, options)
+    found["train.DataParallelTrainer.fit"] = _train
+    for name in ("environment", "env_runners", "training", "resources", "framework", "fault_tolerance", "debugging"):
+        found[f"rl.PPOConfig.{name}"] = getattr(rl.PPOConfig(), name)
     found["tune.Tuner.restore"] = tune.Tuner.restore
     found["tune.Tuner.can_restore"] = tune.Tuner.can_restore
     return found
@@ -70,6 +81,9 @@ OPTIONS = {
     "tune.Tuner.fit of RunConfig": tuple(
         name for name in tune.RunConfig.__dataclass_fields__ if name not in ("name", "storage_path")
     ),
+    "train.DataParallelTrainer.fit": tuple(train.ScalingConfig.__dataclass_fields__),
+    "rl.ES": ("seed", "num_samplers", "gamma", "hidden", "population", "noise_size"),
+    "rl.PPOConfig.training": ("lr", "gamma", "train_batch_size", "num_epochs", "hidden"),
     "slurm.submit": tuple(slurm.Request.__dataclass_fields__),
 }
 """The keyword arguments of functions that take `**options`."""
@@ -87,6 +101,13 @@ def _fit(kind: Any, options: dict[str, Any]) -> None:
     name = f"e{os.getpid()}-{time.monotonic_ns()}"
     running = dataclasses.replace(running, name=name, storage_path=os.getcwd())
     tune.Tuner(trainable, tune_config=tuning, run_config=running).fit()
+
+
+def _train(**options: Any) -> None:
+    """Train with one worker, or what these settings ask for."""
+    scaling = train.ScalingConfig(**options)
+    running = train.RunConfig(verbose=0, name=f"t{os.getpid()}-{time.monotonic_ns()}", storage_path=os.getcwd())
+    train.DataParallelTrainer(trainable, train_loop_config={}, scaling_config=scaling, run_config=running).fit()
 
 
 def right() -> dict[str, Callable[[], Any]]:

@@ -8,6 +8,7 @@ whose processes outlive it, fails the test with its output and the stacks of its
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import secrets
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn, TypeVar
 
 import pytest
@@ -71,11 +73,25 @@ def wait_until(condition: Callable[[], Answer], timeout: float = 30.0, what: str
         time.sleep(min(0.3, max(0.01, 4 * (answered - asked))))
 
 
+def frames() -> dict[int, FrameType]:
+    """Return the frame of each thread. Python 3.11 may stand still for ever if it collects garbage meanwhile.
+
+    `sys._current_frames` holds a lock that the end of a `threading.local` needs too: issue 106883 of CPython.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def wait_until_in_client(thread: threading.Thread) -> None:
     """Wait until a thread of this process is in a call of the package that waits for the job, such as `get`."""
 
     def is_inside() -> bool:
-        frame = sys._current_frames().get(thread.ident or 0)
+        frame = frames().get(thread.ident or 0)
         while frame is not None and f"{os.sep}mpi_runtime{os.sep}client{os.sep}" not in frame.f_code.co_filename:
             frame = frame.f_back
         return frame is not None

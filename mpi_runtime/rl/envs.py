@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpi_runtime.errors.optional import load
 from mpi_runtime.rl.parts.spaces import Actions, Observations, actions_of, observations_of
 
 Array = NDArray[Any]
@@ -58,8 +59,7 @@ class Maker:
     def one(self, **more: Any) -> Any:
         """Make an environment; `more` are arguments of `gymnasium.make`, such as `render_mode`."""
         if isinstance(self.target, str):
-            import gymnasium  # not at the top: it is optional
-
+            gymnasium = load(f"the environment {self.target!r}", "gymnasium")
             try:
                 return gymnasium.make(self.target, **self.config, **more)
             except gymnasium.error.UnregisteredEnv as error:
@@ -289,6 +289,8 @@ class from_old_gym:  # used like a function
     """An environment of the old gym (before 0.26) as one of gymnasium: 4-tuples with `done`, `reset()` without info."""
 
     def __init__(self, env: Any) -> None:
+        if not hasattr(env, "observation_space"):
+            raise TypeError(f"env must be an environment of the old gym, not {env!r}")
         self.env = env
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.render_mode = None

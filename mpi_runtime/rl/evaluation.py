@@ -73,9 +73,12 @@ def evaluate(
         steps: the number of steps after which no further episode begins; None: any.
 
     Raises:
+        TypeError: policy is not an algorithm.
         ValueError: the environment does not end its episodes within a million steps, cannot be rendered for a video, or
             `episodes` or `seed` is out of bounds.
     """
+    if not hasattr(policy, "maker"):
+        raise TypeError(f"policy must be an algorithm, such as rl.PPO(env), not {policy!r}")
     if episodes < 1 or seed < 0:
         raise ValueError(f"episodes must be 1 or more and seed 0 or more, not {episodes} and {seed}")
     made = policy.maker if env is None else maker(env, env_config)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.errors.optional import load
+
 
 def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = True, clip_reward: bool = True) -> Any:
     """Make an Atari game as DQN saw it: Mnih et al., 2015, "Human-level control", methods.
@@ -22,9 +24,7 @@ def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = Tru
     Raises:
         ImportError: ale-py is missing.
     """
-    import ale_py  # not at the top: it is optional
-    import gymnasium
-
+    ale_py, gymnasium = load("rl.atari", "ale_py", "ale-py"), load("rl.atari", "gymnasium")
     gymnasium.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else each game greets on standard error
     made = gymnasium.make(env, render_mode=render_mode, frameskip=1)

@@ -351,6 +351,8 @@ def _takes_one(func: Callable[..., Any]) -> bool:
 def _ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
     if not lower < upper:
         raise ValueError(f"{name}({lower}, {upper}) has no values: the lower bound must be below the upper bound")
+    if math.inf in (-lower, upper):
+        raise ValueError(f"{name}({lower}, {upper}) cannot be sampled: both bounds must be finite")
     return lower, upper
 
 
@@ -363,8 +365,8 @@ def _positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]
 
 
 def _spread(name: str, sd: float) -> float:
-    if not sd >= 0:
-        raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more")
+    if not 0 <= sd < math.inf:
+        raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more, and finite")
     return sd
 
 
@@ -377,8 +379,8 @@ def _with_values(name: str, domain: Integer) -> Integer:
 
 
 def _step(name: str, q: Any, *bounds: float) -> Any:
-    if not q > 0:
-        raise ValueError(f"{name}: q={q} is not a step; it must be above 0")
+    if not 0 < q < math.inf:
+        raise ValueError(f"{name}: q={q} is not a step; it must be above 0, and finite")
     for bound in bounds:
         if not math.isclose(bound / q, round(bound / q), rel_tol=1e-9, abs_tol=1e-9):
             raise ValueError(f"{name}: the bound {bound} is not a multiple of q={q}; choose bounds that are")

@@ -21,8 +21,8 @@ def test_what_is_left_out_is_public_and_the_rest_takes_arguments_or_nothing() ->
     assert fuzz_api.LEFT_OUT.keys() <= set(mpi_runtime.__all__)
     classes = {name for name in mpi_runtime.__all__ if inspect.isclass(getattr(mpi_runtime, name))}
     assert classes <= fuzz_api.LEFT_OUT.keys()
-    rooms = {"tune": mpi_runtime.tune, "batch": mpi_runtime.batch, "slurm": mpi_runtime.slurm}
-    assert fuzz_rooms.LEFT_OUT.keys() <= {f"{room}.{name}" for room, module in rooms.items() for name in module.__all__}
+    public = {f"{room}.{name}" for room, module in fuzz_rooms.ROOMS.items() for name in module.__all__}
+    assert fuzz_rooms.LEFT_OUT.keys() <= public
 
 
 REFUSED = {
@@ -38,6 +38,8 @@ REFUSED = {
     r"ray.util.get_placement_group('\udc80')": ("ValueError", "placement_group_name must be text"),
     "next(ray.util.as_completed([ref], chunk_size='x'))": ("TypeError", "chunk_size must be a whole number"),
     "Executor(max_workers=2**40)": ("ValueError", "max_workers must be at most 1048576"),
+    "ray.rl.evaluate(1)": ("TypeError", "policy must be an algorithm, such as rl.PPO(env), not 1"),
+    "ray.rl.from_old_gym(1)": ("TypeError", "env must be an environment of the old gym, not 1"),
     "ray.wait([ref], timeout=[1])": ("TypeError", "timeout must be a number of seconds or None, not [1]"),
 }
 

@@ -84,9 +84,10 @@ def test_a_timeout_in_a_call_is_its_error() -> None:
 
 
 INTERRUPTED = """
-import os, signal, sys, threading, time
+import gc, os, signal, sys, threading, time
 import mpi_runtime as ray
 
+gc.disable()  # see `helpers.frames`
 ray.init(num_cpus=2)
 
 

@@ -16,6 +16,10 @@ from mpi_runtime.tune.search import BasicVariantGenerator, TuneBOHB
 
 WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (tune.uniform(0, 1).sample, (), {"random_state": -1}, ValueError, "random_state must be a seed"),
+    (tune.quniform, (-float("inf"), 9, 2), {}, ValueError, "both bounds must be finite"),
+    (tune.randint, (1, float("inf")), {}, ValueError, "both bounds must be finite"),
+    (tune.quniform, (1, 9, float("inf")), {}, ValueError, "above 0, and finite"),
+    (tune.qrandn, (0, float("inf"), 1), {}, ValueError, "0 or more, and finite"),
     (tune.Checkpoint.from_directory, (2,), {}, TypeError, "not int"),
     (tune.TimeoutStopper, ("a",), {}, ValueError, "timeout must be a number of seconds"),
     (tune.TimeoutStopper, (float("nan"),), {}, ValueError, "timeout must be a number of seconds"),
