@@ -3,7 +3,7 @@
 Names: `sampling`, `throughput`, `articles`, `samplers`, `weights`, `es`, and `curves` (in `rl_curves.py`). Each prints
 its figures as JSON lines; where processes take turns CPU seconds count too, so that a busy machine disturbs little.
 With `--peer PYTHON`, an interpreter that has stable-baselines3, `sampling`, `throughput` and `curves` take turns with
-it.
+it; with `--rllib PYTHON`, one that has `ray[rllib]`, `throughput` runs that too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def sampling(chosen: argparse.Namespace) -> None:
 def throughput(chosen: argparse.Namespace) -> None:
     """PPO with rl-zoo's hyper-parameters, sampling and learning in one process of one thread, in turns.
 
-    Here, Stable-Baselines3, and PPO as one file.
+    Here, Stable-Baselines3, PPO as one file, and RLlib, which makes a tenth of the steps.
     """
     for seed in seeds_of(chosen):
         plan = planned("PPO", chosen.env, chosen.steps, [seed])
@@ -63,6 +63,8 @@ def throughput(chosen: argparse.Namespace) -> None:
         if chosen.peer:
             runs.append(theirs(chosen.peer, plan))
         runs.append(theirs(sys.executable, plan, SYSTEMS + "with_one_file.py"))
+        if chosen.rllib:
+            runs.append(theirs(chosen.rllib, {**plan, "steps": plan["steps"] // 10}, SYSTEMS + "with_rllib.py"))
         for run in itertools.chain(*runs):
             reached = [steps for steps, mean in zip(run["at"], run["returns"], strict=True) if mean >= 475]
             show(
@@ -215,6 +217,7 @@ def main() -> None:
     }
     parser.add_argument("name", choices=[*parts, "curves"])
     parser.add_argument("--peer", default="", metavar="PYTHON", help="an interpreter that has stable-baselines3")
+    parser.add_argument("--rllib", default="", metavar="PYTHON", help="one that has ray[rllib], for throughput")
     parser.add_argument("--env", default="CartPole-v1", help="of throughput; default: CartPole-v1")
     parser.add_argument("--steps", type=int, default=100_000, help="of throughput; default: 100000")
     parser.add_argument("--seeds", type=int, default=3, help="how many; default: 3")
