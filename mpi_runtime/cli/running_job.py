@@ -11,7 +11,7 @@ from typing import Any
 
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.head import visitor
-from mpi_runtime.show.facts import Facts, failures_first
+from mpi_runtime.show.facts import Facts, failures_first, time_left
 from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three
 
 PAUSE_S = 2.0
@@ -87,19 +87,6 @@ def _when(facts: Facts) -> list[str]:
         else ""
     )
     return list(filter(None, (done, time_left(facts))))
-
-
-def time_left(facts: Facts) -> str:
-    """Return when the job's time ends and what will not have ended then, in words; empty: it is not known."""
-    if not facts.end_s or facts.is_over:
-        return ""
-    text = f"the job's time ends {clock(facts.end_s)}, in {seconds(max(0.0, facts.end_s - facts.now_s))}"
-    late = facts.open_at_end()
-    whole = late.pop("", 0)
-    if late or whole:
-        text += f"; about {count(whole or sum(late.values()))} calls will be open then"
-        text += f": {', '.join(f'{count(late[name])} of {name}' for name in list(late)[:4])}" if late else ""
-    return text
 
 
 def _function(one: dict[str, Any]) -> str:

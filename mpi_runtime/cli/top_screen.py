@@ -17,10 +17,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mpi_runtime.cli.running_job import time_left
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.show.charts import colours
-from mpi_runtime.show.facts import Facts, failures_first
+from mpi_runtime.show.facts import Facts, failures_first, time_left
 from mpi_runtime.show.job import PILLS
 from mpi_runtime.show.measures import CURVES
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three

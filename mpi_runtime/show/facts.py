@@ -9,6 +9,7 @@ import msgspec
 
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.measures import Measured
+from mpi_runtime.show.numbers import clock, count, seconds
 
 PASSED_ON = "an argument is "
 """Errors with these words are not the first of their kind: see `scheduler/values/endings.py`."""
@@ -97,3 +98,16 @@ class Facts(msgspec.Struct, kw_only=True):
 def failures_first(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Kinds of errors, those with most failed calls first, and last those of calls whose arguments have failed."""
     return sorted(errors, key=lambda one: (PASSED_ON in one["text"], -one["failed"], -one["retried"]))
+
+
+def time_left(facts: Facts) -> str:
+    """Return when the job's time ends and what will not have ended then, in words; empty: it is not known."""
+    if not facts.end_s or facts.is_over:
+        return ""
+    text = f"the job's time ends {clock(facts.end_s)}, in {seconds(max(0.0, facts.end_s - facts.now_s))}"
+    late = facts.open_at_end()
+    whole = late.pop("", 0)
+    if late or whole:
+        text += f"; about {count(whole or sum(late.values()))} calls will be open then"
+        text += f": {', '.join(f'{count(late[name])} of {name}' for name in list(late)[:4])}" if late else ""
+    return text
