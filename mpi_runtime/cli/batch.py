@@ -31,7 +31,7 @@ from mpi_runtime.batch.memory.past import (
     used_by,
 )
 from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
-from mpi_runtime.batch.run.events import TIME_IS_OVER, Place
+from mpi_runtime.batch.run.events import TIME_IS_OVER, Place, Setting
 from mpi_runtime.batch.run.joining import MemberRun
 from mpi_runtime.batch.run.loop import BatchRun
 from mpi_runtime.batch.run.sharing import TURN_S
@@ -254,18 +254,19 @@ class Part:
                 groups, source = planned_groups(history), history.source
                 only = frozenset(history.only) if history.only is not None else None
                 selection = Selection(frozenset(history.again), only)
-            run = BatchRun(
+            setting = Setting(
                 self._directory,
                 self._say,
                 journal,
                 selection,
-                options.log_archive,
-                self._live,
-                options.max_failures,
-                self._drain_at(),
-                place,
-                options.idle_timeout if options.join else None,
+                is_packed=options.log_archive,
+                live=self._live,
+                failures_max=options.max_failures,
+                end_s=self._drain_at(),
+                place=place,
+                idle_s=options.idle_timeout if options.join else None,
             )
+            run = BatchRun(setting)
             self._runs.append(run)
             try:
                 return run.run(groups, lines_of(sys.stdin) if self._is_stream else None, self._defaults, source)

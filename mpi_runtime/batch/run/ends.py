@@ -7,17 +7,15 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory.graph import STARTED
-from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.outputs import Archive, kept
 from mpi_runtime.batch.memory.past import Ended
 from mpi_runtime.batch.memory.results import CommandResult, lost
-from mpi_runtime.batch.run.events import DOUBT_S, ENDED, LOOK_S, Place, expired, is_doubtful, results
+from mpi_runtime.batch.run.events import DOUBT_S, ENDED, LOOK_S, Setting, expired, is_doubtful, results
 from mpi_runtime.batch.run.starts import Starts
 from mpi_runtime.client import current
 from mpi_runtime.client.ref_futures import Outcome
@@ -30,29 +28,18 @@ IDLE_S = 60.0
 class Ends(Starts):
     """The commands of a batch until they have ended."""
 
-    def __init__(
-        self,
-        directory: str,
-        say: Callable[[str], None],
-        journal: BatchJournal,
-        selection: Selection | None,
-        is_packed: bool,
-        failures_max: int | None,
-        end_s: float | None,
-        place: Place | None,
-        idle_s: float | None,
-    ) -> None:
-        """Begin without commands. The arguments are those of `BatchRun`."""
-        super().__init__(directory, say, journal, selection, end_s, place)
+    def __init__(self, setting: Setting) -> None:
+        """Begin without commands."""
+        super().__init__(setting)
         self.is_interrupted = self.is_late = False
         """Whether Ctrl-C ended it, or the end of the job's time."""
         self.is_hopeless = False
         """Whether another job of the same length could start none of the remaining commands."""
-        self._failures_max = failures_max
-        self._archive = Archive(directory) if is_packed else None
+        self._failures_max = setting.failures_max
+        self._archive = Archive(setting.directory) if setting.is_packed else None
         self._to_remove: list[str] = []
         """Outputs in the archive that the journal has not recorded yet."""
-        self._idle_s = idle_s
+        self._idle_s = setting.idle_s
         self._busy_s = time.monotonic()
         self._doubted: set[str] = set()
         self._expired: set[str] = set()

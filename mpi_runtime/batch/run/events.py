@@ -1,4 +1,4 @@
-"""Events of a job that runs commands of a batch, what it has in its scheduler, and ends that are doubtful."""
+"""How a job runs a batch, its events, what it has in its scheduler, and ends that are doubtful."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import contextlib
 import queue
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.file.selection import Selection
+from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.show.live import Live
 from mpi_runtime.client import current
 from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.client.refs import ObjectRef
@@ -90,3 +94,30 @@ class Place(NamedTuple):
     running: dict[str, Running]
     member: Member
     files: JobFiles
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a job runs a batch."""
+
+    directory: str
+    """Of the output."""
+    say: Callable[[str], None]
+    """Shows a line."""
+    journal: BatchJournal
+    """Has the ends of earlier runs, and records this run."""
+    selection: Selection = field(default_factory=Selection)
+    """The commands of this run."""
+    is_packed: bool = False
+    """Whether outputs are kept in one file."""
+    live: Live | None = None
+    """The view of the state; None: a line from time to time instead."""
+    failures_max: int | None = None
+    """One more failed command than this stops the batch; None: none does."""
+    end_s: float | None = None
+    """When this job starts nothing more, in seconds since 1970; None: not known."""
+    place: Place | None = None
+    """Of a coordinator that is gone, which this job takes."""
+    idle_s: float | None = None
+    """Other jobs are expected: the commands are shared from the start, and this job waits this long for a job that has
+    room for what has none here. None: all must run here."""

@@ -7,15 +7,13 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
-from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.outputs import is_full, tail
 from mpi_runtime.batch.memory.past import Planned
 from mpi_runtime.batch.memory.requests import Answer, answer, pending
@@ -23,10 +21,18 @@ from mpi_runtime.batch.memory.results import CommandResult, shortened
 from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.ends import Ends
-from mpi_runtime.batch.run.events import DRAIN_S, ENDED, INTERRUPTED, LATE, LOOK_S, TIME_IS_OVER, Place, ctrl_c_as_event
+from mpi_runtime.batch.run.events import (
+    DRAIN_S,
+    ENDED,
+    INTERRUPTED,
+    LATE,
+    LOOK_S,
+    TIME_IS_OVER,
+    Setting,
+    ctrl_c_as_event,
+)
 from mpi_runtime.batch.run.starts import TURN_S
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
-from mpi_runtime.batch.show.live import Live
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.client import current
 from mpi_runtime.slurm.commands import SlurmError
@@ -38,39 +44,13 @@ FAILURES_SHOWN = 10
 class BatchRun(Ends):
     """One batch while it runs."""
 
-    def __init__(
-        self,
-        directory: str,
-        say: Callable[[str], None],
-        journal: BatchJournal,
-        selection: Selection | None = None,
-        is_packed: bool = False,
-        live: Live | None = None,
-        failures_max: int | None = None,
-        end_s: float | None = None,
-        place: Place | None = None,
-        idle_s: float | None = None,
-    ) -> None:
-        """Make a run without commands.
-
-        Args:
-            directory: of the output.
-            say: shows a line.
-            journal: has the ends of earlier runs, and records this run.
-            selection: the commands of this run.
-            is_packed: whether outputs are kept in one file.
-            live: the view of the state; None: a line from time to time instead.
-            failures_max: one more failed command than this stops the batch; None: none does.
-            end_s: when this job starts nothing more, in seconds since 1970; None: not known.
-            place: of a coordinator that is gone, which this job takes.
-            idle_s: other jobs are expected: the commands are shared from the start, and this job waits this long for a
-                job that has room for what has none here. None: all must run here.
-        """
-        super().__init__(directory, say, journal, selection, is_packed, failures_max, end_s, place, idle_s)
+    def __init__(self, setting: Setting) -> None:
+        """Make a run without commands."""
+        super().__init__(setting)
         self.refused = 0
         """Lines of a stream with problems."""
         self._start_s = time.time()
-        self._live = live
+        self._live = setting.live
         self._begin_s = self._said_s = time.monotonic()
         self._looked_s = self._begin_s - LOOK_S + TURN_S
         self._stream: Stream | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -14,14 +14,12 @@ from mpi_runtime.batch.elastic.belonging import LEASE_S
 from mpi_runtime.batch.elastic.records import Work, share_on
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory.graph import STARTED, Graph
-from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.outputs import SharedFiles, forget_start, of_attempt
 from mpi_runtime.batch.memory.paths import Paths
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
-from mpi_runtime.batch.run.events import ENDED, Events, Place, Running
+from mpi_runtime.batch.run.events import ENDED, Events, Running, Setting
 from mpi_runtime.batch.run.sharing import Sharing, work_of
 from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.client import current
@@ -41,24 +39,17 @@ RECOVER_S = 120.0
 class Starts:
     """The commands of a batch until they are started."""
 
-    def __init__(
-        self,
-        directory: str,
-        say: Callable[[str], None],
-        journal: BatchJournal,
-        selection: Selection | None,
-        end_s: float | None,
-        place: Place | None,
-    ) -> None:
-        """Begin without commands. The arguments are those of `BatchRun`."""
-        self.graph = Graph(journal.settled_array)
+    def __init__(self, setting: Setting) -> None:
+        """Begin without commands."""
+        place = setting.place
+        self.graph = Graph(setting.journal.settled_array)
         self.failures: list[CommandResult] = []
         self.done_before = self.left_out = 0
         """Commands that an earlier run has done, and those that were not selected."""
-        self._directory = directory
-        self._say = say
-        self._journal = journal
-        self._selection = selection or Selection()
+        self._directory = setting.directory
+        self._say = setting.say
+        self._journal = setting.journal
+        self._selection = setting.selection
         self._ready: deque[Command] = deque()
         """Taken from the graph, and not submitted yet."""
         self._has_reported_before = False
@@ -75,12 +66,12 @@ class Starts:
         self._has_shares = False
         """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
         self._sharing = Sharing(
-            journal,
+            setting.journal,
             self._start_offered,
-            end_s,
+            setting.end_s,
             *(() if place is None else (place.member.token, place.member, place.files)),
         )
-        self.paused = {name for name, what in journal.history.controls.items() if what == "pause"}
+        self.paused = {name for name, what in setting.journal.history.controls.items() if what == "pause"}
         """Commands that do not start until they are resumed."""
         self._held: dict[str, bytes] = {}
         """Of these the ones that could start, with their keys."""
