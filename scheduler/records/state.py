@@ -307,7 +307,7 @@ class State:
         self.end_us: int | None = None
         """The end of the job's time, by the head's clock; None: not known."""
         self.logs = Logs()
-        self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
+        self.submitted = self.finished = self.failed = self.cancelled = self.retried = self.restarted = 0
         self.refused = Refused()
         self.has_journal = self.recalls = self.is_ending = False
         """Whether calls are recorded, whether the journal has earlier runs, and whether the job is about to end."""

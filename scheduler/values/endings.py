@@ -23,6 +23,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
         errors.note(state, task, f"{code}: {message}", task.executor)
         task.function.failed += 1
         state.failed += 1
+        state.cancelled += move is CANCEL
     advance(state.stories, task, move, code)
     data = message.encode()
     if code in REPORTED:
@@ -120,6 +121,7 @@ def conclude(
     if has_failed:
         task.function.failed += 1
         state.failed += 1
+        state.cancelled += failure is None and move is not FAIL
     else:
         task.function.done += 1
         state.finished += 1

@@ -255,12 +255,15 @@ def test_the_first_and_the_last_line() -> None:
         failed = cluster.submit(max_retries=1)
         cluster.died(cluster.placed(failed), failed)
         fails(cluster, failed)
+        unwanted = cluster.submit()
+        cluster.client_says(DRIVER, CancelRequested(unwanted, True, False))
+        cluster.died(cluster.placed(unwanted), unwanted)
         put = cluster.put(size=LARGE)
         actor = cluster.actor()
         cluster.done(cluster.placed(actor), actor)
         assert cluster.scheduler.totals_line(12_340_000) == (
-            "the job took 12.3 s: 5 calls ended (1 failed, 1 run again), 1 actor created (0 restarted), 2.0 MiB put, "
-            "durations of calls add up to 1.5 s, the time of all CPUs to 98.7 s"
+            "the job took 12.3 s: 6 calls ended (1 failed, 1 cancelled, 1 run again), 1 actor created (0 restarted), "
+            "2.0 MiB put, durations of calls add up to 1.5 s, the time of all CPUs to 98.7 s"
         )
         cluster.released(put)
         cluster.forget()
