@@ -158,7 +158,7 @@ class Gangs:
 
     def _fork(self, gang: LocalGang, start: NodeStart, rank: int, request: Fork, fork: ForkIt) -> None:
         member, shape = start.member(rank), gang.shape
-        place = Place(rank, shape.hosts, shape.names, shape.gang, shape.starts_mpi)
+        place = Place(rank, shape.hosts, shape.names, shape.gang, shape.starts_mpi, shape.processors)
         request.member = ForkedMember(place, dict(member.env), list(member.unset), list(member.fds))
         fork(request, list(member.fds.values()))
         start.forked(rank)

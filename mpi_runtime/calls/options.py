@@ -59,7 +59,7 @@ def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
     """
     ranks, returns = options.get("num_ranks"), options.get("num_returns")
     if ranks is None:
-        without = [name for name in ("ranks_per_node", "mpi_grace", "reuse") if options.get(name) is not None]
+        without = [name for name in ("ranks_per_node", "mpi_grace", "reuse", "pin") if options.get(name) is not None]
         if without or returns == RANKS:
             name = without[0] if without else 'num_returns="ranks"'
             raise ValueError(f"{name} is for calls on a gang: add num_ranks")
@@ -82,8 +82,9 @@ def check_actor_gang(options: Mapping[str, Any], name: str, is_async: bool, yiel
         ValueError: they contradict each other.
     """
     if options.get("num_ranks") is None:
-        if options.get("ranks_per_node") is not None:
-            raise ValueError("ranks_per_node is for actors on a gang: add num_ranks")
+        for one in ("ranks_per_node", "pin"):
+            if options.get(one) is not None:
+                raise ValueError(f"{one} is for actors on a gang: add num_ranks")
         return
     several = [one for one in ("max_concurrency", "concurrency_groups") if options.get(one) not in (None, 1, {})]
     if is_async or several:
@@ -331,6 +332,7 @@ OPTIONS = {
     "ranks_per_node": Option(_one_or_more, "ranks_per_node", "ranks_per_node"),
     "mpi_grace": Option(_seconds, "grace_us", "grace_us", None, _microseconds),
     "reuse": Option(check_bool, "reuse"),
+    "pin": Option(check_bool, "pins", "pins"),
     "own_scheduler": Option(check_bool, ""),
     "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
     "expect": Option(_seconds, "expect_us", None, None, _microseconds),

@@ -14,6 +14,7 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.gangs.rendezvous import PORTS_OF_GANG, address_of, take_ports, torch_names
+from mpi_runtime.host.claimed_processors import claim
 from mpi_runtime.scheduler.protocol.events import Spec
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Place(msgspec.Struct, array_like=True):
     """The number of the gang in the job."""
     starts_mpi: bool
     """Whether members start MPI themselves. Else a program that they start may do so, and calls get no communicator."""
+    processors: int = 0
+    """The number of processors to which each member is bound; 0: it is not bound."""
 
     @property
     def size(self) -> int:
@@ -170,6 +173,8 @@ def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descripto
     os.environ.update(torch_names(place.rank, place.hosts, place.names))
     if place.hosts.count(place.hosts[place.rank]) > len(os.sched_getaffinity(0)):  # members spin while they wait
         os.environ.setdefault(YIELD, "1")
+    if place.processors and (processors := claim(place.processors)):
+        os.sched_setaffinity(0, processors)
     current = Member(place)
     return current
 

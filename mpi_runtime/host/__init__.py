@@ -5,6 +5,7 @@
 - `mpiexec.py`: finds the launcher of the installed MPI, and makes its command line
 - `machine.py`: limits of this process: processors, memory, descriptors
 - `memory_usage.py`: memory in use on the host and in its control groups
+- `claimed_processors.py`: claims on processors among programs of one user
 - `process_tree.py`: children, orphans and process groups; the launcher above a rank
 - `spawn.py`: starts further Python processes: the head, forkservers, helpers
 - `libc.py`: calls of the C library that Python lacks

@@ -48,7 +48,7 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
     threads = max(1, spec.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
     own = spec.id if function.is_timed else 0
-    gang = (spec.ranks, spec.ranks_per_node, spec.reuse, spec.starts_mpi)
+    gang = (spec.ranks, spec.ranks_per_node, spec.reuse, spec.starts_mpi, spec.pins)
     kind = (spec.kind == ACTOR, spec.priority, spec.path_us, function.account and function.account.name, gang)
     key = (function.request, environment, threads, depth, kind, near, function.where, own)
     queue = state.queues.get(key)

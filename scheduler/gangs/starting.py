@@ -60,7 +60,7 @@ def serve(state: State, queue: Queue, now: int) -> bool:
 def key_of(queue: Queue) -> tuple[object, ...]:
     """The fixed properties of the gangs that can run the queue's calls."""
     spec = queue.ready[0].function.spec
-    kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi)
+    kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi, spec.pins)
     return (queue.request, queue.environment, queue.threads, queue.where, kind)
 
 
@@ -131,20 +131,21 @@ def form(state: State, queue: Queue) -> Gang | None:
         return None
     number, state.next_gang = state.next_gang, state.next_gang + 1
     places = {node.number: index for index, node in enumerate(nodes)}
+    spec = queue.ready[0].function.spec
     shape = Membership(
         gang=number,
         rank=0,
         hosts=[places[node_of(source).number] for source in chosen],
         names=[node.hostname for node in nodes],
         agents=[nearest_rank(node, keys[node.number].gpu_ids).number for node in nodes],
-        starts_mpi=queue.ready[0].function.spec.starts_mpi,
+        starts_mpi=spec.starts_mpi,
+        processors=queue.threads if spec.pins else 0,
     )
     gang = Gang(number, key_of(queue), [], chosen, grants, living=len(chosen), nodes=len(nodes))
-    imports = queue.ready[0].function.spec.imports
     for rank, source in enumerate(chosen):
         node = node_of(source)
         member = msgspec.structs.replace(shape, rank=rank)
-        executor = start_executor(state, node, keys[node.number], imports, member)
+        executor = start_executor(state, node, keys[node.number], spec.imports, member)
         executor.gang, executor.gang_rank = gang, rank
         gang.members.append(executor)
         state.index.update(node)

@@ -127,6 +127,8 @@ class Membership(Struct, array_like=True, gc=False):
     """For each node the rank whose agent has all members of that node."""
     starts_mpi: bool = True
     """As in `Spec`."""
+    processors: Number = 0
+    """The number of processors to which each member is bound; 0: it is not bound."""
 
 
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):

@@ -174,6 +174,8 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """With `ranks`: whether the gang may run a further call."""
     starts_mpi: bool = True
     """With `ranks`: whether members start MPI themselves. Else a program that they start may do so, once."""
+    pins: bool = False
+    """With `ranks`: whether each member is bound to processors of its own."""
     grace_us: Number = 1_000_000
     """With `ranks`: how long the other members have when one has raised an error, or the call was cancelled."""
 

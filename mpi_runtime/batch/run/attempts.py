@@ -18,11 +18,12 @@ from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.templates import fill, names_in, plain
 from mpi_runtime.batch.file.values import SKIP, text_of
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
-from mpi_runtime.batch.run.program import Ending, claimed_cpus, run_program
+from mpi_runtime.batch.run.program import Ending, run_program
 from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.client import current
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.executor import scratch
+from mpi_runtime.host.claimed_processors import claimed_processors
 from mpi_runtime.host.launchers import settings_for_mpi
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.limits import UNIT
@@ -56,7 +57,7 @@ def run_command(
     number = _alternative_of(made, call) if made.alternatives else 0
     if number:
         made = msgspec.structs.replace(made, **msgspec.structs.asdict(made.alternatives[number]))
-    with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
+    with claimed_processors(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         attempt = first = _attempt_number(call)  # earlier attempts may have been lost
         while True:
             result = _attempt(made, number, directory, attempt, cpus, not raises)
@@ -89,7 +90,7 @@ def run_ranks(
     if attempt > 1:
         time.sleep(made.retry_delay)
     rank = Rank()
-    with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
+    with claimed_processors(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         result = _attempt(made, 0, directory, attempt, cpus, False, rank)
     if not result.is_success and rank.counts(made):
         is_retried = attempt <= made.retries and _is_retried(made, result)

@@ -13,7 +13,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import time
@@ -321,22 +320,3 @@ def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, own)
-
-
-@contextlib.contextmanager
-def claimed_cpus(count: int) -> Iterator[tuple[int, ...]]:
-    """Processors to which no other command of this user is bound on this host; none if there are too few.
-
-    A claim is the abstract address of a socket, which goes with its process.
-    """
-    with contextlib.ExitStack() as claims:
-        found: list[int] = []
-        for cpu in sorted(os.sched_getaffinity(0)):
-            if len(found) == count:
-                break
-            claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            claims.enter_context(claim)
-            with contextlib.suppress(OSError):
-                claim.bind(f"\0mpi_runtime-{os.geteuid()}-cpu-{cpu}")
-                found.append(cpu)
-        yield tuple(found) if len(found) == count else ()

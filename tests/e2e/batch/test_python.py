@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.run.program import claimed_cpus
+from mpi_runtime.host.claimed_processors import claimed_processors
 from tests.helpers import run_program
 
 BEGIN = """
@@ -143,13 +143,13 @@ print(run("pwd | sed s,.*/,,; cat", cwd="there", stdin="there/input", stdout="th
 def test_a_processor_is_claimed_by_one_command_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1_000_000_000 + os.getpid())  # nobody else claims as this user
     own = tuple(sorted(os.sched_getaffinity(0)))
-    with claimed_cpus(1) as first:
+    with claimed_processors(1) as first:
         assert first == own[:1]
-        with claimed_cpus(len(own)) as second:
+        with claimed_processors(len(own)) as second:
             assert second == ()
-        with claimed_cpus(len(own) - 1) as others:
+        with claimed_processors(len(own) - 1) as others:
             assert others == own[1:]
-    with claimed_cpus(len(own)) as now:
+    with claimed_processors(len(own)) as now:
         assert now == own
 
 

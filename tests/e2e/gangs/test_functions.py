@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.helpers import run_program
@@ -270,3 +272,29 @@ def test_a_failure_of_one_member_ends_the_call_and_nothing_else(mpi: str, ranks:
     assert "all raise TaskError(" in completed.stdout
     assert "raised; the error is that of rank" in completed.stderr
     assert "second_time is run again" in completed.stderr
+
+
+BOUND = """
+import os
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+@ray.remote(num_ranks=1, pin=True, reuse=False)
+def bound(comm):
+    return sorted(os.sched_getaffinity(0))
+
+while len(found := ray.get(bound.remote())) != 1:
+    pass  # programs of other tests have claimed all processors
+print(found[0] in os.sched_getaffinity(0), len(ray.get(bound.options(pin=False).remote())) == len(os.sched_getaffinity(0)))
+try:
+    bound.options(num_ranks=None, reuse=None)
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor is bound to itself")
+def test_a_member_is_bound_to_processors_of_its_own() -> None:
+    completed = run_program(BOUND, mpi="openmpi").expect(0)
+    assert completed.stdout == "True True\npin is for calls on a gang: add num_ranks\n"
