@@ -7,8 +7,9 @@ import statistics
 from collections import Counter
 from typing import Any
 
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.memory.outputs import tail
-from mpi_runtime.batch.memory.past import RUN, Ended, History
+from mpi_runtime.batch.memory.past import RUN, Began, Ended, History
 from mpi_runtime.batch.memory.results import shortened
 from mpi_runtime.batch.show.overview import Overview, overview
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, lanes, use
@@ -34,9 +35,8 @@ def document(name: str, directory: str, history: History, now: float, is_running
     groups = _groups(history)
     ran = [_ran(ended, groups) for ended in history.all_ends]
     if is_running:
-        ran += [
-            Ran(one.host, one.time_s, now, groups.get(one.name, one.name), RUNNING) for one in found.running if one.host
-        ]
+        commands = {one.name: one for one in history.commands()}
+        ran += [_runs(one, commands[one.name], groups, now) for one in found.running if one.host]
     begin_s = min((one.start for one in ran), default=found.begin_s)
     end_s = max((one.end for one in ran), default=begin_s)
     nodes = history.nodes()
@@ -284,6 +284,11 @@ def _commands(history: History, found: Overview, begin_s: float, now: float) -> 
         sort=4,
         limit=50,
     )
+
+
+def _runs(began: Began, command: Command, groups: dict[str, str], now: float) -> Ran:
+    cpus, gpus = command.ranks * command.num_cpus, command.ranks * command.num_gpus
+    return Ran(began.host, began.time_s, now, groups.get(began.name, began.name), RUNNING, cpus, gpus)
 
 
 def _ran(ended: Ended, groups: dict[str, str]) -> Ran:
