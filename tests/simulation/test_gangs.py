@@ -16,6 +16,7 @@ from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 from tests.simulation.gangs import attempt, simulate
 
+pytestmark = pytest.mark.timeout(600)  # up to 45 s of CPU
 SEEDS = range(60)
 FLOORS = {
     "calls on gangs": 500, "members": 500, "deaths of members": 500, "failed": 150, "cancels": 80, "raised": 30,

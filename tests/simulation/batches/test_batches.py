@@ -23,7 +23,7 @@ FLOORS = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_each_command_is_done_whatever_happens_to_jobs_and_files() -> None:
     total: Counter[str] = Counter()
     for seed in range(SEEDS):
@@ -159,7 +159,7 @@ FIRST: dict[Callable[[pytest.MonkeyPatch], None], int] = {
 """Where the search for a bug begins that shows in few seeds. It only saves time: all seeds are looked at."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("plant", BUGS)
 def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
