@@ -76,6 +76,12 @@ def check_ids(state: State, first: bytes, count: int) -> None:
     require(not known, f"one of {count} ids after {first.hex()} exists already")
 
 
+def check_scattered(call: events.Call, spec: events.Spec) -> None:
+    """Check that a call with scattered arguments runs on a gang, and has an object for each rank."""
+    fits = spec.ranks and call.scattered * spec.ranks <= len(call.arguments)
+    require(fits, f"a call has {call.scattered} scattered arguments and too few objects for {spec.ranks} ranks")
+
+
 def check_unknown_end(executor: Executor) -> None:
     """Check the reported end of a call that is not assigned to the executor. Its calls may have been taken away.
 

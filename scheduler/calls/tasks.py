@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors import lives as actor_lives
-from mpi_runtime.scheduler.calls.refusals import check_ids, check_unknown_end, check_values
+from mpi_runtime.scheduler.calls.refusals import check_ids, check_scattered, check_unknown_end, check_values
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.accounts import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
@@ -65,6 +65,8 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
     if function.choice:
         function = alternatives.first(function)
         call.spec = function.spec.id
+    if call.scattered:
+        check_scattered(call, function.spec)
     count = function.spec.num_returns
     objects_by_id = state.objects
     if count > 1 or call.id in objects_by_id:

@@ -314,3 +314,13 @@ def test_a_question_that_is_not_decoded_becomes_one_about_why(question: Any) -> 
 def test_a_group_without_a_name_awaits_no_answer() -> None:
     with pytest.raises(BadFrameError):
         codec.from_client.decode(codec.encode([GroupRequested(ID, [BundleSpec(-1)], "PACK", b"")]))
+
+
+@pytest.mark.parametrize("ranks", [0, 3])
+def test_scattered_arguments_need_a_gang_and_an_object_for_each_rank(ranks: int) -> None:
+    with Cluster().node(cpus=4) as cluster:
+        executor = cluster.placed(cluster.submit())
+        spec = cluster.spec(ranks=ranks)
+        say(cluster, executor, [spec, Call(ID, spec.id, b"", (OTHER, LAST), scattered=1)])
+        assert "scattered arguments" in refusal(cluster, executor)
+        assert ID not in cluster.state.objects
