@@ -14,7 +14,6 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.gangs.rendezvous import PORTS_OF_GANG, address_of, take_ports, torch_names
-from mpi_runtime.host.claimed_processors import claim
 from mpi_runtime.scheduler.protocol.events import Spec
 
 if TYPE_CHECKING:
@@ -173,8 +172,11 @@ def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descripto
     os.environ.update(torch_names(place.rank, place.hosts, place.names))
     if place.hosts.count(place.hosts[place.rank]) > len(os.sched_getaffinity(0)):  # members spin while they wait
         os.environ.setdefault(YIELD, "1")
-    if place.processors and (processors := claim(place.processors)):
-        os.sched_setaffinity(0, processors)
+    if place.processors:
+        from mpi_runtime.host.claimed_processors import claim  # not at the top: every forkserver loads this module
+
+        if processors := claim(place.processors):
+            os.sched_setaffinity(0, processors)
     current = Member(place)
     return current
 

@@ -11,10 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from mpi_runtime.show.estimates import estimate
-from mpi_runtime.show.numbers import count, seconds
-from mpi_runtime.show.tables import in_html
-
 AFTER_S = 1.0
 """A shorter wait has no bar."""
 PAUSE_S = 0.5
@@ -54,6 +50,10 @@ class Bar:
             self._display.update(form)
 
     def _html(self, done: int, whole: int | None, now_s: float, is_last: bool) -> str:
+        from mpi_runtime.show.estimates import estimate  # not at the top: every program loads this module
+        from mpi_runtime.show.numbers import count, seconds
+        from mpi_runtime.show.tables import in_html
+
         took = f"in {seconds(now_s - self._began_s)}" if is_last else f"after {seconds(now_s - self._began_s)}"
         text = f"{count(done)} of {'more' if whole is None else count(whole)} {self._noun} {took}"
         found = estimate(self._samples, (whole or done) - done)

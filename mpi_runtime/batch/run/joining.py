@@ -225,9 +225,8 @@ class MemberRun:
         self._doubted.discard(name)
         work = self._member.started.get(one.number)
         error = outcome.exception()
-        was_ended = self._leave_s is not None and is_doubtful(
-            outcome
-        )  # with this job, by a signal to all its processes
+        # With this job, by a signal to all its processes.
+        was_ended = self._leave_s is not None and is_doubtful(outcome)
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)
