@@ -48,7 +48,7 @@ class Driver:
         self.python = str(mpi_python(mpi))
         self.poller = Poller()
         self._directory = tempfile.TemporaryDirectory(prefix="mrg-")
-        self.starts = [Starts(self.poller, lambda: self._directory.name) for _ in range(nodes)]
+        self.starts = [Starts(self.poller, lambda: self._directory.name, lambda: None) for _ in range(nodes)]
         self.names = [f"node{number}" for number in range(nodes)]
         self.changes = 0
         self._late: list[tuple[NodeStart, bytes]] = []

@@ -23,7 +23,7 @@ from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
 from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.agent.spills import Spills
-from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
+from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, OpenMpi, Setup
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
@@ -233,7 +233,14 @@ class NodeAgent:
             from mpi_runtime.agent.gangs import Gangs
 
             self._gangs = Gangs(
-                self._poller, self._rank, self._scratch, self._report, self._kill, self.custodian.ignore, self._give_up
+                self._poller,
+                self._rank,
+                self._scratch,
+                self._report,
+                self._kill,
+                self.custodian.ignore,
+                self._give_up,
+                lambda: self._forkserver.ask(OpenMpi(), []),
             )
         return self._gangs
 

@@ -63,6 +63,7 @@ class Gangs:
         kill: Callable[[LocalExecutor], None],
         ignore: Callable[[int], None],
         give_up: Callable[[LocalExecutor, str], None],
+        open_mpi: Callable[[], None],
     ) -> None:
         """Start nothing yet.
 
@@ -74,8 +75,9 @@ class Gangs:
             kill: kills a member.
             ignore: ignores all further frames of the executor with this number.
             give_up: reports that a member was never forked, with the cause in words.
+            open_mpi: has the forkserver open the MPI library that members will load.
         """
-        self._starts = Starts(poller, self._enter)
+        self._starts = Starts(poller, self._enter, open_mpi)
         self._rank, self._directory = rank, directory
         self._job = os.path.basename(directory).partition("@")[0].encode()
         """The token of the job: names of gangs must be unique on the host."""

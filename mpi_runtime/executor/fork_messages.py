@@ -86,6 +86,10 @@ class Interrupt(Struct, array_like=True, tag=7):
     executor: int
 
 
+class OpenMpi(Struct, array_like=True, tag=8):
+    """From the agent: a gang begins, so open the MPI library that its members will load."""
+
+
 class Forked(Struct, array_like=True, tag=4):
     """To the agent: an executor was forked."""
 
@@ -106,7 +110,7 @@ class Long(Struct, array_like=True, tag=6):
     """From the agent: a request too long for the socket. The last descriptor is a memory file with it."""
 
 
-Request: TypeAlias = Setup | Fork | Kill | Interrupt
+Request: TypeAlias = Setup | Fork | Kill | Interrupt | OpenMpi
 _requests = msgspec.msgpack.Decoder(Request | Long)
 
 

@@ -35,7 +35,16 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.executor import output, scratch
-from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Kill, Setup, read_request
+from mpi_runtime.executor.fork_messages import (
+    MESSAGE_BYTES_MAX,
+    Exited,
+    Fork,
+    Forked,
+    Kill,
+    OpenMpi,
+    Setup,
+    read_request,
+)
 from mpi_runtime.executor.own import CALL_OF
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import (
@@ -146,6 +155,10 @@ class Forkserver:
             scratch.clean(request.scratch)
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
+        elif isinstance(request, OpenMpi):
+            from mpi_runtime.gangs import library  # not at the top: most jobs have no gang
+
+            library.open_ahead()
         else:
             for pid in [pid for pid, (number, _) in self._executors.items() if number == request.executor]:
                 if isinstance(request, Kill):

@@ -24,14 +24,16 @@ from mpi_runtime.gangs.talk import Talks
 class Starts:
     """All gangs that start on this node."""
 
-    def __init__(self, poller: Watcher, directory: Callable[[], str]) -> None:
+    def __init__(self, poller: Watcher, directory: Callable[[], str], open_mpi: Callable[[], None]) -> None:
         """Start nothing yet.
 
         Args:
             poller: waits for descriptors.
             directory: returns a private directory of the job on this host. It is called with the first gang.
+            open_mpi: has the parent of members open the MPI library. It is called with each gang that starts MPI, once
+                the library has been opened in another process and is known to work.
         """
-        self._poller, self._directory = poller, directory
+        self._poller, self._directory, self._open_mpi = poller, directory, open_mpi
         self._library: Library | None = None
         self._helper: Helper | None = None
         self._retired: list[Helper] = []
@@ -115,6 +117,8 @@ class Starts:
             self._helper = None
 
     def _decide(self, node: NodeStart, found: Library) -> None:
+        if found.version and found.protocol and node.talks is None:
+            self._open_mpi()
         if found.protocol == library.PMI1:
             node.begin(Pmi1Side(node, self._poller), found.protocol)
             node.is_ready = True

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(180)
 MATRIX = [("openmpi", None), ("openmpi", 3), ("mpich", None), ("mpich", 3)]
 
 FUNCTIONS = """
-import os
+import os, sys
 import numpy
 import mpi_runtime as ray
 from mpi_runtime import mpi
@@ -58,6 +58,17 @@ def outer():
     return ray.get(total.remote(5))
 
 print("outer", ray.get(outer.remote()))
+
+@ray.remote
+def plain():  # its executor was forked after the MPI library had been opened for members
+    assert "mpi4py.MPI" not in sys.modules
+    import mpi4py
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+    caught = next(line for line in open("/proc/self/status") if line.startswith("SigCgt"))
+    return MPI.Is_initialized(), int(caught.split()[1], 16) & 1
+
+print("plain", ray.get(plain.options(runtime_env={"env_vars": {"A": "1"}}).remote()))
 several = [total.remote(index) for index in range(10)] + [outer.remote()]
 print("several", [value[0] for value in ray.get(several)])
 wide = total.options(num_ranks=5).remote(1)
@@ -90,6 +101,7 @@ again True True
 alone 2
 single [(200000,)]
 outer (15, 3)
+plain (False, 0)
 several [0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 15]
 wide True
 nests True
