@@ -21,9 +21,14 @@ def first() -> None:
     mpi_runtime.get(mpi_runtime.remote(work.empty).remote())
 
 
+def works() -> dict[str, work.Work]:
+    """All work."""
+    return {**ray_api.works(mpi_runtime), "map": mapped}
+
+
 if __name__ == "__main__":
     seconds = work.timed(first)  # above this line on every rank, below it on rank 0 only
     emit(versions=work.found("mpi-runtime"))
     emit(work="start", count=1, seconds=seconds)
-    work.run({**ray_api.works(mpi_runtime), "map": mapped})
+    work.run(works())
     mpi_runtime.shutdown()
