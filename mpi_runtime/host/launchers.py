@@ -78,7 +78,13 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
         if left := [one for one in libraries if one != f"{sys.prefix}/lib"]:
             env["LD_LIBRARY_PATH"] = os.pathsep.join(left)
         del env["OPAL_PREFIX"]
-    return env
+    return {**_home(env), **env}
+
+
+def _home(env: Mapping[str, str]) -> dict[str, str]:
+    """Return HOME where it is missing, as under `env -i` and in services: Open MPI does not start without it."""
+    found = os.path.expanduser("~")  # from the list of users; "~" if this one is not in it
+    return {} if "HOME" in env else {"HOME": found if os.path.isabs(found) else "/"}
 
 
 def on_one_host(base: Mapping[str, str]) -> dict[str, str]:
@@ -224,7 +230,7 @@ def quick_mpi() -> Iterator[None]:
     """
     name = "OMPI_MCA_btl"
     env = environment()
-    ours = between_hosts(env)
+    ours = {**_home(env), **between_hosts(env)}
     if env.get("OPAL_PREFIX") == sys.prefix and not os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf")):
         if name not in env:
             ours[name] = "^ofi,tcp" if _share_memory(env) else "^ofi"

@@ -1,6 +1,7 @@
 """What launchers leave in the environment: kept from children where it is theirs, left to them where it is not."""
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ def test_settings_of_the_user_reach_the_child() -> None:
         "PRTE_MCA_plm_ssh_agent": "/opt/ssh", "PMIX_MCA_gds": "hash", "OMPI_MCA_plm_slurm_args": "--external-launcher",
         "HYDRA_IFACE": "ib0", "SLURM_JOB_ID": "5", "SLURM_MPI_TYPE": "pmix", "CUDA_VISIBLE_DEVICES": "1", "PMIXER": "",
         "MPI_RUNTIME_FIND_GPUS": "never", "OPAL_PREFIX": "/opt/openmpi", "LD_LIBRARY_PATH": "/opt/openmpi/lib",
+        "HOME": "/home/me",
     }  # fmt: skip
     of_a_rank = {
         "OMPI_MCA_ess_base_jobid": "1", "PMI_FD": "4", "PRTE_MCA_plm": "ssh", "OMPI_MCA_plm_base_x": "1",
@@ -29,9 +31,22 @@ def test_settings_of_the_user_reach_the_child() -> None:
 
 def test_paths_of_the_installed_mpi_do_not_reach_the_child() -> None:
     ours = f"{sys.prefix}/lib"
-    assert child_environment({"OPAL_PREFIX": sys.prefix, "LD_LIBRARY_PATH": f"{ours}:{ours}"}) == {}
-    child = child_environment({"OPAL_PREFIX": sys.prefix, "LD_LIBRARY_PATH": f"{ours}:/opt/lib"})
-    assert child == {"LD_LIBRARY_PATH": "/opt/lib"}
+    home = {"HOME": "/home/me"}
+    assert child_environment({"OPAL_PREFIX": sys.prefix, "LD_LIBRARY_PATH": f"{ours}:{ours}", **home}) == home
+    child = child_environment({"OPAL_PREFIX": sys.prefix, "LD_LIBRARY_PATH": f"{ours}:/opt/lib", **home})
+    assert child == {"LD_LIBRARY_PATH": "/opt/lib", **home}
+
+
+def test_without_home_there_is_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open MPI does not start without it."""
+    monkeypatch.delenv("HOME")
+    listed = pwd.getpwuid(os.getuid()).pw_dir
+    assert child_environment({}) == {"HOME": listed}
+    with launchers.quick_mpi():
+        assert os.environ["HOME"] == listed
+    assert "HOME" not in os.environ
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # the user is in no list, as in some containers
+    assert child_environment({}) == {"HOME": "/"}
 
 
 def test_driver_leaves_the_launcher() -> None:
