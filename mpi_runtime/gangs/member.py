@@ -67,6 +67,8 @@ class Member:
         self._specs: dict[int, Spec] = {}
         self.comm: Intracomm | None = None
         """The communicator of the running call."""
+        self._last: Intracomm | None = None
+        """That of the call before."""
 
     def begin(self) -> None:
         """Initialise MPI, ahead of the first call. A failure is raised by the first call."""
@@ -88,7 +90,9 @@ class Member:
     def enter(self) -> Intracomm | None:
         """Return the communicator for a call: a copy of the gang's world. All members call this.
 
-        None: this member does not start MPI.
+        That of the call before is freed only now. When all members are here, what they had sent in it has arrived, too.
+        Open MPI gives the number of a freed communicator to the next one, and a late message would end up there: the
+        members hang. None: this member does not start MPI.
 
         Raises:
             LaunchError: MPI could not be started.
@@ -102,6 +106,9 @@ class Member:
                 "mpi4py and an MPI library where they run."
             ) from self._problem
         comm = self.comm = self._world.Dup()
+        last, self._last = self._last, None
+        if last:  # false after a Free by user code
+            last.Free()
         self._agree_on_port(comm.bcast)
         return comm
 
@@ -131,14 +138,14 @@ class Member:
         return address_of(name) if name and len(self.place.names) > 1 else ""
 
     def leave(self) -> None:
-        """End a call that has not raised: free its communicator."""
-        comm, self.comm = self.comm, None
-        if comm is not None:
-            comm.Free()
+        """End a call that has not raised."""
+        self._last, self.comm = self.comm, None
 
     def is_spent(self) -> bool:
-        """Whether the process must not run another call: it is in a process group of torch."""
-        torch = sys.modules.get("torch.distributed")
+        """Whether the process must not run another call: it has finalized MPI, or is in a process group of torch."""
+        mpi, torch = sys.modules.get("mpi4py.MPI"), sys.modules.get("torch.distributed")
+        if mpi is not None and self._world is not None and mpi.Is_finalized():
+            return True
         return torch is not None and bool(torch.is_available() and torch.is_initialized())
 
     def own(self, spec: Spec) -> Spec:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(180)
 MATRIX = [("openmpi", None), ("openmpi", 3), ("mpich", None), ("mpich", 3)]
 
 FUNCTIONS = """
-import os, sys
+import os, sys, time
 import numpy
 import mpi_runtime as ray
 from mpi_runtime import mpi
@@ -86,6 +86,23 @@ def nests(comm):
             return "beside the gang" in str(error)
 
 print("nests", ray.get(nests.remote()))
+@ray.remote(num_ranks=2)
+def careless(comm, what):
+    if what == "leaves a message" and comm.rank == 0:
+        comm.isend("nobody receives it", 1)
+    elif what == "frees":
+        comm.Free()
+    elif what == "finalizes":
+        from mpi4py import MPI
+        MPI.Finalize()
+    return os.getpid()
+
+again = []
+for what in ("leaves a message", "leaves a message", "frees", "finalizes"):
+    before = ray.get(careless.remote(what))
+    time.sleep(0.1)  # so that the member that has received nothing has left MPI
+    again.append(ray.get(each.remote(numpy.ones(1), 2))[0][5] == before)
+print("careless", again)
 print("map", [value for value, _ in total.map(range(30)).get()] == [3 * index for index in range(30)])
 wrong = "total.remote()", "total.map([1], chunk=2)", "each.remote(mpi.scatter([1]), 2)", "total.options(num_returns=2)"
 for text in wrong:
@@ -105,6 +122,7 @@ plain (False, 0)
 several [0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 15]
 wide True
 nests True
+careless [True, True, True, False]
 map True
 TypeError
 ValueError
