@@ -43,35 +43,18 @@ from mpi_runtime.util.placement_group import (  # now: a function has the name o
     remove_placement_group,
 )
 
-if TYPE_CHECKING:
-    from mpi_runtime.util.actor_pool import ActorPool
-    from mpi_runtime.util.addresses import get_node_ip_address
-    from mpi_runtime.util.broadcasting import broadcast
-    from mpi_runtime.util.check_serialize import Failure, inspect_serializability
-    from mpi_runtime.util.helpers import as_completed, map_unordered
-    from mpi_runtime.util.serialization import deregister_serializer, register_serializer
-    from mpi_runtime.util.state import memory_summary
-
-_HOMES: dict[str, tuple[str, ...]] = {
-    "actor_pool": ("ActorPool",),
-    "addresses": ("get_node_ip_address",),
-    "broadcasting": ("broadcast",),
-    "check_serialize": ("Failure", "inspect_serializability"),
-    "helpers": ("as_completed", "map_unordered"),
-    "serialization": ("deregister_serializer", "register_serializer"),
-    "state": ("memory_summary",),
-    "accelerators": (),
-    "collective": (),
-    "dask": (),
-    "futures": (),
-    "joblib": (),
-    "metrics": (),
-    "multiprocessing": (),
-    "optuna": (),
-    "queue": (),
-    "scheduling_strategies": (),
-    "streams": (),
-    "tqdm": (),
+_HOMES = {
+    "": (
+        "accelerators collective dask futures joblib metrics multiprocessing optuna queue scheduling_strategies "
+        "streams tqdm"
+    ),
+    "actor_pool": "ActorPool",
+    "addresses": "get_node_ip_address",
+    "broadcasting": "broadcast",
+    "check_serialize": "Failure inspect_serializability",
+    "helpers": "as_completed map_unordered",
+    "serialization": "deregister_serializer register_serializer",
+    "state": "memory_summary",
 }
 """The names of each module, which is loaded when one of them is used."""
 
@@ -94,5 +77,13 @@ __all__ = [
     "remove_placement_group",
 ]
 
-if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+if TYPE_CHECKING:
+    from mpi_runtime.util.actor_pool import ActorPool
+    from mpi_runtime.util.addresses import get_node_ip_address
+    from mpi_runtime.util.broadcasting import broadcast
+    from mpi_runtime.util.check_serialize import Failure, inspect_serializability
+    from mpi_runtime.util.helpers import as_completed, map_unordered
+    from mpi_runtime.util.serialization import deregister_serializer, register_serializer
+    from mpi_runtime.util.state import memory_summary
+else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)
