@@ -332,7 +332,7 @@ class Executor(Process):
                 self.look_again(entry)
                 if kind != oracle.VALUE:
                     self.outgoing.add(ErrorRead([entry.id]))
-                if kind == oracle.ERROR or not self.world.checker.is_right(entry.id, kind, name):
+                if kind == oracle.ERROR or not self.world.checker.values.is_right(entry.id, kind, name):
                     raise PassedOnError(kind, name)
                 running.seen.append(name)
             raises = job.raises < 0 or call.attempt < job.raises
