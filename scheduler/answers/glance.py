@@ -95,7 +95,6 @@ def _call(executor: Executor, now: int) -> tuple[Any, ...]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    """Its resources, in all and granted."""
     total, free = node.total, node.free
     gpus = gpu_pool.in_use(total, total.gpu_units)
     return {
