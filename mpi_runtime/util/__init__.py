@@ -1,9 +1,6 @@
 """Tools for user programs, on top of the public names.
 
-This package has `ActorPool`, placement groups, `as_completed`, `map_unordered`, `list_named_actors`,
-`broadcast`, `memory_summary`, `get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules
-`queue`, `multiprocessing`, `futures`, `collective`, `metrics`, `scheduling_strategies` and `state` are loaded on first
-use. So are `joblib`, `dask` and `tqdm`, which need the libraries of these names.
+Names and modules are loaded on first use; `joblib`, `dask` and `tqdm` need the libraries of these names.
 
 - `actor_pool.py`: a pool of actors that share work
 - `queue.py`: a queue that tasks, actors and the driver share
