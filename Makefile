@@ -85,7 +85,7 @@ test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
 
 # Frames the other way: on one host executors have direct lines to the head, unless this variable says "0".
-BY_MPI_TESTS := $(addprefix tests/e2e/api/test_, actors.py cancel.py concurrency.py generators.py named_actors.py \
+BY_MPI_TESTS := $(addprefix tests/e2e/api/test_, actors.py cancel.py coroutines.py generators.py named_actors.py \
 	placement_groups.py programs.py restarts.py) tests/e2e/launch/test_again.py tests/e2e/launch/test_ends.py
 by-mpi: $(VENV)/.installed-dev
 	MPI_RUNTIME_DIRECT_LINES=0 $(RUN) -m pytest -n $(JOBS) --dist worksteal $(BY_MPI_TESTS) \

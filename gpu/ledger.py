@@ -154,12 +154,7 @@ def cap(device: Device, units: int, memory: int = 0) -> int:
 
 
 def _whole(
-    inventory: Inventory,
-    free: Sequence[int],
-    free_memory: Sequence[int],
-    count: int,
-    memory: int,
-    types: Sequence[str],
+    inventory: Inventory, free: Sequence[int], free_memory: Sequence[int], count: int, memory: int, types: Sequence[str]
 ) -> Granted | None:
     candidates = tuple(
         id

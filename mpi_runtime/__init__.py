@@ -56,12 +56,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 
-def _face(package: str, homes: Mapping[str, tuple[str, ...]], public: Sequence[str]) -> tuple[Callable[..., Any], ...]:
+def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tuple[Callable[..., Any], ...]:
     """Make `__getattr__` and `__dir__` of a package that loads a module when it or one of its names is first used.
 
-    `homes` has the names of each module.
+    `homes` has the names of each module, and as `""` modules without such names.
     """
-    home_of = {name: home for home, names in homes.items() for name in (home, *names)}
+    home_of = {name: home or name for home, names in homes.items() for name in (home, *names.split())}
 
     def load(name: str) -> Any:
         home = home_of.get(name)
@@ -82,50 +82,23 @@ def _face(package: str, homes: Mapping[str, tuple[str, ...]], public: Sequence[s
     return load, lambda: sorted(public)
 
 
-_HOMES: dict[str, tuple[str, ...]] = {
-    "api.calls": ("cancel", "explain", "kill", "remote"),
-    "api.job": ("init", "is_initialized", "shutdown"),
-    "api.values": ("get", "put", "wait"),
-    "as_ray": ("install_as_ray",),
-    "calls.actor_class": ("ActorClass", "method"),
-    "calls.actor_handle": ("ActorHandle", "checkpoint", "get_actor"),
-    "calls.remote_function": ("RemoteFunction",),
-    "client.generators": ("DynamicObjectRefGenerator", "ObjectRefGenerator"),
-    "client.refs": ("ObjectRef",),
-    "client.typed_ids": (
-        "ActorID",
-        "FunctionID",
-        "JobID",
-        "NodeID",
-        "PlacementGroupID",
-        "TaskID",
-        "UniqueID",
-        "WorkerID",
-    ),
+_HOMES = {
+    "": "actor batch cloudpickle errors exceptions mpi rl runtime_context runtime_env slurm train tune util",
+    "api.calls": "cancel explain kill remote",
+    "api.job": "init is_initialized shutdown",
+    "api.values": "get put wait",
+    "as_ray": "install_as_ray",
+    "calls.actor_class": "ActorClass method",
+    "calls.actor_handle": "ActorHandle checkpoint get_actor",
+    "calls.remote_function": "RemoteFunction",
+    "client.generators": "DynamicObjectRefGenerator ObjectRefGenerator",
+    "client.refs": "ObjectRef",
+    "client.typed_ids": "ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
     "api.context": (
-        "RuntimeContext",
-        "available_resources",
-        "available_resources_per_node",
-        "cluster_resources",
-        "get_gpu_ids",
-        "get_gpus",
-        "get_runtime_context",
-        "nodes",
+        "RuntimeContext available_resources available_resources_per_node cluster_resources get_gpu_ids get_gpus "
+        "get_runtime_context nodes"
     ),
-    "api.timeline": ("timeline",),
-    "actor": (),
-    "batch": (),
-    "cloudpickle": (),
-    "errors": (),
-    "exceptions": (),
-    "mpi": (),
-    "rl": (),
-    "runtime_context": (),
-    "runtime_env": (),
-    "slurm": (),
-    "train": (),
-    "tune": (),
-    "util": (),
+    "api.timeline": "timeline",
 }
 """The public names of each module. Typed ids are for programs written for Ray."""
 
@@ -210,7 +183,5 @@ if TYPE_CHECKING:
     from mpi_runtime.calls.remote_function import RemoteFunction
     from mpi_runtime.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
     from mpi_runtime.client.refs import ObjectRef
-
-
-if not TYPE_CHECKING:  # or a checker would accept every name
+else:  # a checker would accept every name
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

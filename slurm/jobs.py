@@ -81,7 +81,6 @@ class Status:
         return self.state in ENDED
 
     def __str__(self) -> str:
-        """A line for people."""
         why = f" ({self.reason})" if self.reason else ""
         parts = [f"job {self.job} {self.name}: {self.state}{why}"]
         if self.nodes:

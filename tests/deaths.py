@@ -55,15 +55,9 @@ ROWS = {
         "the job ends at once. An error names the rank, and what would have kept the job alive, unless the launcher "
         "kills all ranks first, as MPICH's mostly does",
     ),
-    "rank at start": (
-        "a rank, while the ranks meet",
-        "the job ends, after `start_timeout_s` at the latest",
-    ),
+    "rank at start": ("a rank, while the ranks meet", "the job ends, after `start_timeout_s` at the latest"),
     "head": ("the head", "the program gets `HeadDiedError` and can save its work; the job ends"),
-    "host": (
-        "a host, or the network to it",
-        "the job ends on all hosts after `heartbeat_timeout_s` without a message",
-    ),
+    "host": ("a host, or the network to it", "the job ends on all hosts after `heartbeat_timeout_s` without a message"),
     "launcher": ("the launcher", "the job ends, and your program with it after 5 seconds"),
     "driver": ("your program", "the job ends and leaves nothing behind"),
     "journal": (

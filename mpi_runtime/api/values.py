@@ -188,7 +188,6 @@ def wait(
 
 
 def _parted(refs: Sequence[Waitable], places: list[int]) -> tuple[list[Waitable], list[Waitable]]:
-    """The references in these places, and the rest."""
     rest: list[Waitable] = []
     begin = 0
     for place in places:

@@ -143,7 +143,6 @@ class _Words:
 
 
 def _globals_of(function: types.FunctionType) -> list[str]:
-    """The globals that a function and functions inside it use."""
     return sorted({name for name in _names(function.__code__) if name in function.__globals__})
 
 

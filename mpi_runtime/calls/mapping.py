@@ -148,7 +148,8 @@ class Results(Sequence[T_co]):
             TaskError: a call raised. The iteration can be continued after it.
         """
         pairs = self._by_completion(timeout, _deadline(timeout))
-        return Iteration(pairs, _pair_or_error if return_exceptions else _open_pair)
+        opened = _open_or_error if return_exceptions else open_outcome
+        return Iteration(pairs, lambda pair: (pair[0], opened(pair[1])))
 
     def __repr__(self) -> str:
         more = "" if self._is_complete else " and more"
@@ -299,14 +300,6 @@ def _open_or_error(outcome: Any) -> Any:
         return open_outcome(outcome)
     except Exception as error:
         return error
-
-
-def _open_pair(pair: tuple[int, Any]) -> tuple[int, Any]:
-    return pair[0], open_outcome(pair[1])
-
-
-def _pair_or_error(pair: tuple[int, Any]) -> tuple[int, Any]:
-    return pair[0], _open_or_error(pair[1])
 
 
 def _failure(error: Exception) -> Failed:

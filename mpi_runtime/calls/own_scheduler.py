@@ -156,8 +156,6 @@ _head: HeadHandle | None = None
 
 
 class _Job:
-    """The job of the running call."""
-
     def __init__(self) -> None:
         outer = current.aside()
         assert outer is not None

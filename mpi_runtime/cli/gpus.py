@@ -26,8 +26,7 @@ _DISTANCES = {0: "SAME", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 def gpus(words: Sequence[str]) -> int:
     """Print the GPUs. Return 1 if there is a driver that does not answer, else 0."""
     parser = argparse.ArgumentParser(
-        prog="mpi-runtime gpus",
-        description="Show the GPUs that a rank started here, in this environment, would use.",
+        prog="mpi-runtime gpus", description="Show the GPUs that a rank started here, in this environment, would use."
     )
     add_json(parser)
     options = parser.parse_args(words)

@@ -98,8 +98,7 @@ def logs(words: Sequence[str]) -> int:
 def stack(words: Sequence[str]) -> int:
     """Print stacks, and return the exit code."""
     parser = _parser(
-        "stack",
-        "Print the stacks of the processes that run calls, or of one of them, on all hosts. Needs py-spy.",
+        "stack", "Print the stacks of the processes that run calls, or of one of them, on all hosts. Needs py-spy."
     )
     _job(parser)
     parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")

@@ -144,7 +144,6 @@ class DynamicObjectRefGenerator(Generic[T_co]):
         return iter(self._refs)
 
     def __next__(self) -> ObjectRef[T_co]:
-        """Return the next reference."""
         if self._next == len(self._refs):
             raise StopIteration
         self._next += 1

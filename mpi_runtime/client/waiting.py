@@ -32,13 +32,7 @@ class Waiting:
     """The waits of one client's threads."""
 
     def __init__(
-        self,
-        line: Line,
-        references: References,
-        arrivals: Arrivals,
-        items: ReceivedItems,
-        store: Store,
-        stalls: Stalls,
+        self, line: Line, references: References, arrivals: Arrivals, items: ReceivedItems, store: Store, stalls: Stalls
     ) -> None:
         self._line = line
         self._references = references

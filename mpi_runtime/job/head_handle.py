@@ -357,7 +357,6 @@ class HeadHandle:
 
 
 def _has_ended(process: int) -> bool:
-    """Whether the process of a pidfd has ended."""
     try:
         return bool(select.select([process], [], [], 0)[0])
     except OSError:

@@ -91,7 +91,6 @@ def verify(directory: Path) -> Health:
 
 
 def _last_states(found: list[Segment], count: int) -> list[Checkpoint]:
-    """Return the last states of each actor."""
     of_actors: dict[tuple[bytes, bytes], list[Checkpoint]] = {}
     for segment in found:
         for state in segment.states:

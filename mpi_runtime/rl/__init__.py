@@ -38,31 +38,21 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    "algorithm": ("Algorithm", "CheckpointError"),
-    "a2c": ("A2C",),
-    "a3c": ("A3C",),
-    "apex": ("ApeX",),
-    "config": (
-        "A2CConfig",
-        "A3CConfig",
-        "AlgorithmConfig",
-        "ApeXConfig",
-        "DQNConfig",
-        "ESConfig",
-        "PPOConfig",
-        "SACConfig",
-        "load",
-    ),
-    "curves": ("plot_learning_curve",),
-    "dqn": ("DQN",),
-    "envs": ("EnvError", "from_old_gym", "register_env"),
-    "es": ("ES",),
-    "evaluation": ("Evaluation", "evaluate"),
-    "parts": (),
-    "ppo": ("PPO",),
-    "sac": ("SAC",),
-    "samplers": ("SamplerError",),
-    "wrappers": ("atari",),
+    "": "parts",
+    "algorithm": "Algorithm CheckpointError",
+    "a2c": "A2C",
+    "a3c": "A3C",
+    "apex": "ApeX",
+    "config": "A2CConfig A3CConfig AlgorithmConfig ApeXConfig DQNConfig ESConfig PPOConfig SACConfig load",
+    "curves": "plot_learning_curve",
+    "dqn": "DQN",
+    "envs": "EnvError from_old_gym register_env",
+    "es": "ES",
+    "evaluation": "Evaluation evaluate",
+    "ppo": "PPO",
+    "sac": "SAC",
+    "samplers": "SamplerError",
+    "wrappers": "atari",
 }
 """The names of each module, which is loaded when one of them is used: samplers need neither torch nor the learner."""
 
@@ -120,7 +110,5 @@ if TYPE_CHECKING:
     from mpi_runtime.rl.sac import SAC
     from mpi_runtime.rl.samplers import SamplerError
     from mpi_runtime.rl.wrappers import atari
-
-
-if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -88,7 +88,6 @@ class Algorithm:
         self.seconds = self.sample_seconds = self.learn_seconds = 0.0
         self.moments = Moments.zeros(self.observations.shape), Moments.zeros(())
         self._policy: Policy | None = None
-        self._fresh = False
         self.setup()
         self.samplers = self.make_samplers()
 

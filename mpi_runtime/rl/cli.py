@@ -205,7 +205,10 @@ def rollout(chosen: Any) -> int:
     from mpi_runtime.rl.evaluation import evaluate  # not at the top: it loads the algorithms' base
 
     if chosen.render and not {"DISPLAY", "WAYLAND_DISPLAY"} & environment().keys():
-        raise LaunchError("--render needs a display, and there is none: --video FILE writes the episodes to a file")
+        raise LaunchError(
+            "--render needs a display, but neither DISPLAY nor WAYLAND_DISPLAY is set: --video FILE writes the "
+            "episodes to a file"
+        )
     algorithm = load(chosen.checkpoint, _environment(chosen.env), num_samplers=0, sample_timeout_s=None)
     with algorithm:
         if chosen.run and chosen.run.lower() != algorithm.name.lower():

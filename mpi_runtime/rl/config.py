@@ -8,15 +8,7 @@ from typing import Any
 
 from mpi_runtime.rl.algorithm import Algorithm, CheckpointError, read
 
-ALGORITHMS = {
-    "PPO": "ppo",
-    "A2C": "a2c",
-    "A3C": "a3c",
-    "DQN": "dqn",
-    "ApeX": "apex",
-    "SAC": "sac",
-    "ES": "es",
-}
+ALGORITHMS = {"PPO": "ppo", "A2C": "a2c", "A3C": "a3c", "DQN": "dqn", "ApeX": "apex", "SAC": "sac", "ES": "es"}
 """Algorithms by name, and their modules."""
 
 

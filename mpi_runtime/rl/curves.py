@@ -47,21 +47,21 @@ def interquartile_mean(values: Array) -> Array:
     return mean
 
 
-def interval(values: Array, confidence: float = 0.95, seed: int = 0) -> Array:
+def interval(values: Array, confidence: float = 0.95) -> Array:
     """Return the bootstrap interval (2, ...) of the interquartile mean of (S, ...): resampled by percentiles."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     means = [interquartile_mean(values[rng.integers(0, len(values), len(values))]) for _ in range(RESAMPLES)]
     bounds: Array = np.percentile(means, [50 * (1 - confidence), 50 * (1 + confidence)], axis=0)
     return bounds
 
 
-def ratio(ours: Array, theirs: Array, confidence: float = 0.9, seed: int = 0) -> tuple[float, float, float]:
-    """Return the ratio of two interquartile means of (S,) and its bootstrap interval."""
-    rng, ratios = np.random.default_rng(seed), []
+def ratio(ours: Array, theirs: Array) -> tuple[float, float, float]:
+    """Return the ratio of two interquartile means of (S,) and its bootstrap interval, 90 %."""
+    rng, ratios = np.random.default_rng(0), []
     for _ in range(RESAMPLES):
         first, second = (interquartile_mean(one[rng.integers(0, len(one), len(one))]) for one in (ours, theirs))
         ratios.append(float(first / second))
-    low, high = np.percentile(ratios, [50 * (1 - confidence), 50 * (1 + confidence)])
+    low, high = np.percentile(ratios, [5, 95])
     return float(interquartile_mean(ours) / interquartile_mean(theirs)), float(low), float(high)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,21 +96,19 @@ def tensors(array: Any, device: Any) -> Any:
 
 def to_numpy(state: Any) -> Any:
     """Return the state of an optimiser or a module with numpy arrays for tensors, to be pickled without torch."""
-    if isinstance(state, torch.Tensor):
-        return state.detach().cpu().numpy().copy()
-    if isinstance(state, dict):
-        return {key: to_numpy(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(to_numpy(value) for value in state)
-    return state
+    return _converted(state, torch.Tensor, lambda tensor: tensor.detach().cpu().numpy().copy())
 
 
 def from_numpy(state: Any) -> Any:
     """Undo `to_numpy`."""
-    if isinstance(state, np.ndarray):
-        return torch.from_numpy(state.copy())
+    return _converted(state, np.ndarray, lambda array: torch.from_numpy(array.copy()))
+
+
+def _converted(state: Any, kind: type, convert: Callable[[Any], Any]) -> Any:
+    if isinstance(state, kind):
+        return convert(state)
     if isinstance(state, dict):
-        return {key: from_numpy(value) for key, value in state.items()}
+        return {key: _converted(value, kind, convert) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(from_numpy(value) for value in state)
+        return type(state)(_converted(value, kind, convert) for value in state)
     return state

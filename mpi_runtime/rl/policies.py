@@ -41,12 +41,20 @@ def policy_of(spec: NetSpec) -> Policy:
     return policy
 
 
-class ActorCritic:
-    """A policy and a value function, each an MLP."""
+class NumpyPolicy:
+    """What these policies share: their weights, which are zeros at first."""
 
     def __init__(self, spec: NetSpec) -> None:
         self.spec, self.shapes = spec, spec.shapes()
         self.load(np.zeros(sum(int(np.prod(shape)) for shape in self.shapes), np.float32))
+
+    def load(self, vector: Array) -> None:
+        """Use these weights."""
+        self.weights = views(vector, self.shapes)
+
+
+class ActorCritic(NumpyPolicy):
+    """A policy and a value function, each an MLP."""
 
     def load(self, vector: Array) -> None:
         """Use these weights."""
@@ -70,16 +78,8 @@ class ActorCritic:
         return nets_numpy.mlp(self.vf, obs, self.spec.activation)[:, 0]
 
 
-class Plain:
+class Plain(NumpyPolicy):
     """A policy without a value function. It always takes its most probable action."""
-
-    def __init__(self, spec: NetSpec) -> None:
-        self.spec, self.shapes = spec, spec.shapes()
-        self.load(np.zeros(sum(int(np.prod(shape)) for shape in self.shapes), np.float32))
-
-    def load(self, vector: Array) -> None:
-        """Use these weights."""
-        self.weights = views(vector, self.shapes)
 
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float = 0.0) -> tuple[Array, Array, Array]:
         """Return the most probable actions, and zeros."""
@@ -95,16 +95,8 @@ class Plain:
         return np.zeros(len(obs), np.float32)
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(NumpyPolicy):
     """The best action of a Q network, or with probability epsilon any action."""
-
-    def __init__(self, spec: NetSpec) -> None:
-        self.spec, self.shapes = spec, spec.shapes()
-        self.load(np.zeros(sum(int(np.prod(shape)) for shape in self.shapes), np.float32))
-
-    def load(self, vector: Array) -> None:
-        """Use these weights."""
-        self.weights = views(vector, self.shapes)
 
     def q_values(self, obs: Array) -> Array:
         """Return Q(s, a) for all actions, (N, n)."""
@@ -133,16 +125,8 @@ class EpsilonGreedy:
         return result
 
 
-class Squashed:
+class Squashed(NumpyPolicy):
     """SAC's actor: tanh of a normal variable, scaled to the bounds of the action."""
-
-    def __init__(self, spec: NetSpec) -> None:
-        self.spec, self.shapes = spec, spec.shapes()
-        self.load(np.zeros(sum(int(np.prod(shape)) for shape in self.shapes), np.float32))
-
-    def load(self, vector: Array) -> None:
-        """Use these weights."""
-        self.weights = views(vector, self.shapes)
 
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float) -> tuple[Array, Array, Array]:
         """Draw actions in the bounds; with epsilon=1 uniform ones, for the first steps."""

@@ -154,7 +154,6 @@ class Samplers:
             self.next()
 
     def _started(self, index: int) -> Any:
-        """Start the actor of this index."""
         plain, more = (self._made, {}) if isinstance(self._made, type) else (self._made.func, self._made.keywords)
         cls: Any = mpi_runtime.remote(num_cpus=1, max_restarts=0)(plain)
         return cls.remote(self.spec, index, self.incarnations[index], **more)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime import _face
 
-_HOMES: dict[str, tuple[str, ...]] = {
-    "scaling": ("ScalingConfig",),
-    "shards": ("Shard",),
-    "torch": ("TorchTrainer",),
-    "trainer": ("DataParallelTrainer", "TrainingFailedError"),
-    "worker": ("get_dataset_shard",),
+_HOMES = {
+    "scaling": "ScalingConfig",
+    "shards": "Shard",
+    "torch": "TorchTrainer",
+    "trainer": "DataParallelTrainer TrainingFailedError",
+    "worker": "get_dataset_shard",
 }
 _OF_TUNE = (
     *("Checkpoint", "CheckpointConfig", "Context", "FailureConfig", "Result", "RunConfig"),
@@ -70,9 +70,7 @@ if TYPE_CHECKING:
     )
 
     TrainContext = Context
-
-
-if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+else:  # a checker would take every name for one of ours
     _own, __dir__ = _face(__name__, _HOMES, __all__)
 
     def __getattr__(name: str) -> object:

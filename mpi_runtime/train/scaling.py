@@ -29,7 +29,6 @@ class ScalingConfig:
     """Accepted for programs written for Ray: what runs beside the workers here needs nothing."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not isinstance(self.num_workers, numbers.Integral) or isinstance(self.num_workers, bool):
             raise TypeError(f"num_workers must be a whole number, not {self.num_workers!r}")
         if self.num_workers < 1:

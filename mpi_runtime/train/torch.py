@@ -53,7 +53,6 @@ class TorchConfig:
     """Seconds after which a collective operation that does not end is an error."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.init_method not in ("env", "tcp"):
             raise ValueError(f'init_method must be "env" or "tcp", not {self.init_method!r}')
 

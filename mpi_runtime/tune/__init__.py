@@ -22,48 +22,30 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    "trials.bundles": ("PlacementGroupFactory",),
-    "study.callback": ("Callback",),
-    "trials.checkpoint": ("Checkpoint",),
-    "show.loggers": ("CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
-    "experiment.by_name": ("create_scheduler", "create_searcher"),
-    "experiment.old_names": ("Experiment", "ExperimentAnalysis", "run", "run_experiments"),
-    "show.progress": ("CLIReporter", "JupyterNotebookReporter", "ProgressReporter"),
-    "trials.reporting": ("Context", "TuneContext", "get_checkpoint", "get_context", "report"),
-    "experiment.results": ("Result", "ResultGrid"),
-    "integration": (),
-    "schedulers": (),
-    "search": (),
-    "study.settings": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
+    "": "integration schedulers search",
+    "trials.bundles": "PlacementGroupFactory",
+    "study.callback": "Callback",
+    "trials.checkpoint": "Checkpoint",
+    "show.loggers": "CSVLoggerCallback JsonLoggerCallback LoggerCallback TBXLoggerCallback",
+    "experiment.by_name": "create_scheduler create_searcher",
+    "experiment.old_names": "Experiment ExperimentAnalysis run run_experiments",
+    "show.progress": "CLIReporter JupyterNotebookReporter ProgressReporter",
+    "trials.reporting": "Context TuneContext get_checkpoint get_context report",
+    "experiment.results": "Result ResultGrid",
+    "study.settings": "CheckpointConfig FailureConfig RunConfig TuneConfig",
     "space.domains": (
-        "choice",
-        "grid_search",
-        "lograndint",
-        "loguniform",
-        "qlograndint",
-        "qloguniform",
-        "qrandint",
-        "qrandn",
-        "quniform",
-        "randint",
-        "randn",
-        "sample_from",
-        "uniform",
+        "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn quniform randint randn "
+        "sample_from uniform"
     ),
     "study.stoppers": (
-        "CombinedStopper",
-        "ExperimentPlateauStopper",
-        "FunctionStopper",
-        "MaximumIterationStopper",
-        "NoopStopper",
-        "Stopper",
-        "TrialPlateauStopper",
+        "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper NoopStopper Stopper "
+        "TrialPlateauStopper"
     ),
-    "experiment.timeout": ("TimeoutStopper",),
-    "trials.trainable": ("Trainable", "register_env", "register_trainable", "with_parameters", "with_resources"),
-    "trial": ("TuneError",),
-    "experiment.tuner": ("Tuner",),
-    "study.virtual_time": ("Simulated", "simulate"),
+    "experiment.timeout": "TimeoutStopper",
+    "trials.trainable": "Trainable register_env register_trainable with_parameters with_resources",
+    "trial": "TuneError",
+    "experiment.tuner": "Tuner",
+    "study.virtual_time": "Simulated simulate",
 }
 """The names of each module, which is loaded when one of them is used: a process that runs trials needs few of them."""
 
@@ -177,7 +159,5 @@ if TYPE_CHECKING:
         with_parameters,
         with_resources,
     )
-
-
-if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -1,9 +1,6 @@
 """Tools for user programs, on top of the public names.
 
-This package has `ActorPool`, placement groups, `as_completed`, `map_unordered`, `list_named_actors`,
-`broadcast`, `memory_summary`, `get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules
-`queue`, `multiprocessing`, `futures`, `collective`, `metrics`, `scheduling_strategies` and `state` are loaded on first
-use. So are `joblib`, `dask` and `tqdm`, which need the libraries of these names.
+Names and modules are loaded on first use; `joblib`, `dask` and `tqdm` need the libraries of these names.
 
 - `actor_pool.py`: a pool of actors that share work
 - `queue.py`: a queue that tasks, actors and the driver share
@@ -43,35 +40,18 @@ from mpi_runtime.util.placement_group import (  # now: a function has the name o
     remove_placement_group,
 )
 
-if TYPE_CHECKING:
-    from mpi_runtime.util.actor_pool import ActorPool
-    from mpi_runtime.util.addresses import get_node_ip_address
-    from mpi_runtime.util.broadcasting import broadcast
-    from mpi_runtime.util.check_serialize import Failure, inspect_serializability
-    from mpi_runtime.util.helpers import as_completed, map_unordered
-    from mpi_runtime.util.serialization import deregister_serializer, register_serializer
-    from mpi_runtime.util.state import memory_summary
-
-_HOMES: dict[str, tuple[str, ...]] = {
-    "actor_pool": ("ActorPool",),
-    "addresses": ("get_node_ip_address",),
-    "broadcasting": ("broadcast",),
-    "check_serialize": ("Failure", "inspect_serializability"),
-    "helpers": ("as_completed", "map_unordered"),
-    "serialization": ("deregister_serializer", "register_serializer"),
-    "state": ("memory_summary",),
-    "accelerators": (),
-    "collective": (),
-    "dask": (),
-    "futures": (),
-    "joblib": (),
-    "metrics": (),
-    "multiprocessing": (),
-    "optuna": (),
-    "queue": (),
-    "scheduling_strategies": (),
-    "streams": (),
-    "tqdm": (),
+_HOMES = {
+    "": (
+        "accelerators collective dask futures joblib metrics multiprocessing optuna queue scheduling_strategies "
+        "streams tqdm"
+    ),
+    "actor_pool": "ActorPool",
+    "addresses": "get_node_ip_address",
+    "broadcasting": "broadcast",
+    "check_serialize": "Failure inspect_serializability",
+    "helpers": "as_completed map_unordered",
+    "serialization": "deregister_serializer register_serializer",
+    "state": "memory_summary",
 }
 """The names of each module, which is loaded when one of them is used."""
 
@@ -94,5 +74,13 @@ __all__ = [
     "remove_placement_group",
 ]
 
-if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+if TYPE_CHECKING:
+    from mpi_runtime.util.actor_pool import ActorPool
+    from mpi_runtime.util.addresses import get_node_ip_address
+    from mpi_runtime.util.broadcasting import broadcast
+    from mpi_runtime.util.check_serialize import Failure, inspect_serializability
+    from mpi_runtime.util.helpers import as_completed, map_unordered
+    from mpi_runtime.util.serialization import deregister_serializer, register_serializer
+    from mpi_runtime.util.state import memory_summary
+else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -34,8 +34,6 @@ class Reply(NamedTuple):
 
 
 class _Meeting:
-    """One operation of the group."""
-
     def __init__(self) -> None:
         self.calls: dict[int, str] = {}
         """The call of each rank, in words. All must be equal."""

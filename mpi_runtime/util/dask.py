@@ -111,5 +111,4 @@ def _needed(graph: dict[Any, Any], keys: Any) -> dict[Any, Any]:
 
 
 def _arranged(keys: Any, values: Mapping[Any, Any]) -> Any:
-    """The values, arranged like their keys."""
     return tuple(_arranged(key, values) for key in keys) if isinstance(keys, list) else values[keys]

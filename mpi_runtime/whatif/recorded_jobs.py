@@ -37,7 +37,6 @@ class Job:
     """The calls of a job, with their order."""
 
     def __init__(self, record: JobRecord) -> None:
-        """Prepare the calls of a recording."""
         self.record = record
         self.works: list[tuple[bytes, int, Work]] = []
         """For each part of a call, by the tag of its work: the call, the number of the part, the work."""

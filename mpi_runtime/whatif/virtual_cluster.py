@@ -95,7 +95,6 @@ class VirtualCluster:
         nodes: Sequence[Shape],
         ended: Callable[[Ran], None] | None = None,
         fork_us: int = 0,
-        end_us: int = 0,
         began: Callable[[Work], None] | None = None,
     ) -> None:
         """Create a cluster without calls.
@@ -104,7 +103,6 @@ class VirtualCluster:
             nodes: the shape of each node.
             ended: receives each call that has ended; it may submit more.
             fork_us: the duration of the start of a process.
-            end_us: the end of the job's time; 0: unlimited.
             began: receives each call that starts.
         """
         self.now = 0
@@ -133,7 +131,6 @@ class VirtualCluster:
             joined = RankJoined(
                 rank, rank, f"node{rank}", [], _units(node.cpus), _units(node.gpus), node.memory, custom, 1 << 30
             )
-            joined.end_us = end_us if rank == 0 else 0
             self.scheduler.handle_rank(joined, 0)
         self.scheduler.handle_rank(JobBegan(), 0)
 

@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED
-from mpi_runtime.scheduler.records.records import Executor, Function, Node
+from mpi_runtime.scheduler.records.records import Executor, Node
 from mpi_runtime.scheduler.records.state import State
 
 RUNNING_MAX = 200
@@ -56,7 +56,7 @@ def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:
             found[name] = one = {
                 "name": name,
                 "kind": KINDS[function.spec.kind],
-                "needs": _needs(function),
+                "needs": "its actor" if function.is_method else str(function.request),
                 "submitted": 0,
                 "done": 0,
                 "failed": 0,
@@ -70,10 +70,6 @@ def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:
     for one in found.values():
         one["waiting"] = max(0, one["submitted"] - one["done"] - one["failed"] - one["running"])
     return sorted(found.values(), key=lambda one: (-one["submitted"], one["name"]))[:FUNCTIONS_MAX]
-
-
-def _needs(function: Function) -> str:
-    return "its actor" if function.is_method else str(function.request)
 
 
 def _call(executor: Executor, now: int) -> tuple[Any, ...]:
@@ -95,7 +91,6 @@ def _call(executor: Executor, now: int) -> tuple[Any, ...]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    """Its resources, in all and granted."""
     total, free = node.total, node.free
     gpus = gpu_pool.in_use(total, total.gpu_units)
     return {

@@ -48,7 +48,6 @@ def _size(found: Object) -> int:
 
 
 def _described(state: State, found: Object, node: Node) -> dict[str, Any]:
-    """One value and its holders."""
     return {
         "object_id": found.id.hex(),
         "size": _size(found),

@@ -14,7 +14,6 @@ class Turns:
     """The queues that one decision serves, by precedence."""
 
     def __init__(self, queues: list[Queue]) -> None:
-        """Begin with these queues."""
         self._heap = [(queue.precedence(), number, queue) for number, queue in enumerate(queues)]
         heapify(self._heap)
         self._count = len(queues)

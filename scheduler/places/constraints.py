@@ -191,7 +191,7 @@ def why_nowhere(state: State, function: Function, where: Where) -> str:
     if not nodes:
         labels = "; ".join(f"{node.hostname}: {_labels(node)}" for node in able(state)[:EXPLAINED_MAX])
         return (
-            f"{name} is to run on a node with {wanted}, and there is none. Labels of nodes: {labels}. Take another "
+            f"{name} is to run on a node with {wanted}, but no node matches. Labels of nodes: {labels}. Take another "
             "node (see nodes()), or state labels with init(labels=...) or, for one host, MPI_RUNTIME_LABELS."
         )
     there = ", ".join(node.hostname for node in nodes[:EXPLAINED_MAX])

@@ -127,10 +127,7 @@ def check_names(state: State) -> None:
     for key, name in state.names.items():
         actor = state.actors[name.actor]
         holds(actor.name == key, f"the name {key} is that of an actor which has another")
-        holds(
-            actor.state in lifecycle.LIVING,
-            f"the name {key} is that of an actor which has ended",
-        )
+        holds(actor.state in lifecycle.LIVING, f"the name {key} is that of an actor which has ended")
     for actor in state.actors.values():
         if actor.name is not None:
             known = state.names.get(actor.name)
@@ -270,10 +267,7 @@ def check_executor(state: State, executor: Executor) -> None:
     holds(executor.queue is None or allows(executor.queue.where, executor.source), f"{name} is not where it may be")
     for id, task in executor.assigned.items():
         holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} belongs to another")
-        holds(
-            task.state in lifecycle.ASSIGNED,
-            f"{name}: assigned call {id.hex()} is in state {task.state}",
-        )
+        holds(task.state in lifecycle.ASSIGNED, f"{name}: assigned call {id.hex()} is in state {task.state}")
     if executor.actor is None:
         load_us = sum(task.estimate_us for task in executor.assigned.values())
         holds(executor.load_us == load_us, f"{name}: load {executor.load_us}, and its calls are {load_us}")

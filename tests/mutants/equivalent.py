@@ -68,11 +68,7 @@ EQUIVALENT = [
         "saves the search that finds the same",
     ),
     Equivalent(
-        "scheduler/places/gpu_pool.py",
-        "homes",
-        "return inventory.homes",
-        "pass",
-        "saves making the same again",
+        "scheduler/places/gpu_pool.py", "homes", "return inventory.homes", "pass", "saves making the same again"
     ),
     Equivalent(
         "scheduler/calls/tasks.py",

@@ -188,10 +188,7 @@ def test_what_a_rank_of_a_neighbour_has_left_is_not_ours(prefix: str) -> None:
 
 
 def test_a_program_that_nobody_finishes_is_killed_and_named() -> None:
-    with (
-        pytest.raises(pytest.fail.Exception, match=r"never finished: .*sleep 60"),
-        conftest.nothing_left(inner_mark()),
-    ):
+    with pytest.raises(pytest.fail.Exception, match=r"never finished: .*sleep 60"), conftest.nothing_left(inner_mark()):
         start_command(["sleep", "60"])
 
 

@@ -13,8 +13,8 @@ from tests.simulation.require import require
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.protocol.events import Faulted
     from mpi_runtime.scheduler.protocol.rank_events import RankJoined
-    from tests.simulation.checkers import Use
     from tests.simulation.executors import Executor
+    from tests.simulation.hosts import Use
     from tests.simulation.steps import Function
 
 MEMORY = {"A": 40 << 30, "B": 80 << 30}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,19 +26,20 @@ from mpi_runtime.scheduler.protocol.events import (
     Yielded,
 )
 from mpi_runtime.scheduler.protocol.ids import alternative_id, prefix_of
-from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, STILLBORN_MAX
+from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
-from tests.simulation.cards import Cards, Taken
+from tests.simulation.cards import Cards
 from tests.simulation.copies import Copies
+from tests.simulation.hosts import Host, Use, node_ids
 from tests.simulation.items import Items
 from tests.simulation.journals import may_be_recorded, with_code
 from tests.simulation.losses import Losses
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
 from tests.simulation.places import NOWHERE, Place, Places
-from tests.simulation.processes import CANCELLED, TAINT, spec_of
+from tests.simulation.processes import spec_of
 from tests.simulation.quality import Quality
 from tests.simulation.require import require
 from tests.simulation.scope import Scope
@@ -47,6 +47,7 @@ from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, Mak
 from tests.simulation.tight import Tight
 from tests.simulation.times import Times
 from tests.simulation.unread import Unread
+from tests.simulation.values import ENDS_ACTORS, Values
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -55,58 +56,8 @@ if TYPE_CHECKING:
 
 FAILURES_MAX = 4
 """Two are enough; between them calls may have been given to a process and taken back, which looks like work."""
-ENDS_ACTORS = (
-    "deaths",
-    "stillborn",
-    "kills",
-    "refused",
-    "lost transfers",
-    "removals",
-    "kills of overdue calls",
-    "hosts that are tight",
-    "rank losses",
-)
-"""What may end an actor, or keep it from being created."""
-ENDS_PROCESSES = ("deaths", "stillborn", "kills of cancelled calls", "rank losses")
-"""What may end the process of a task."""
 HEARD_US = 200_000
 """By then the head has heard from an executor, even over a line that stalls."""
-
-
-@dataclass
-class Use:
-    """What the process of an executor uses at a moment."""
-
-    host: int
-    cpu: int = 0
-    memory: int = 0
-    custom: tuple[tuple[str, int], ...] = ()
-    devices: tuple[Taken, ...] = ()
-    is_blocked: bool = False
-    is_held: bool = False
-    """It is what an actor keeps: that is not lent."""
-    woke: bool = False
-    """It has been blocked since it last had nothing to do, or, as an actor, since all fitted: it may be overdrawn."""
-    woke_us: int = 0
-    actor: bytes = b""
-    place: Place = NOWHERE
-
-
-@dataclass
-class Host:
-    """What a host owns, and who uses it."""
-
-    cpus: set[int] = field(default_factory=set)
-    cards: Cards = field(default_factory=Cards)
-    memory: int = 0
-    custom: Counter[str] = field(default_factory=Counter)
-    labels: dict[str, str] = field(default_factory=dict)
-    uses: dict[int, Use] = field(default_factory=dict)
-
-
-def node_ids(joined: Sequence[RankJoined]) -> dict[int, str]:
-    """The id of the node that each host is: nodes are numbered as their first ranks join."""
-    return {host: f"{number:032x}" for number, host in enumerate(dict.fromkeys(event.host for event in joined))}
 
 
 class Checker:
@@ -124,6 +75,7 @@ class Checker:
         self.places = Places(node_ids(joined))
         self.cancels = Cancels(self)
         self.items = Items(self)
+        self.values = Values(self)
         self.times = Times(self)
         self.tight = Tight(self)
         self.homes: dict[int, int] = {}
@@ -150,8 +102,6 @@ class Checker:
         self.taken: dict[bytes, Function] = {}
         """The function of each call with alternatives, with the request of its last attempt."""
         self.puts: dict[bytes, int] = {}
-        self.found: dict[bytes, tuple[str, bytes]] = {}
-        """What each object was seen to be."""
         self.calls: dict[bytes, Call] = {}
         self.runs: Counter[bytes] = Counter()
         self.lost_runs: Counter[bytes] = Counter()
@@ -277,70 +227,6 @@ class Checker:
             require(call.id not in self.unwanted, f"actor {call.id.hex()} is created, and nobody has a handle")
             self.sent_calls.add(call.id)
 
-    def is_right(self, id: bytes, kind: str, name: bytes) -> bool:
-        """Whether an object is what it must be. If not, a fault must be the reason."""
-        # A copy that cannot be had on one host may be had on another: alone of all errors it is not the object's own.
-        of_one_host = name in (b"ObjectStoreFullError", b"ObjectLostError")
-        # What is made again after its loss may end otherwise.
-        of_one_host = of_one_host or (id in self.losses.values and kind == oracle.FAILED)
-        known = (kind, name) if of_one_host else self.found.setdefault(id, (kind, name))
-        require(known == (kind, name), f"object {id.hex()} was {known} and is {(kind, name)}")
-        if id in self.puts:
-            thing = self.oracle.puts[self.puts[id]]
-        elif id in self.places.groups:
-            thing = self.oracle.groups[self.places.groups[id].key]
-        elif (item := self.items.thing(id)) is not None:
-            thing = item
-        else:
-            job, index = self.names[id]
-            thing = self.oracle.returns[job][index]
-        if thing.may_be(kind, name):
-            return True
-        must_be = f"{thing.kind} {thing.digest!r}"
-        if (kind == oracle.ERROR or name == CANCELLED) and self._was(id, self._was_cancelled):
-            self.world.counters["cancelled"] += 1
-            return False
-        require(kind == oracle.FAILED, f"object {id.hex()} is {kind} {name!r} and must be {must_be}")
-        code = name[len(TAINT) :] if name.startswith(TAINT) else name
-        while code.startswith(TAINT):
-            code = code[len(TAINT) :]
-        happened = self.world.counters
-        # A call that is cancelled with its children may hear of a child's end before its own.
-        has_met_cancelled = happened["cancels"] or self.times.any_is_over() or self._was(id, self._was_cancelled)
-        reasons = {
-            b"WorkerCrashedError": sum(happened[name] for name in ENDS_PROCESSES),
-            CANCELLED: name != CANCELLED and has_met_cancelled,
-            b"OutOfMemoryError": happened["deaths"] + happened["calls ended for their memory"],
-            b"TaskTimeoutError": self.times.any_is_over(),
-            b"GpuExecutorDiedError": happened["faults of GPUs"],
-            b"InfeasibleResourceError": happened["quarantines"] + happened["rank losses"] + happened["stillborn"],
-            b"ActorDiedError": sum(happened[name] for name in ENDS_ACTORS),
-            b"ActorUnavailableError": sum(happened[name] for name in ENDS_ACTORS),
-            oracle.REMOVED: happened["removals"] + happened["rank losses"],
-            b"ObjectStoreFullError": happened["refused"],
-            b"ObjectLostError": happened["lost transfers"] + happened["rank losses"],
-        }
-        journal = self.world.journal
-        is_recorded = journal is not None and any(
-            code in value.data for record in journal.earlier if isinstance(record, Record) for value in record.values
-        )  # a call that the state of an actor has had raises what it raised then
-        explained = reasons.get(code) or is_recorded
-        require(explained, f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
-        if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError", b"GpuExecutorDiedError"):
-            used_up = self._was(id, self._was_lost) or happened["stillborn"] >= STILLBORN_MAX
-            require(used_up, f"object {id.hex()} failed with {name!r}, but its retries were not used up")
-        if not name.startswith(TAINT) and code == b"TaskTimeoutError":
-            require(self._was(id, self.times.is_over), f"object {id.hex()} failed with {name!r}, and was in time")
-        if name == b"ObjectLostError":
-            self.world.counters["lost for good"] += 1
-            may_be = happened["lost transfers"] or self.losses.explain(id)
-            require(may_be, f"object {id.hex()} is lost, and could have been made again")
-        if not name.startswith(TAINT) and code == b"InfeasibleResourceError":
-            has_lost = self._was(id, lambda call: not self._can_run(call) or self._has_dead_alternative(call))
-            require(has_lost, f"object {id.hex()} failed with {name!r}, but there are GPUs for it")
-        self.world.counters["spoilt"] += 1
-        return False
-
     def recorded(self, record: Record) -> None:
         """A call is recorded: nothing that it has submitted, or that has, is an actor's."""
         pending, name = [record.id], f"call {record.id.hex()}"
@@ -392,7 +278,7 @@ class Checker:
                     is_out = uuid in self._cards_of(uuid).out
                     require(not is_out, f"call {call.id.hex()} is given {uuid}, which is quarantined")
 
-    def _can_run(self, call: bytes) -> bool:
+    def can_run(self, call: bytes) -> bool:
         """Whether what is left of the GPUs could serve a call. Of those in placement groups nobody knows here."""
         base = self.work.functions[self.work.jobs[self.names[call][0]].function]
         requests = [alternative(base, index) for index in range(len(base.alternatives) + 1)]
@@ -408,27 +294,10 @@ class Checker:
             for function in requests
         )
 
-    def _has_dead_alternative(self, call: bytes) -> bool:
-        """Whether the executors of an alternative may have died one after the other, so that it is not used."""
-        return bool(self.function_of(call).alternatives) and self.world.counters["stillborn"] >= STILLBORN_MAX
-
     def has_no_place(self, call: bytes) -> bool:
         """Whether nothing that is left could run a call. Of the bundles of a placement group nobody knows here."""
         group = self.places.told[call][0]
-        return group not in self.places.alive if group else not self._can_run(call)
-
-    def _was(self, id: bytes, happened: Callable[[bytes], bool]) -> bool:
-        """Whether this happened to a call, or to one that its arguments come from."""
-        call = self.call_of(id)
-        return bool(call) and (happened(call) or any(self._was(one, happened) for one in self.calls[call].arguments))
-
-    def _was_lost(self, call: bytes) -> bool:
-        """Whether it died as often as it may."""
-        lost = self.lost_runs[call] + self.raised[call] + self.tight.lost[call]
-        return 0 <= self.function_of(call).max_retries < lost
-
-    def _was_cancelled(self, call: bytes) -> bool:
-        return self.cancels.explains(call)
+        return group not in self.places.alive if group else not self.can_run(call)
 
     # What executors do
 

@@ -29,7 +29,6 @@ from mpi_runtime.scheduler.protocol.events import (
     Saved,
     Spec,
     StateLost,
-    Stored,
     Value,
     Yielded,
 )
@@ -39,13 +38,14 @@ from mpi_runtime.transport.channel import LOCAL
 from mpi_runtime.transport.draft import SIZE, Draft, Memory
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens, claim
-from tests.simulation import oracle
+from tests.simulation import endings, oracle
 from tests.simulation.channels import Channel, End, Junk
+from tests.simulation.endings import PassedOnError, Running
 from tests.simulation.journals import SAVING, UNREADABLE, Had
 from tests.simulation.processes import CANCELLED, TAINT, Content, Process
 from tests.simulation.require import require
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
-from tests.simulation.steps import ACTOR, TASK, Await, Job, Signal, Yield
+from tests.simulation.steps import ACTOR, TASK, Await, Signal, Yield
 from tests.simulation.world import Line, World
 
 if TYPE_CHECKING:
@@ -91,21 +91,6 @@ class Stores:
                 self.words[where] = value  # type: ignore[assignment]
 
 
-class Running(Scope):
-    """A call that runs."""
-
-    def __init__(self, call: Call, spec: Spec, job: Job, began_us: int) -> None:
-        super().__init__(call.id, call.attempt, call, spec.name)
-        self.id = call.id
-        self.attempt = call.attempt
-        self.spec = spec
-        self.job = job
-        self.began_us = began_us
-        self.yielded = 0
-        self.program: Program
-        self.pause: Pause | None = None
-
-
 class Executor(Process):
     """One executor's process."""
 
@@ -133,8 +118,8 @@ class Executor(Process):
         """What calls of an actor have told each other. Only for membership."""
         self.started = False
         self.worked = False
-        self.has_no_cuda = False
         """Whether a call has ended well."""
+        self.has_no_cuda = False
         self.slowness = 10 if world.chance(world.options.slow_executors) else 1
         self.is_garbled = False
         """Junk was written to its descriptor: nobody hears what it says from then on."""
@@ -322,7 +307,7 @@ class Executor(Process):
         try:
             if running.spec.kind == ACTOR:
                 self._take_up(call)
-            elif call.kept and (loaded := self._load(running)) is not None:
+            elif call.kept and (loaded := endings.kept(self, running)) is not None:
                 self._conclude(running, loaded)
                 return
             elif call.kept and running.spec.kind == METHOD:
@@ -332,20 +317,20 @@ class Executor(Process):
                 self.look_again(entry)
                 if kind != oracle.VALUE:
                     self.outgoing.add(ErrorRead([entry.id]))
-                if kind == oracle.ERROR or not self.world.checker.is_right(entry.id, kind, name):
+                if kind == oracle.ERROR or not self.world.checker.values.is_right(entry.id, kind, name):
                     raise PassedOnError(kind, name)
                 running.seen.append(name)
             raises = job.raises < 0 or call.attempt < job.raises
             yield from self.perform(job.steps[: job.raises_at] if raises else job.steps, running)
             if raises:
                 raise PassedOnError(oracle.ERROR, oracle.digest(job.key, b"raised", *running.seen))
-            message = self._result(running)
+            message = endings.result(self, running)
         except PassedOnError as error:
-            message = self._error(running, error)
+            message = endings.raised(self, running, error)
         except TaintedError as error:
-            message = self._error(running, PassedOnError(oracle.FAILED, TAINT + str(error).encode()))
+            message = endings.raised(self, running, PassedOnError(oracle.FAILED, TAINT + str(error).encode()))
         except CallInterruptedError:
-            message = self._error(running, PassedOnError(oracle.FAILED, CANCELLED))
+            message = endings.raised(self, running, PassedOnError(oracle.FAILED, CANCELLED))
         self._conclude(running, message)
 
     def _conclude(self, running: Running, message: Done | Returned) -> None:
@@ -438,68 +423,6 @@ class Executor(Process):
 
     def _is_wanted(self, running: Running, index: int) -> bool:
         return self.feed.wants(running.id, index, running.spec.backpressure)
-
-    def _result(self, running: Running) -> Done | Returned:
-        job, spec, call = running.job, running.spec, running.id
-        name = oracle.digest(job.key, *running.seen)
-        duration_us = self.world.now - running.began_us
-        if spec.kind == ACTOR or spec.num_returns <= 0:
-            data = msgspec.msgpack.encode(Content(name if spec.kind == ACTOR else oracle.digest(name, 0)))
-            return Done(call, data, duration_us)
-        inner = [running.slots[slot] for slot in job.holds if slot in running.slots]
-        values = []
-        for index, size in enumerate(job.sizes):
-            holds = inner if index == 0 else []
-            try:
-                values.append(self.store(Content(oracle.digest(name, index), holds), size, holds))
-            except TaintedError:
-                self.keeper.abandon([value.stored.offset for value in values if value.stored is not None])
-                raise
-        if len(values) == 1 and values[0].stored is None and not inner:
-            return Done(call, values[0].data, duration_us)
-        for index, value in enumerate(values):
-            if value.stored is not None and self.world.journal is not None and spec.code and not value.holds:
-                content = self.arenas(value.stored.rank)[value.stored.offset]
-                self.world.journal.write(call, index, content, value)
-        return Returned(call, values, duration_us)
-
-    def _load(self, running: Running) -> Returned | None:
-        """What a call with kept values says; None if one of them cannot be read."""
-        journal, call = self.world.journal, running.call
-        assert journal is not None
-        assert call is not None
-        if running.spec.kind != METHOD and self.world.rng.random() < UNREADABLE:
-            self.world.counters["kept values that cannot be read"] += 1
-            return None
-        self.world.counters["kept values"] += 1
-        values = []
-        for kept in call.kept:
-            content, size = journal.files[kept.file] if kept.file else (kept.data, 0)
-            if not kept.file:
-                values.append(Value(content))
-                continue
-            rank, offset = self.allocate()
-            if offset < 0:
-                self.keeper.abandon([value.stored.offset for value in values if value.stored is not None])
-                raise TaintedError("ObjectStoreFullError")
-            self.arenas(rank)[offset] = content
-            values.append(Value(b"", Stored(rank, offset, size), digest=kept.digest))
-        return Returned(running.id, values, self.world.now - running.began_us)
-
-    def _error(self, running: Running, error: PassedOnError) -> Returned:
-        """What a call that has raised says. Whatever it was: when the call has been cancelled, that was the reason."""
-        duration_us = self.world.now - running.began_us
-        if (running.id, running.attempt) in self.cancelled:
-            return Returned(running.id, [Value(CANCELLED, None, [], True)], duration_us, raised=True)
-        if error.kind != oracle.ERROR:
-            value = Value(error.name if error.name.startswith(TAINT) else TAINT + error.name, None, [], True)
-            return Returned(running.id, [value], duration_us)
-        size = running.job.sizes[0]
-        try:
-            value = self.store(Content(error.name), size, [], is_error=True)
-        except TaintedError:
-            value = self.store(Content(error.name), 8, [], is_error=True)
-        return Returned(running.id, [value], duration_us, raised=True, said=f"raised by {running.id.hex()}")
 
     # Saying
 
@@ -628,12 +551,3 @@ class Executor(Process):
         self.world.checker.died(self)
         self.channel.up.send(End())
         self._forkserver.send(cause)
-
-
-class PassedOnError(Exception):
-    """A call ends with this error of user code, its own or an argument's."""
-
-    def __init__(self, kind: str, name: bytes) -> None:
-        super().__init__(kind, name)
-        self.kind = kind
-        self.name = name

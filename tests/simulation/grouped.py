@@ -12,18 +12,7 @@ from mpi_runtime.scheduler.protocol.events import STRATEGIES
 from tests.simulation.cancelling import CancelAuthor
 from tests.simulation.cards import reach, shareable
 from tests.simulation.options import ALL, UNIT, Options
-from tests.simulation.steps import (
-    ACTOR,
-    METHOD,
-    Bundle,
-    Compute,
-    Drop,
-    Get,
-    MakeGroup,
-    RemoveGroup,
-    Submit,
-    Workload,
-)
+from tests.simulation.steps import ACTOR, METHOD, Bundle, Compute, Drop, Get, MakeGroup, RemoveGroup, Submit, Workload
 from tests.simulation.workload import Scope
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.steps import Bundle, Function, MakeGroup
 
 if TYPE_CHECKING:
-    from tests.simulation.checkers import Use
+    from tests.simulation.hosts import Use
 
 Place = tuple[bytes, int]
 """A placement group and one of its bundles, or -1."""

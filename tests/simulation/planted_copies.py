@@ -51,17 +51,6 @@ def what_begins_to_arrive_is_there_for_good(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(spreading, "give_up", planted)
 
 
-def the_parts_of_an_old_copy_count(patch: pytest.MonkeyPatch) -> None:
-    """A copy that was begun anew is taken for whole when the old one was."""
-    assign = spreading.assign
-
-    def planted(state: State, fetching: Fetching, place: Stored, node: int) -> None:
-        assign(state, fetching, place, node)
-        fetching.since = 0
-
-    patch.setattr(spreading, "assign", planted)
-
-
 def nothing_is_stopped(patch: pytest.MonkeyPatch) -> None:
     to_rank = State.to_rank
 
@@ -70,10 +59,6 @@ def nothing_is_stopped(patch: pytest.MonkeyPatch) -> None:
             to_rank(self, rank, effect)  # type: ignore[arg-type]
 
     patch.setattr(State, "to_rank", planted)
-
-
-def what_comes_by_way_of_a_node_is_its_source(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(spreading, "leads_to", lambda fetches, node, fetching: False)
 
 
 def what_arrives_may_be_had_from_anywhere(patch: pytest.MonkeyPatch) -> None:
@@ -93,4 +78,5 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     nothing_is_stopped,
     what_arrives_may_be_had_from_anywhere,
 ]
-"""Without those that no run shows: what they leave is freed by the next order, or is found by the unit tests."""
+"""Without bugs that no run shows, for the next order frees what they leave, or unit tests find them: parts of an old
+copy that count, and a node that is the source of a copy on the way to itself."""

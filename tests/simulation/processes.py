@@ -334,7 +334,7 @@ class Process:
         self.look_again(self.values[id])
         if kind != oracle.VALUE:
             self.outgoing.add(ErrorRead([id]))
-        if not self.world.checker.is_right(id, kind, name):
+        if not self.world.checker.values.is_right(id, kind, name):
             raise TaintedError((name if kind == oracle.FAILED else CANCELLED).decode("ascii", "replace"))
         return name, inner
 

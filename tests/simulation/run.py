@@ -69,7 +69,6 @@ class Result:
     """Hash of all messages with their times."""
     counters: Counter[str]
     happened: int
-    virtual_us: int
 
 
 def simulate(options: Options) -> Result:
@@ -80,7 +79,7 @@ def simulate(options: Options) -> Result:
     """
     world = World(options)
     play(world)
-    return Result(world.trace, world.counters, world.happened, world.now)
+    return Result(world.trace, world.counters, world.happened)
 
 
 def simulate_again(seed: int) -> Result:
@@ -102,7 +101,7 @@ def simulate_again(seed: int) -> Result:
     second.journal.begin(first.journal)
     second.counters["recorded"] += len(first.journal.own)
     play(second)
-    return Result(second.trace, second.counters, second.happened, second.now)
+    return Result(second.trace, second.counters, second.happened)
 
 
 def cut() -> None:

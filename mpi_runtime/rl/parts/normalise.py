@@ -52,7 +52,7 @@ class Moments:
             return np.ones_like(self.mean)
         return np.sqrt(self.squares / self.count)
 
-    def normalise(self, rows: Array, clip: float = 10.0) -> Array:
-        """Return rows with mean 0 and deviation 1, clipped, as float32."""
+    def normalise(self, rows: Array) -> Array:
+        """Return rows with mean 0 and deviation 1, clipped to 10, as float32."""
         scaled = (rows - self.mean) / (self.deviation + 1e-8)
-        return np.minimum(np.maximum(scaled, -clip), clip).astype(np.float32)  # np.clip takes longer for few rows
+        return np.minimum(np.maximum(scaled, -10.0), 10.0).astype(np.float32)  # np.clip takes longer for few rows

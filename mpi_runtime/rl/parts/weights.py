@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-def flatten(arrays: Sequence[Any], out: Array | None = None) -> Array:
+def flatten(arrays: Sequence[Any]) -> Array:
     """Copy arrays, or torch parameters on any device, into one vector."""
     pieces = [np.asarray(one.detach().cpu() if hasattr(one, "detach") else one, np.float32).ravel() for one in arrays]
-    return np.concatenate(pieces, out=out) if pieces else np.zeros(0, np.float32)
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
 
 
 def views(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:

@@ -176,7 +176,6 @@ class Driver:
                 self._has_stopped(one)
 
     def _is_due(self, run: Run) -> bool:
-        """Whether the next event of this run is due."""
         return self._runs.get(run.trial_id) is run and not run.asks
 
     def _receive(self, run: Run) -> None:

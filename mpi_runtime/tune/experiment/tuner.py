@@ -190,7 +190,7 @@ class Tuner:
         return self._results
 
     def fit(self) -> ResultGrid:
-        """Run all trials, and return their results. Starts a job if there is none.
+        """Run all trials, and return their results. Starts a job if none runs.
 
         Raises:
             InfeasibleResourceError: no node is large enough for a trial.

@@ -16,25 +16,15 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime import _face
 
-if TYPE_CHECKING:
-    from mpi_runtime.tune.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
-    from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
-    from mpi_runtime.tune.schedulers.bohb import HyperBandForBOHB
-    from mpi_runtime.tune.schedulers.hyperband import HyperBandScheduler
-    from mpi_runtime.tune.schedulers.median_stopping import MedianStoppingRule
-    from mpi_runtime.tune.schedulers.pb2 import PB2
-    from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
-    from mpi_runtime.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
-
 _HOMES = {
-    "asha": ("ASHAScheduler", "AsyncHyperBandScheduler"),
-    "base": ("FIFOScheduler", "TrialScheduler"),
-    "bohb": ("HyperBandForBOHB",),
-    "hyperband": ("HyperBandScheduler",),
-    "median_stopping": ("MedianStoppingRule",),
-    "pb2": ("PB2",),
-    "pbt": ("PopulationBasedTraining",),
-    "pbt_replay": ("PopulationBasedTrainingReplay",),
+    "asha": "ASHAScheduler AsyncHyperBandScheduler",
+    "base": "FIFOScheduler TrialScheduler",
+    "bohb": "HyperBandForBOHB",
+    "hyperband": "HyperBandScheduler",
+    "median_stopping": "MedianStoppingRule",
+    "pb2": "PB2",
+    "pbt": "PopulationBasedTraining",
+    "pbt_replay": "PopulationBasedTrainingReplay",
 }
 
 __all__ = [
@@ -50,5 +40,14 @@ __all__ = [
     "TrialScheduler",
 ]
 
-if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+if TYPE_CHECKING:
+    from mpi_runtime.tune.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
+    from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
+    from mpi_runtime.tune.schedulers.bohb import HyperBandForBOHB
+    from mpi_runtime.tune.schedulers.hyperband import HyperBandScheduler
+    from mpi_runtime.tune.schedulers.median_stopping import MedianStoppingRule
+    from mpi_runtime.tune.schedulers.pb2 import PB2
+    from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
+    from mpi_runtime.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
+else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -89,7 +89,6 @@ class FIFOScheduler(TrialScheduler):
         return True
 
     def __init__(self) -> None:
-        """It has no arguments."""
         super().__init__("training_iteration", None, None)
 
 

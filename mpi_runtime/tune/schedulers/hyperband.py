@@ -17,10 +17,7 @@ def table(max_t: float, factor: float) -> list[tuple[int, list[float]]]:
     """For each bracket the number of its trials, and the times at which they are compared; the last is `max_t`."""
     top = len(rungs(1, max_t, factor)) - 1
     return [
-        (
-            math.ceil((top + 1) / (s + 1) * factor**s - 1e-9),
-            [max_t / factor**left for left in range(s, -1, -1)],
-        )
+        (math.ceil((top + 1) / (s + 1) * factor**s - 1e-9), [max_t / factor**left for left in range(s, -1, -1)])
         for s in range(top, -1, -1)
     ]
 

@@ -16,23 +16,14 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime import _face
 
-if TYPE_CHECKING:
-    from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
-    from mpi_runtime.tune.search.bayesopt import BayesOptSearch
-    from mpi_runtime.tune.search.bohb import TuneBOHB
-    from mpi_runtime.tune.search.hyperopt import HyperOptSearch
-    from mpi_runtime.tune.search.limiters import ConcurrencyLimiter, Repeater
-    from mpi_runtime.tune.search.nevergrad import NevergradSearch
-    from mpi_runtime.tune.search.optuna import OptunaSearch
-
 _HOMES = {
-    "base": ("BasicVariantGenerator", "Searcher"),
-    "bayesopt": ("BayesOptSearch",),
-    "bohb": ("TuneBOHB",),
-    "hyperopt": ("HyperOptSearch",),
-    "limiters": ("ConcurrencyLimiter", "Repeater"),
-    "nevergrad": ("NevergradSearch",),
-    "optuna": ("OptunaSearch",),
+    "base": "BasicVariantGenerator Searcher",
+    "bayesopt": "BayesOptSearch",
+    "bohb": "TuneBOHB",
+    "hyperopt": "HyperOptSearch",
+    "limiters": "ConcurrencyLimiter Repeater",
+    "nevergrad": "NevergradSearch",
+    "optuna": "OptunaSearch",
 }
 
 __all__ = [
@@ -47,5 +38,13 @@ __all__ = [
     "TuneBOHB",
 ]
 
-if not TYPE_CHECKING:  # or a checker would take every name for one of ours
+if TYPE_CHECKING:
+    from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
+    from mpi_runtime.tune.search.bayesopt import BayesOptSearch
+    from mpi_runtime.tune.search.bohb import TuneBOHB
+    from mpi_runtime.tune.search.hyperopt import HyperOptSearch
+    from mpi_runtime.tune.search.limiters import ConcurrencyLimiter, Repeater
+    from mpi_runtime.tune.search.nevergrad import NevergradSearch
+    from mpi_runtime.tune.search.optuna import OptunaSearch
+else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

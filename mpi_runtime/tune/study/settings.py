@@ -59,7 +59,6 @@ class FailureConfig:
     are not the fault of the trial, so they count separately."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.fail_fast not in (True, False, "raise"):
             raise ValueError(f'fail_fast must be True, False or "raise", not {self.fail_fast!r}')
         if self.fail_fast and self.max_failures:
@@ -88,7 +87,6 @@ class CheckpointConfig:
     shared memory only."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.checkpoint_score_order not in ("min", "max"):
             raise ValueError(f'checkpoint_score_order={self.checkpoint_score_order!r}: it must be "min" or "max"')
         if self.num_to_keep is not None and self.num_to_keep < 1:

@@ -30,7 +30,6 @@ class FunctionStopper(Stopper):
     """Ends a trial when a function of its id and its report returns True."""
 
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
-        """Call this function at each report."""
         self._function = function
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -168,7 +167,6 @@ class CombinedStopper(Stopper):
     """Ends a trial, or the experiment, when one of several stoppers does."""
 
     def __init__(self, *stoppers: Stopper) -> None:
-        """Combine these."""
         self.stoppers = stoppers
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:

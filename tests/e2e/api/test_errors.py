@@ -14,13 +14,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import exceptions, get, put, remote, wait
-from mpi_runtime.errors import (
-    MpiRuntimeError,
-    SerializationError,
-    TaskCancelledError,
-    TaskError,
-    WorkerCrashedError,
-)
+from mpi_runtime.errors import MpiRuntimeError, SerializationError, TaskCancelledError, TaskError, WorkerCrashedError
 from tests.e2e.shared import is_open
 from tests.helpers import wait_until
 

@@ -93,7 +93,7 @@ def ask():
 
 print(ask() if WHERE == "driver" else ray.get(ray.remote(max_retries=0)(ask).remote()))
 print(ray.get(ray.remote(lambda: "runs").remote()))
-""",
+"""
     ).expect(0)
     lines = [line for line in completed.stdout.splitlines() if "the scheduler cannot answer" in line]
     assert [

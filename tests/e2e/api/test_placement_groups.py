@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime import available_resources, explain, get, get_gpu_ids, get_runtime_context, nodes, remote, wait
-from mpi_runtime.errors import (
-    ActorDiedError,
-    GetTimeoutError,
-    InfeasibleResourceError,
-    PlacementGroupRemovedError,
-)
+from mpi_runtime.errors import ActorDiedError, GetTimeoutError, InfeasibleResourceError, PlacementGroupRemovedError
 from mpi_runtime.util import (
     get_current_placement_group,
     get_placement_group,

@@ -13,16 +13,7 @@ import numpy
 import pytest
 
 import mpi_runtime
-from mpi_runtime import (
-    get,
-    init,
-    is_initialized,
-    kill,
-    put,
-    remote,
-    shutdown,
-    wait,
-)
+from mpi_runtime import get, init, is_initialized, kill, put, remote, shutdown, wait
 from mpi_runtime.errors import ActorDiedError, ObjectLostError, ObjectStoreFullError, RuntimeNotInitializedError
 from tests.e2e.shared import Counter
 from tests.helpers import wait_until_in_client

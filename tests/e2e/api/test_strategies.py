@@ -77,17 +77,17 @@ def test_affinity_to_this_node() -> None:
     [
         (
             {"scheduling_strategy": NodeAffinitySchedulingStrategy("beef", soft=False)},
-            "node-id' = 'beef', and there is",
+            "node-id' = 'beef', but no node",
         ),
         (
             {"scheduling_strategy": NodeLabelSchedulingStrategy({"zone": In("b", "c")})},
-            "'zone' = 'b' or 'c', and there",
+            "'zone' = 'b' or 'c', but no",
         ),
         (
             {"scheduling_strategy": NodeLabelSchedulingStrategy({"zone": DoesNotExist()})},
-            "no 'zone', and there is none",
+            "no 'zone', but no node matches",
         ),
-        ({"label_selector": {"disk": "!ssd"}}, "'disk' != 'ssd', and there is none"),
+        ({"label_selector": {"disk": "!ssd"}}, "'disk' != 'ssd', but no node matches"),
         ({"label_selector": {"disk": "ssd"}, "num_cpus": 3}, "3 CPU on a node with 'disk' = 'ssd', and none of these"),
     ],
     ids=["affinity", "in", "absent", "selector", "too small"],

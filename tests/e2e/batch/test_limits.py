@@ -42,13 +42,7 @@ print([pid for pid in open("pids").read().split() if os.path.exists(f"/proc/{pid
 run("python3 hold.py 1", memory="250MB")
 print(os.path.getsize(run("while :; do echo flood; done", output_limit=1_000_000).stdout) >= 1_000_000)
 """
-    ) == [
-        "False 1 its memory is 150000000",
-        "[]",
-        "True 1 ",
-        "False 1 its output_limit is 1000000",
-        "True",
-    ]
+    ) == ["False 1 its memory is 150000000", "[]", "True 1 ", "False 1 its output_limit is 1000000", "True"]
 
 
 @pytest.mark.timeout(120)

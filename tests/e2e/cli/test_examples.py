@@ -109,10 +109,7 @@ LINES = {
         r"a population of the same size: accuracy 0\.9\d\d, with this schedule:",
         r"  from step  0: lr 0\.\d+\n  from step ",
     ],
-    "tune_optuna_unchanged": [
-        r"100 trials, \d+ of them pruned",
-        r"the best: 1\.\d\d at x = [12]\.\d\d, deep",
-    ],
+    "tune_optuna_unchanged": [r"100 trials, \d+ of them pruned", r"the best: 1\.\d\d at x = [12]\.\d\d, deep"],
     "tune_asha_digits": [
         r"20 networks, \d+ of 540 epochs",
         r"the best reads 9\d\.\d%: \{'lr': ",
@@ -140,10 +137,7 @@ LINES = {
         r"\d+ episodes, \d+ steps, \d+ steps of the optimiser",
         r"the policy without noise: [345]\d\d\.\d ",
     ],
-    "rl_tune_pbt": [
-        r"(lr \de-0\d: return \d+ at 16384\n){4}",
-        r"the best: [1-5]\d\d with lr \d\.\de-0\d",
-    ],
+    "rl_tune_pbt": [r"(lr \de-0\d: return \d+ at 16384\n){4}", r"the best: [1-5]\d\d with lr \d\.\de-0\d"],
     "rl_atari_gpu": [
         r"the learner computes on cpu; the network has 1687\d\d\d weights",
         r"128 steps, 1\.79 nats(.*\n)*.*256 steps, ",

@@ -191,13 +191,7 @@ def test_hosts_share_the_ranks() -> None:
 
 @pytest.mark.parametrize(
     ("hosts", "places"),
-    [
-        ("a:2,b:2", "a:4,b:3"),
-        ("a:6,b:2", "a:6,b:2"),
-        ("a,b", "a:4,b:4"),
-        ("a:1", "a:7"),
-        ("a:*,b:2", "a:*,b:2"),
-    ],
+    [("a:2,b:2", "a:4,b:3"), ("a:6,b:2", "a:6,b:2"), ("a,b", "a:4,b:4"), ("a:1", "a:7"), ("a:*,b:2", "a:*,b:2")],
 )
 def test_hosts_that_are_left_take_all_ranks(hosts: str, places: str) -> None:
     assert with_places(hosts, 7) == places

@@ -317,7 +317,7 @@ for n in (10, 300_000):
     assert first[-1] == n - 1 and second["n"][-1] == n
     assert [ray.get(ref, device="cpu")[-1] for ref in items.remote(n)] == [0, 1, 2]
 assert ray.get(sums.remote(20)) == [100_000 * n for n in range(20)]
-""",
+"""
     )
 
 
@@ -335,7 +335,7 @@ def without_pinned(x):
 assert np.array_equal(ray.get(without_pinned.remote(make.remote(5_000_001)), device="cpu"), expected(5_000_001) + 1)
 small = total.options(runtime_env={"env_vars": {"FAKE_CUDA_MEMORY": "1000000"}})
 fails(ray.errors.TaskError, "Out of memory allocating 40,000,008 bytes", ray.get, small.remote(make.remote(5_000_001)))
-""",
+"""
     )
 
 

@@ -24,10 +24,7 @@ OTHER_PYTHON = 1.0 if sys.version_info[:2] == (3, 11) and version("numpy") >= "2
 """Others ask for more: of Python 3.10 fewer modules are frozen, and with 3.13 `import msgspec` loads 20 more.
 So do older libraries, which come with an older numpy."""
 
-pytestmark = [
-    pytest.mark.mpi,
-    pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler (cc)"),
-]
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler (cc)")]
 
 
 @pytest.mark.parametrize("way", WAYS)

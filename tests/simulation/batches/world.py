@@ -126,10 +126,9 @@ class World:
 
 @dataclass
 class File:
-    """The versions of a file, or the records that were added to it, each with its time and writer."""
+    """The versions of a file, or the records that were added to it, each with its time."""
 
     writer: Process
-    made_s: float
     versions: list[tuple[float, Any]] = field(default_factory=list)
     is_removed: bool = False
 
@@ -180,7 +179,7 @@ class FileSystem:
         self.set(process, path, content)
 
     def set(self, process: Process, path: str, content: Any) -> None:
-        file = self.files.setdefault(path, File(process, self.world.now))
+        file = self.files.setdefault(path, File(process))
         if file.is_removed and self.faults.names_s:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
         file.versions.append((self.world.now, content))
@@ -216,7 +215,7 @@ class FileSystem:
         self.operation(process, path)
         is_answered = self.world.rng.random() >= self.faults.fails
         if path not in self.files:
-            self.files[path] = File(process, self.world.now, [(self.world.now, content)])
+            self.files[path] = File(process, [(self.world.now, content)])
         if not is_answered:
             raise OSError(errno.EIO, "the answer is lost", path)
 

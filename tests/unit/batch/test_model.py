@@ -107,11 +107,7 @@ def test_options_may_be_written_as_texts_or_as_values() -> None:
         ("resources", {"licence": -1}, "resources must be names and amounts"),
         ("resources", {"licence": True}, "resources must be names and amounts"),
         ("resources", ["licence"], "resources must be names and amounts"),
-        (
-            "resources",
-            "GPU=1",
-            "resources must be names and amounts, such as licence=1,scratch=20, not 'GPU=1'",
-        ),
+        ("resources", "GPU=1", "resources must be names and amounts, such as licence=1,scratch=20, not 'GPU=1'"),
         ("on_failure", "explode", "on_failure must be 'skip', 'continue', 'stop'"),
         ("pin", "maybe", "pin must be true or false"),
         ("cwd", "a\0b", "cwd must be a text"),

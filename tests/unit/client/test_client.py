@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime import errors
-from mpi_runtime.client import (
-    current,
-    submitting,
-)
+from mpi_runtime.client import current, submitting
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ActorRef, ObjectRef, adopt

@@ -161,9 +161,7 @@ def test_a_cancel_waits_until_the_outermost_is_left(cancels: tuple[Cancels, Call
     assert done == 3, "it interrupts once"
 
 
-def test_a_cancel_that_comes_in_the_last_moment_interrupts_once(
-    cancels: tuple[Cancels, Callable[[], None]],
-) -> None:
+def test_a_cancel_that_comes_in_the_last_moment_interrupts_once(cancels: tuple[Cancels, Callable[[], None]]) -> None:
     """Python runs the handler of a signal also within `__exit__`, before and after it has said that nothing waits."""
     found, cancel = cancels
     count = 0

@@ -120,10 +120,7 @@ def test_ends_are_counted_for_the_agent() -> None:
 
 @pytest.mark.parametrize(
     ("value", "entry"),
-    [
-        (Value(b"data"), Ready(A, b"data")),
-        (Value(b"", Stored(3, 64, 1000)), ReadyStored(A, 3, 64, 1000)),
-    ],
+    [(Value(b"data"), Ready(A, b"data")), (Value(b"", Stored(3, 64, 1000)), ReadyStored(A, 3, 64, 1000))],
 )
 def test_what_was_made_here_is_known_here(client: Parts, value: Value, entry: object) -> None:
     assert client.references.made(A, value) == Put(A, value)

@@ -21,14 +21,7 @@ import pytest
 
 from mpi_runtime.objects import arena, region
 from mpi_runtime.objects.allocator import PAGE
-from mpi_runtime.objects.arena import (
-    TRIM_STEP,
-    AgentArena,
-    ClientArena,
-    Layout,
-    create,
-    default_capacity,
-)
+from mpi_runtime.objects.arena import TRIM_STEP, AgentArena, ClientArena, Layout, create, default_capacity
 from mpi_runtime.objects.region import COPY_STEP
 
 MIB = 1 << 20

@@ -10,13 +10,7 @@ from tests.builders import DRIVER, Cluster
 
 
 def child_of(
-    cluster: Cluster,
-    parent: bytes,
-    number: int,
-    *arguments: bytes,
-    attempt: int = 0,
-    actor: bytes = b"",
-    **fields: Any,
+    cluster: Cluster, parent: bytes, number: int, *arguments: bytes, attempt: int = 0, actor: bytes = b"", **fields: Any
 ) -> bytes:
     """A call that a running call submits, with an id as clients make them."""
     task = cluster.state.objects[parent].task

@@ -39,11 +39,7 @@ def test_spreads_evenly() -> None:
 
 
 def test_a_bundle_moves_on_when_another_needs_its_node() -> None:
-    owned = {
-        0: Pool(4, 0, {"disk": 1}, []),
-        1: Pool(4, 0, {"disk": 1, "lane": 1}, []),
-        2: Pool(1, 0, {"lane": 1}, []),
-    }
+    owned = {0: Pool(4, 0, {"disk": 1}, []), 1: Pool(4, 0, {"disk": 1, "lane": 1}, []), 2: Pool(1, 0, {"lane": 1}, [])}
     asked = [Request(1, 0, 0, (("disk", 1),)), Request(1, 0, 0, (("lane", 1),)), Request(4, 0, 0)]
     spots = arrange(asked, "STRICT_SPREAD", owned)
     assert spots is not None

@@ -25,11 +25,7 @@ from mpi_runtime.tune.schedulers import (
 from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher, TuneBOHB
 from mpi_runtime.tune.study.events import Ended, Event, Failed, Order, Reported, Revived, Sized, Start
 from mpi_runtime.tune.study.settings import study_of
-from mpi_runtime.tune.study.stoppers import (
-    ExperimentPlateauStopper,
-    MaximumIterationStopper,
-    TrialPlateauStopper,
-)
+from mpi_runtime.tune.study.stoppers import ExperimentPlateauStopper, MaximumIterationStopper, TrialPlateauStopper
 from mpi_runtime.tune.study.study import Limits, Study
 from mpi_runtime.tune.study.virtual_time import _Simulation
 from mpi_runtime.tune.trial import RUNNING, TERMINATED, Trial

@@ -12,12 +12,7 @@ import pytest
 
 from mpi_runtime import tune
 from mpi_runtime.tune import search
-from mpi_runtime.tune.schedulers import (
-    PB2,
-    HyperBandForBOHB,
-    PopulationBasedTraining,
-    PopulationBasedTrainingReplay,
-)
+from mpi_runtime.tune.schedulers import PB2, HyperBandForBOHB, PopulationBasedTraining, PopulationBasedTrainingReplay
 from mpi_runtime.tune.search.bohb import TuneBOHB
 from mpi_runtime.tune.space.flat import domains, named, nested
 from mpi_runtime.tune.space.unit_cube import UnitCube

@@ -172,13 +172,7 @@ def test_promotion_spends_most_on_the_best() -> None:
 
 
 def test_the_table_of_the_paper() -> None:
-    assert table(81, 3) == [
-        (81, [1, 3, 9, 27, 81]),
-        (34, [3, 9, 27, 81]),
-        (15, [9, 27, 81]),
-        (8, [27, 81]),
-        (5, [81]),
-    ]
+    assert table(81, 3) == [(81, [1, 3, 9, 27, 81]), (34, [3, 9, 27, 81]), (15, [9, 27, 81]), (8, [27, 81]), (5, [81])]
 
 
 @pytest.mark.parametrize("slots", [1, 3, 200])
