@@ -156,7 +156,10 @@ def timeline(words: Sequence[str]) -> int:
 
 def _ask(job: int | None, verb: str, what: str, argument: Any) -> Any:
     pid = visitor.chosen(job, verb)
-    found = visitor.ask(pid, what, argument)
+    try:
+        found = visitor.ask(pid, what, argument)
+    except LookupError as error:
+        raise LaunchError(f"job {pid} cannot answer: {error}") from error
     if found is None:
         raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
     return found

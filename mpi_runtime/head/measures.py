@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from mpi_runtime.scheduler.answers.fitting import fitting
 from mpi_runtime.transport.messages import Measure, Measured
 
 PERIOD_S = 3.0
@@ -19,6 +20,8 @@ ANSWERS_PER_S = 200
 """Each takes the head some 20 microseconds."""
 NODES_MAX = 256
 SIZES_MAX = 2000
+NODES_BYTES_MAX, SIZES_BYTES_MAX = 140_000, 50_000
+"""An answer has to fit the buffer of a Unix socket."""
 
 
 class Measures:
@@ -59,4 +62,5 @@ class Measures:
             if found.host is not None and len(nodes) < NODES_MAX:
                 nodes[name] = msgspec.to_builtins(found.host)
             sizes += [(name, pid, size) for pid, size in found.sizes][: SIZES_MAX - len(sizes)]
-        return {"period_s": self._period_s, "nodes": nodes, "sizes": sizes}
+        shown = dict(fitting(nodes.items(), NODES_BYTES_MAX))
+        return {"period_s": self._period_s, "nodes": shown, "sizes": fitting(sizes, SIZES_BYTES_MAX)}

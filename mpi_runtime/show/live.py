@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import deque
@@ -65,7 +66,7 @@ class LiveJob:
         """Ask the job once. Return whether it still runs."""
         facts = self.facts
         glance, runs, output = self._ask_all(("glance", None), ("runs", facts.ran), ("output", self._output))
-        if glance is None:
+        if glance is None and (glance := self._ask("glance", None)) is None:
             return False
         facts.glance = glance
         facts.now_s = time.time()
@@ -103,7 +104,8 @@ class LiveJob:
         """Do something that may cost the head some time: from time to time, and less often if it takes long."""
         begin_s = time.monotonic()
         if begin_s >= self._next_s.get(what, 0.0):
-            act()
+            with contextlib.suppress(LookupError):  # the rest of the page does not need it
+                act()
             end_s = time.monotonic()
             self._next_s[what] = end_s + max(every_s, (end_s - begin_s) / SLOW_PART)
 

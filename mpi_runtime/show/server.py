@@ -145,7 +145,11 @@ class Viewer:
     async def _stack(self, request: Request) -> Response:
         host, pid = request.query_params.get("host", ""), request.query_params.get("pid", "")
         number = int(pid) if pid.isdecimal() and len(pid) < 12 else 0
-        return JSONResponse({"text": await run_in_threadpool(self._source.stack, host, number)})
+        try:
+            text = await run_in_threadpool(self._source.stack, host, number)
+        except Exception as error:  # as above
+            text = f"{type(error).__name__}: {error}"
+        return JSONResponse({"text": text})
 
     async def _metrics(self, _: Request) -> Response:
         return Response(self._source.metrics(), headers={"Content-Type": metrics.CONTENT_TYPE})

@@ -85,6 +85,22 @@ def test_questions_go_together_and_one_by_one_if_the_answer_is_too_large(is_too_
     assert asked == (["several", "a", "b", "c"] if is_too_large else ["several"])
 
 
+def test_a_question_that_cannot_be_answered_neither_ends_the_job_nor_stops_its_page() -> None:
+    refused = {"list", "errors", "several"}
+
+    def ask(what: str, _: Any) -> Any:
+        if what in refused:
+            raise LookupError("the answer is too large")
+        return {"glance": glance_of(), "output": {"pieces": [], "count": 0}}.get(what)
+
+    job = LiveJob("app.py", 1, ask)
+    assert job.sample()
+    assert document(job.facts)["pill"][1] == "Running"
+    refused.add("glance")
+    with pytest.raises(LookupError):
+        job.sample()
+
+
 def test_the_stack_of_a_process_on_another_host_is_asked_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["", "work (app.py:3)"])
     monkeypatch.setattr(stacks.time, "sleep", lambda _: None)

@@ -140,6 +140,7 @@ def glance_of() -> dict[str, Any]:
     return {
         "counts": counts,
         "functions": [function],
+        "functions_in_all": 1,
         "errors": [error],
         "nodes": [node],
         "nodes_in_all": 1,
