@@ -9,6 +9,7 @@ from typing import Any
 
 from mpi_runtime.show import node_sections, sections
 from mpi_runtime.show.charts import colours
+from mpi_runtime.show.estimates import ENDS_MIN
 from mpi_runtime.show.facts import Facts, failures_first
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
 from mpi_runtime.show.page import Block, Document
@@ -195,7 +196,11 @@ def _not_before(facts: Facts) -> dict[str, Any]:
     ends = {name: one.end_s for name, one in facts.estimates.items() if name}
     last = max(ends, key=lambda name: ends[name], default=None)
     if last is None:
-        return {"big": "\u2013", "small": "no estimate before 20 calls have ended", "rows": []}
+        return {
+            "big": "\u2013",
+            "small": f"fewer than {ENDS_MIN} calls have ended in the last 10 min: no estimate",
+            "rows": [],
+        }
     rows = sorted(facts.unknown.items(), key=lambda one: -one[1])[:3]
     return {
         "big": f"> {clock(ends[last], False)}",

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpi_runtime.show import job, metrics, node_sections, sections, stacks
@@ -22,6 +22,7 @@ RUNS_MAX = 5000
 PIECES_MAX = 1000
 RATE_S = 60.0
 ESTIMATE_S = 600.0
+BEFORE_S = 5.0
 MEASURES_S = 3.0
 UNKNOWN_PART = 0.1
 """With more open calls of functions without an estimate, the job has none."""
@@ -135,6 +136,8 @@ class LiveJob:
         facts, counts, total, free = self.facts, glance["counts"], glance["total"], glance["free"]
         by_name = {one["name"]: one["done"] + one["failed"] for one in glance["functions"]}
         by_name[""] = counts["finished"] + counts["failed"]
+        if not self._ended:
+            self._ended.extend(_before(by_name, self._runs, facts.ran, facts.now_s))
         self._ended.append((facts.now_s, by_name))
         while self._ended[0][0] < facts.now_s - ESTIMATE_S:
             self._ended.popleft()
@@ -271,6 +274,25 @@ class LiveJob:
         if one["pid"]:
             blocks.append({"kind": "stack", "host": self.facts.host_of(one), "pid": one["pid"]})
         return blocks
+
+
+def _before(by_name: dict[str, int], runs: Sequence[Any], ran: int, now_s: float) -> list[tuple[float, dict[str, int]]]:
+    """Samples before the first look, from the last calls that have ended: an estimate need not wait for others.
+
+    Failed attempts are left out, as some were retried. A few seconds of a fast job are no basis.
+    """
+    counts, time_s = dict(by_name), now_s
+    found: list[tuple[float, dict[str, int]]] = []
+    for run in reversed(runs):
+        time_s = min(time_s, (run[7] + run[8]) / 1e6)
+        found.append((time_s, dict(counts)))
+        if not run[9]:
+            counts[run[0]] = counts.get(run[0], 0) - 1
+            counts[""] -= 1
+    if runs and len(runs) == ran:
+        found.append((min(time_s, min(run[7] for run in runs) / 1e6), counts))
+    kept = [one for one in found if one[0] >= now_s - ESTIMATE_S]
+    return kept[::-1] if kept and now_s - kept[-1][0] >= BEFORE_S else []
 
 
 def _started_s(pid: int) -> float:

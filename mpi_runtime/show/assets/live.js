@@ -27,7 +27,9 @@ kinds.stack = first => {
     },
     name,
   );
-  return h("div", {}, button, text);
+  const out = h("div", {}, button, text);
+  out.update = now => now.pid === first.pid && now.host === first.host;
+  return out;
 };
 function take(event) {
   for (const b of event.blocks) now.set(b.id, b);
