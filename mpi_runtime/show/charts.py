@@ -40,7 +40,7 @@ def colours(names: Iterable[str]) -> dict[str, int]:
         if len(found) == COLOURS:
             break
         if name not in found:
-            first = crc32(name.encode())
+            first = crc32(name.encode(errors="replace"))
             free = ((first + step) % COLOURS for step in range(COLOURS))
             found[name] = next(colour for colour in free if colour not in found.values())
     return found

@@ -88,9 +88,19 @@ def _doing(facts: Facts, counts: dict[str, Any], functions: list[dict[str, Any]]
     top = sorted((one for one in functions if one[key]), key=lambda one: -one[key])[:4]
     card: dict[str, Any] = {"rows": [[one["name"], count(one[key]), one["name"]] for one in top]}
     if facts.state == "ended":
-        return {**card, "q": "What did it do?", "big": count(ended), "small": "calls ended"}
+        return {
+            **card,
+            "q": "What did it do?",
+            "big": count(ended),
+            "small": "call ended" if ended == 1 else "calls ended",
+        }
     if facts.state == "killed":
-        return {**card, "q": "What was it doing?", "big": count(counts["running"]), "small": "calls ran, and were lost"}
+        return {
+            **card,
+            "q": "What was it doing?",
+            "big": count(counts["running"]),
+            "small": f"{'call' if counts['running'] == 1 else 'calls'} ran when it was killed",
+        }
     rate = facts.rates.get("", 0.0)
     small = "call runs" if counts["running"] == 1 else "calls run"
     small += f", {three(rate)} end each second" if rate else ""
@@ -198,8 +208,8 @@ def _not_before(facts: Facts) -> dict[str, Any]:
     if last is None:
         return {
             "big": "\u2013",
-            "small": f"fewer than {ENDS_MIN} calls have ended in the last 10 min: no estimate",
-            "rows": [],
+            "small": "no estimate",
+            "note": f"fewer than {ENDS_MIN} calls have ended in the last 10 min",
         }
     rows = sorted(facts.unknown.items(), key=lambda one: -one[1])[:3]
     return {

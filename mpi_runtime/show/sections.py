@@ -309,7 +309,6 @@ def calls(facts: Facts) -> Block:
         ("attempt", "count"),
         ("kind", "text"),
     ]
-    said = f"the last {count(len(rows))} of {count(facts.ran)}" if facts.ran > len(rows) else count(len(rows))
-    return table(
-        "calls", "Calls", columns, rows, said=f"{said} attempts", sort=7, search="name, host, ending, took>1", limit=50
-    )
+    said = plural(len(rows), "attempt")
+    said = f"the last {count(len(rows))} of {plural(facts.ran, 'attempt')}" if facts.ran > len(rows) else said
+    return table("calls", "Calls", columns, rows, said=said, sort=7, search="name, host, ending, took>1", limit=50)

@@ -283,7 +283,7 @@ kinds.table = first => {
   }
   const pick = r => rank(b.columns[key], r[key + 1]);
   async function open(r, box) {
-    const blocks = b.details?.[r[0]] ||
+    const blocks = own(b.details, r[0]) ||
       (detail && (await detail(b.id, r[0]).catch(e => [{ kind: "note", text: String(e) }]))) || [
         { kind: "note", text: "nothing more is known" },
       ];
@@ -358,7 +358,7 @@ kinds.table = first => {
                   [
                     numeric(c) && "n",
                     c.w && "wide",
-                    c.form === "text" && "text",
+                    c.form === "text" && (String(r[i + 1]).length > 12 ? "text" : "nb"),
                     c.clip && "clip",
                     numeric(c) && r[i + 1] === 0 && "zero",
                     c.bad && r[i + 1] > 0 && "bad",
@@ -381,6 +381,14 @@ kinds.table = first => {
         return [tr, h("tr.detail", { role: "row" }, h("td", { role: "cell", colspan: b.columns.length }, is))];
       }),
     );
+    if (!found.length)
+      body.append(
+        h(
+          "tr.none",
+          { role: "row" },
+          h("td", { role: "cell", colspan: b.columns.length }, b.rows.length ? "No row has these words." : b.empty || "none"),
+        ),
+      );
     scrolls.forEach(([p, top]) => (p.scrollTop = top));
     if (held) body.querySelector(`[data-id="${CSS.escape(held)}"] .tog`)?.focus({ preventScroll: true });
     else if (inside && active.isConnected) active.focus({ preventScroll: true });

@@ -138,7 +138,9 @@ def _cards(
     doing = {
         "q": "What is it doing?" if is_running else "What did it do?",
         "big": count(running if is_running else len(trials)),
-        "small": "trials run or wait" if is_running else "trials",
+        "small": ("trial runs or waits" if running == 1 else "trials run or wait")
+        if is_running
+        else ("trial" if len(trials) == 1 else "trials"),
         "rows": [[state.lower(), count(number)] for state, number in states.most_common()],
     }
     errors = Counter(one["error"] for one in trials if one["error"]).most_common(4)
