@@ -12,9 +12,11 @@ from functools import partial
 from typing import Any, cast
 
 from mpi_runtime.api.timeline import events
+from mpi_runtime.cli.facts import process_id
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.head import visitor
 from mpi_runtime.show import stacks
+from mpi_runtime.show.facts import visible
 from mpi_runtime.show.numbers import clock, size
 from mpi_runtime.show.sections import lines_of
 
@@ -67,7 +69,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, list):
         parts: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
         return "; ".join(_text("", one) for one in parts)
-    return str(value)
+    return str(visible(str(value)))
 
 
 def logs(words: Sequence[str]) -> int:
@@ -173,5 +175,5 @@ def _parser(verb: str, about: str) -> argparse.ArgumentParser:
 
 def _job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one"
+        "job", nargs="?", type=process_id, metavar="JOB", help="the process id of its program; default: the one"
     )
