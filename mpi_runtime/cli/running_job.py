@@ -12,7 +12,8 @@ from typing import Any
 from mpi_runtime.cli.facts import process_id
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.head import visitor
-from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, visible
+from mpi_runtime.show.estimates import Estimate
+from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, visible, waits
 from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three
 
 PAUSE_S = 2.0
@@ -61,6 +62,7 @@ def in_lines(facts: Facts) -> list[str]:
         f"calls: {calls}; {plural(counts['actors'], 'actor')}, {count(counts['executors'])} processes"
         + (f"; {three(rate)} end each second" if rate else ""),
         "; ".join(filter(None, (_used(what, total, free) for what in sorted(total)))),
+        *([f"waiting: {waits(facts)}"] if facts.waits else []),
         *_when(facts),
     ]
     if glance["nodes_in_all"] > 1:
@@ -71,7 +73,7 @@ def in_lines(facts: Facts) -> list[str]:
         ]
         lines += _hidden(glance["nodes_in_all"] - len(glance["nodes"][:ROWS]), "node")
     functions = sorted(glance["functions"], key=lambda one: not (one["running"] or one["waiting"] or one["failed"]))
-    lines += [_function(one) for one in functions[:ROWS]]
+    lines += [_function(one, facts.estimates.get(one["name"])) for one in functions[:ROWS]]
     lines += _hidden(glance["functions_in_all"] - ROWS, "function")
     lines += [_actor(one) for one in facts.actors.get("rows", [])[:ROWS]]
     lines += _hidden(facts.actors.get("count", 0) - ROWS, "actor")
@@ -100,11 +102,12 @@ def _when(facts: Facts) -> list[str]:
     return list(filter(None, (done, time_left(facts))))
 
 
-def _function(one: dict[str, Any]) -> str:
+def _function(one: dict[str, Any], end: Estimate | None) -> str:
     share = bar(one["done"], one["failed"], one["running"], one["submitted"])
     mean = f", {seconds(one['mean_us'] / 1e6)} each" if one["mean_us"] >= 0 else ""
     words = [f"{count(one[key])} {key}" for key in ("running", "waiting", "done", "failed") if one[key]]
-    return f"  [{share}] {one['name']}: {', '.join(words)}{mean}"
+    ends = f", ends about {clock(end.end_s)}" if end is not None else ""
+    return f"  [{share}] {one['name']}: {', '.join(words)}{mean}{ends}"
 
 
 def _actor(one: dict[str, Any]) -> str:

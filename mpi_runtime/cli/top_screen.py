@@ -19,7 +19,7 @@ from rich.text import Text
 
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.show.charts import colours
-from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left
+from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, waits
 from mpi_runtime.show.job import PILLS
 from mpi_runtime.show.measures import CURVES
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
@@ -242,6 +242,8 @@ def _numbers(facts: Facts, width: int) -> Table:
     ended = counts["finished"] + counts["failed"]
     calls = f"{count(counts['running'])} running, {count(counts['waiting'])} waiting, {count(ended)} ended"
     row("calls", calls + (f", {count(counts['failed'])} failed" if counts["failed"] else ""), curves.get("waiting", []))
+    if facts.waits:
+        row("waiting", waits(facts), [])
     row("rate", f"{three(facts.rates.get('', 0.0))} end each second", curves.get("rate", []))
     for what in ("CPU", "GPU"):
         if whole := total.get(what):

@@ -115,7 +115,7 @@ def time_left(facts: Facts) -> str:
 
 def on_terminal(facts: Facts) -> Facts:
     """Return the facts without characters that would move the cursor, or clear the screen."""
-    shown = ("name", "cause", "glance", "actors", "errors", "rates", "estimates", "unknown")
+    shown = ("name", "cause", "glance", "actors", "errors", "rates", "estimates", "unknown", "waits")
     return msgspec.structs.replace(facts, **{field: visible(getattr(facts, field)) for field in shown})
 
 
@@ -128,3 +128,8 @@ def visible(value: Any) -> Any:
     if isinstance(value, dict):
         return {visible(key): visible(one) for key, one in value.items()}
     return [visible(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def waits(facts: Facts) -> str:
+    """Return why calls wait, in words for a terminal."""
+    return "; ".join(f"{count(number)} of {name} {why}" for why, number, name in facts.waits)

@@ -279,7 +279,7 @@ def calls(facts: Facts) -> Block:
     rows = []
     for number, run in enumerate(facts.runs[-CALLS_MAX:]):
         name, kind, host, rank, pid, actor, submitted_us, start_us, duration_us, outcome, attempt, _, _, gpus = run
-        title = f"{actor}: {name}" if actor and actor not in name else name
+        title = f"{actor}: {name}" if kind and actor and actor not in name else name  # it may be one only since then
         rows.append(
             [
                 str(number),

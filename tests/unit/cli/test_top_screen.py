@@ -25,7 +25,7 @@ def many() -> Facts:
         "name": "", "repr_name": CLEARS, "actor_id": "0a", "class_name": "A", "state": "ALIVE", "pid": 5,
         "node_id": "", "pending_calls": 0, "num_restarts": 0,
     }  # fmt: skip
-    return facts(glance=glance, actors={"count": 50, "rows": [actor] * 30}, errors={})
+    return facts(glance=glance, actors={"count": 50, "rows": [actor] * 30}, errors={}, waits=[("for room", 7, CLEARS)])
 
 
 @pytest.mark.parametrize(("width", "height", "has_errors"), [(40, 10, False), (80, 24, True), (200, 60, True)])
@@ -52,4 +52,5 @@ def test_lines_say_what_they_leave_out_and_move_no_cursor() -> None:
     assert "\x1b" not in text
     assert f"  and {300 - ROWS} more functions" in text
     assert f"  and {50 - ROWS} more actors" in text
+    assert "\nwaiting: 7 of clears\\x1b[2Jthe screen for room\n" in text
     assert "] f47: 1 done, 1 failed" in text, "what has failed is among the first"

@@ -18,7 +18,7 @@ from mpi_runtime.show.measures import Measured
 from mpi_runtime.show.node_sections import nodes
 from mpi_runtime.show.numbers import GAP, count, seconds, size, three
 from mpi_runtime.show.page import in_script, page
-from mpi_runtime.show.sections import lines_of, made_by
+from mpi_runtime.show.sections import calls, lines_of, made_by
 from tests.helpers import ROOT
 
 
@@ -194,6 +194,12 @@ def test_lines_of_output_have_their_writers() -> None:
     ]
     assert made_by("simulate (/home/u/app.py:3)") == "simulate"
     assert made_by("/home/u/app.py:34 in <module>") == "put at app.py:34"
+
+
+def test_a_task_does_not_get_the_name_of_the_actor_that_its_process_became() -> None:
+    run = ("f", 0, "a", 0, 7, "Later", 10, 20, 30, 0, 0, 1.0, 0.0, [])
+    method = ("A.go", 2, "a", 0, 7, "Later", 60, 70, 30, 0, 0, 1.0, 0.0, [])
+    assert [row[1] for row in calls(facts(runs=[run, method], ran=2))["rows"]] == ["f", "Later: A.go"]
 
 
 def test_metrics_are_read_by_the_parser_of_prometheus(tmp_path: Path) -> None:
