@@ -17,7 +17,7 @@ from mpi_runtime.errors import LaunchError
 from mpi_runtime.head import visitor
 from mpi_runtime.show import stacks
 from mpi_runtime.show.facts import visible
-from mpi_runtime.show.numbers import clock, size
+from mpi_runtime.show.numbers import clock, count, plural, size
 from mpi_runtime.show.sections import lines_of
 
 KINDS = {
@@ -51,7 +51,7 @@ def list_(words: Sequence[str]) -> int:
     for row in [names, *rows] if rows else []:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     hidden = found["count"] - len(rows)
-    print(f"{f'and {hidden} more' if hidden > 0 else f'{len(rows)} {options.kind}'}")
+    print(f"and {count(hidden)} more" if hidden > 0 else plural(len(rows), options.kind[:-1]))
     return 0
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from mpi_runtime.show import node_sections, sections
 from mpi_runtime.show.charts import colours
-from mpi_runtime.show.estimates import ENDS_MIN
 from mpi_runtime.show.facts import Facts, failures_first
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
 from mpi_runtime.show.page import Block, Document
@@ -205,17 +204,14 @@ def _not_before(facts: Facts) -> dict[str, Any]:
     """What is known of the end while most open calls are of functions of which too few have ended."""
     ends = {name: one.end_s for name, one in facts.estimates.items() if name}
     last = max(ends, key=lambda name: ends[name], default=None)
+    unknown = sorted(facts.unknown.items(), key=lambda one: -one[1])
+    rows = [[f"{name}: too few have ended", count(number), name] for name, number in unknown[:3]]
     if last is None:
-        return {
-            "big": "\u2013",
-            "small": "no estimate",
-            "note": f"fewer than {ENDS_MIN} calls have ended in the last 10 min",
-        }
-    rows = sorted(facts.unknown.items(), key=lambda one: -one[1])[:3]
+        return {"big": "\u2013", "small": "no estimate yet", "rows": rows}
     return {
         "big": f"> {clock(ends[last], False)}",
         "small": f"when {last} may be done",
-        "rows": [[f"{name}: too few have ended", count(number), name] for name, number in rows],
+        "rows": rows,
         "bad": bool(facts.glance["end_us"]) and ends[last] > facts.glance["end_us"] / 1e6,
     }
 

@@ -15,8 +15,11 @@ import pytest
 
 from mpi_runtime.config import from_init
 from mpi_runtime.head.window import prefix
+from mpi_runtime.show.job import document
+from mpi_runtime.show.page import write
 from tests import helpers
 from tests.browser import Browser, loads_nothing, needs_browser
+from tests.unit.show.test_pages import facts, glance_of
 
 JOB = """
 import os, sys, time
@@ -236,4 +239,25 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
         for width in (400, 1600):
             browser.resize(width, 900)
             assert browser.run("document.documentElement.scrollWidth") <= width
+        assert not browser.problems
+
+
+@needs_browser
+def test_a_page_with_names_of_any_kind(tmp_path: Path) -> None:
+    """A long name moves no column out of the page, and one that JavaScript knows is a name like others."""
+    names = ["constructor", "__proto__", "long" * 100]
+    glance = glance_of()
+    (function,), (error,) = glance["functions"], glance["errors"]
+    glance["functions"] = [{**function, "name": name} for name in names]
+    glance["errors"] = [{**error, "function": name, "trace": ""} for name in names[1:]]
+    runs = [(name, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, []) for name in names]
+    write(str(tmp_path / "page.html"), document(facts(state="ended", glance=glance, runs=runs, ran=3, errors={})))
+    with Browser(tmp_path, width=1600) as browser:
+        browser.open((tmp_path / "page.html").as_uri())
+        for name, seen in (("constructor", "nothing more is known"), ("__proto__", "1 call failed")):
+            browser.run(f"document.querySelector('#functions [data-id={name}] .tog').click()")
+            browser.wait_for(f"document.querySelector('[data-id={name}] + .detail').innerText.includes('{seen}')")
+        assert browser.run("document.querySelector('#functions .scroll').scrollWidth") <= 1600
+        browser.resize(400, 900)
+        assert browser.run("document.documentElement.scrollWidth") <= 400
         assert not browser.problems

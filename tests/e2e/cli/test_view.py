@@ -218,6 +218,7 @@ def test_a_training(tmp_path: Path) -> None:
 
 def test_what_cannot_be_viewed(tmp_path: Path) -> None:
     for word, problem in (
+        ("nowhere", "there is no directory of this name"),
         ("999999998", "no running job with the process id"),
         (str(tmp_path), "is neither the process id"),
     ):

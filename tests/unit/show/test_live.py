@@ -63,7 +63,7 @@ def test_a_first_look_estimates_from_the_calls_that_have_ended_before(
     """Calls ended one after the other until now; each tenth failed."""
     monkeypatch.setattr(live.time, "time", lambda: 1000.0)
     starts = [1000.0 - each_s * number for number in range(100, 0, -1)]
-    runs = [
+    runs: list[Any] = [
         ("a", 0, "n", 0, 7, "", 0, round(start_s * 1e6), round(each_s * 1e6), number % 10 == 9, 0, 1.0, 0.0, [])
         for number, start_s in enumerate(starts)
     ]
@@ -83,6 +83,7 @@ def test_a_first_look_estimates_from_the_calls_that_have_ended_before(
     assert job.sample()
     if not basis:
         assert not job.facts.estimates
+        assert when(job)["rows"] == [["a: too few have ended", "180", "a"]]
         return
     assert job.facts.estimates["a"].end_s == pytest.approx(1200, abs=10)
     assert job.facts.rates["a"] == pytest.approx(0.9, abs=0.05)

@@ -197,8 +197,8 @@ def test_lines_of_output_have_their_writers() -> None:
 
 
 def test_a_task_does_not_get_the_name_of_the_actor_that_its_process_became() -> None:
-    run = ("f", 0, "a", 0, 7, "Later", 10, 20, 30, 0, 0, 1.0, 0.0, [])
-    method = ("A.go", 2, "a", 0, 7, "Later", 60, 70, 30, 0, 0, 1.0, 0.0, [])
+    run: Any = ("f", 0, "a", 0, 7, "Later", 10, 20, 30, 0, 0, 1.0, 0.0, [])
+    method: Any = ("A.go", 2, "a", 0, 7, "Later", 60, 70, 30, 0, 0, 1.0, 0.0, [])
     assert [row[1] for row in calls(facts(runs=[run, method], ran=2))["rows"]] == ["f", "Later: A.go"]
 
 
