@@ -157,7 +157,7 @@ class Screen:
         )
 
     def _functions(self, facts: Facts, width: int, most: int) -> RenderableType:
-        """At most so many rows, and the columns that fit: how far it is, and what failed, even in the narrowest."""
+        """The first rows, and the columns that fit: how far it is, and what failed, even in the narrowest."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=False)
         names = [name for name, least in COLUMNS.items() if width >= least]
         for name in names:

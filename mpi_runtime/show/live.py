@@ -279,7 +279,7 @@ class LiveJob:
 def _before(by_name: dict[str, int], runs: Sequence[Any], ran: int, now_s: float) -> list[tuple[float, dict[str, int]]]:
     """Samples before the first look, from the last calls that have ended: an estimate need not wait for others.
 
-    Failed attempts are left out, as some were retried. A few seconds of a fast job are no basis.
+    Failed attempts are left out, as some were retried. A few seconds of a fast job tell too little.
     """
     counts, time_s = dict(by_name), now_s
     found: list[tuple[float, dict[str, int]]] = []

@@ -75,7 +75,7 @@ def in_script(value: object) -> str:
 
 
 def as_json(value: object) -> str:
-    """Return a value as JSON: null for numbers that are not finite, "?" for what is no text in a string."""
+    """Return a value as JSON: null for numbers that are not finite, "?" for bytes in a string that are not text."""
     try:
         return msgspec.json.encode(value, enc_hook=repr).decode()
     except UnicodeEncodeError:  # bytes in a file name or an error that are not UTF-8

@@ -250,7 +250,7 @@ def test_a_page_with_names_of_any_kind(tmp_path: Path) -> None:
     (function,), (error,) = glance["functions"], glance["errors"]
     glance["functions"] = [{**function, "name": name} for name in names]
     glance["errors"] = [{**error, "function": name, "trace": ""} for name in names[1:]]
-    runs = [(name, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, []) for name in names]
+    runs: list[Any] = [(name, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, []) for name in names]
     write(str(tmp_path / "page.html"), document(facts(state="ended", glance=glance, runs=runs, ran=3, errors={})))
     with Browser(tmp_path, width=1600) as browser:
         browser.open((tmp_path / "page.html").as_uri())
