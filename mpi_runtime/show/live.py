@@ -66,8 +66,8 @@ class LiveJob:
     def sample(self) -> bool:
         """Ask the job once. Return whether it still runs."""
         facts = self.facts
-        glance, runs, output = self._ask_all(("glance", None), ("runs", facts.ran), ("output", self._output))
-        if glance is None and (glance := self._ask("glance", None)) is None:
+        glance, runs, output = self._ask_all(("glance", None), ("runs", facts.ran), ("output", self._output), needed=1)
+        if glance is None:
             return False
         facts.glance = glance
         facts.now_s = time.time()
@@ -87,13 +87,23 @@ class LiveJob:
         self._count(glance)
         return True
 
-    def _ask_all(self, *questions: tuple[str, Any]) -> list[Any]:
-        """Ask in one message, which costs the head less; one by one if the answers are too large together."""
+    def _ask_all(self, *questions: tuple[str, Any], needed: int = 0) -> list[Any]:
+        """Ask in one message, which costs the head less; one by one if the answers are too large together.
+
+        Raises:
+            LookupError: one of the first questions, as many as are `needed`, cannot be answered.
+        """
         try:
             found = self._ask("several", questions)
         except LookupError:
-            return [self._ask_one(*one) for one in questions]
-        return [None] * len(questions) if found is None else [answer for _, answer in found]
+            asks = [self._ask] * needed + [self._ask_one] * (len(questions) - needed)
+            return [ask(*one) for ask, one in zip(asks, questions, strict=True)]
+        if found is None:
+            return [None] * len(questions)
+        for problem, _ in found[:needed]:
+            if problem:
+                raise LookupError(problem)
+        return [answer for _, answer in found]
 
     def _ask_one(self, what: str, argument: Any) -> Any:
         try:

@@ -84,7 +84,8 @@ def test_a_job_is_seen_while_it_runs_and_has_a_page_when_it_has_ended(tmp_path: 
         assert re.fullmatch(rf"python.*/app.py /.* \(pid {pid}\), .*", seen[0])
         assert re.fullmatch(r"calls: 1 ended, 3 running, 1 waiting; 1 actor, \d+ processes", seen[1])
         assert "2 of 2 CPUs in use; 0 of 2 GPUs in use" in seen[2]
-        assert seen[3] == "  [>>>>>>>>>>>>>.......] work: 2 running, 1 waiting"
+        assert seen[3] == "waiting: 1 of work for room"
+        assert seen[4] == "  [>>>>>>>>>>>>>.......] work: 2 running, 1 waiting"
         assert "  [>>>>>>>>>>>>>>>>>>>>] Counter.add: 1 running" in seen
         assert any(re.fullmatch(r"  actor \w+ \(Counter\): alive, 0 calls waiting", line) for line in seen)
         assert sum(bool(re.fullmatch(r"  runs  \S+  for .*s  on \S+, rank \d, pid \d+", line)) for line in seen) == 3
