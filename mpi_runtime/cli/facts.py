@@ -14,3 +14,17 @@ def print_json(facts: Any) -> None:
     import msgspec  # not at the top: `mpi-runtime --help` and the workers load none of it
 
     print(msgspec.json.format(msgspec.json.encode(facts, enc_hook=repr)).decode())
+
+
+def process_id(text: str) -> int:
+    """Return the process id of a job, as an argument.
+
+    Raises:
+        ArgumentTypeError: it must be a number.
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the process id of a program; without one, `mpi-runtime top` lists the jobs if there are "
+            "several"
+        )
+    return int(text)

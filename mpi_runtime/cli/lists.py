@@ -12,10 +12,12 @@ from functools import partial
 from typing import Any, cast
 
 from mpi_runtime.api.timeline import events
+from mpi_runtime.cli.facts import process_id
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.head import visitor
 from mpi_runtime.show import stacks
-from mpi_runtime.show.numbers import clock, size
+from mpi_runtime.show.facts import visible
+from mpi_runtime.show.numbers import clock, count, plural, size
 from mpi_runtime.show.sections import lines_of
 
 KINDS = {
@@ -49,7 +51,7 @@ def list_(words: Sequence[str]) -> int:
     for row in [names, *rows] if rows else []:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     hidden = found["count"] - len(rows)
-    print(f"{f'and {hidden} more' if hidden > 0 else f'{len(rows)} {options.kind}'}")
+    print(f"and {count(hidden)} more" if hidden > 0 else plural(len(rows), options.kind[:-1]))
     return 0
 
 
@@ -67,7 +69,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, list):
         parts: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
         return "; ".join(_text("", one) for one in parts)
-    return str(value)
+    return str(visible(str(value)))
 
 
 def logs(words: Sequence[str]) -> int:
@@ -155,7 +157,10 @@ def timeline(words: Sequence[str]) -> int:
 
 def _ask(job: int | None, verb: str, what: str, argument: Any) -> Any:
     pid = visitor.chosen(job, verb)
-    found = visitor.ask(pid, what, argument)
+    try:
+        found = visitor.ask(pid, what, argument)
+    except LookupError as error:
+        raise LaunchError(f"job {pid} cannot answer: {error}") from error
     if found is None:
         raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
     return found
@@ -169,5 +174,5 @@ def _parser(verb: str, about: str) -> argparse.ArgumentParser:
 
 def _job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one"
+        "job", nargs="?", type=process_id, metavar="JOB", help="the process id of its program; default: the one"
     )

@@ -3,7 +3,11 @@
 The module of a verb is imported only when the verb is called.
 """
 
+import codecs
+import io
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -48,6 +52,10 @@ mpi-runtime VERB --help shows the options of a verb."""
 def main(words: Sequence[str] | None = None) -> int:
     """Run the verb that is the first word and return its exit code. Default: the words of the command line."""
     words = sys.argv[1:] if words is None else words
+    codecs.register_error("mpi_runtime", _in_other_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="mpi_runtime")
     if not words or words[0] in ("-h", "--help", "help"):
         print(help_text())
         return 0
@@ -58,10 +66,35 @@ def main(words: Sequence[str] | None = None) -> int:
     module, _, name = VERBS[verb][0].partition(":")
     function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
     try:
-        return function(words[1:])
+        return _all_written(function(words[1:]))
     except LaunchError as error:
         print(f"mpi-runtime {verb}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        if not _is_unread():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
+        return 128 + signal.SIGPIPE
+
+
+def _all_written(code: int) -> int:
+    sys.stdout.flush()
+    return code
+
+
+def _is_unread() -> bool:
+    """Whether nobody reads the output any more, as after `| head`."""
+    output = select.poll()
+    output.register(sys.stdout, 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
+
+
+def _in_other_letters(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal of another encoding than UTF-8 shows: plain letters, or how Python writes the character."""
+    assert isinstance(error, UnicodeEncodeError)
+    plain = {"\u202f": " ", "\u2212": "-", "\u2013": "-", "µ": "u"}
+    letters = error.object[error.start : error.end]
+    return "".join(plain.get(one) or one.encode("unicode_escape").decode() for one in letters), error.end
 
 
 def on_directory(

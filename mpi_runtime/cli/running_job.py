@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from mpi_runtime.cli.facts import process_id
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.head import visitor
-from mpi_runtime.show.facts import Facts, failures_first, time_left
+from mpi_runtime.show.estimates import Estimate
+from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, visible, waits
 from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three
 
 PAUSE_S = 2.0
 ROWS = 20
+ERRORS = 5
 
 
 def top(words: Sequence[str]) -> int:
@@ -23,9 +26,10 @@ def top(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     job = Watching(visitor.chosen(options.job, "top"))
     if options.watch and sys.stdout.isatty() and sys.stdin.isatty() and find_spec("rich") is not None:
-        from mpi_runtime.cli.top_screen import Screen  # not at the top: it needs rich
+        from mpi_runtime.cli import top_screen  # not at the top: it needs rich
 
-        return Screen(job).run()
+        if top_screen.is_possible():
+            return top_screen.Screen(job).run()
     while True:
         print("\n".join(in_lines(job.facts)), flush=True)
         if not options.watch:
@@ -41,6 +45,7 @@ def top(words: Sequence[str]) -> int:
 
 def in_lines(facts: Facts) -> list[str]:
     """A job in lines for people."""
+    facts = on_terminal(facts)
     glance = facts.glance
     counts, total, free = glance["counts"], glance["total"], glance["free"]
     words = [
@@ -53,10 +58,11 @@ def in_lines(facts: Facts) -> list[str]:
     calls = ", ".join(f"{count(number)} {word}" for number, word in words if number) or "none yet"
     rate = facts.rates.get("", 0.0)
     lines = [
-        f"{visitor.command_of(facts.pid)[:100]} (pid {facts.pid}), {seconds(facts.now_s - facts.begin_s)}",
+        f"{visible(visitor.command_of(facts.pid)[:100])} (pid {facts.pid}), {seconds(facts.now_s - facts.begin_s)}",
         f"calls: {calls}; {plural(counts['actors'], 'actor')}, {count(counts['executors'])} processes"
         + (f"; {three(rate)} end each second" if rate else ""),
         "; ".join(filter(None, (_used(what, total, free) for what in sorted(total)))),
+        *([f"waiting: {waits(facts)}"] if facts.waits else []),
         *_when(facts),
     ]
     if glance["nodes_in_all"] > 1:
@@ -65,17 +71,24 @@ def in_lines(facts: Facts) -> list[str]:
             f"{count(one['executors'])} processes"
             for one in glance["nodes"][:ROWS]
         ]
-        hidden = glance["nodes_in_all"] - len(glance["nodes"][:ROWS])
-        lines += [f"  and {hidden} more nodes"] if hidden > 0 else []
-    lines += [_function(one) for one in glance["functions"][:ROWS]]
+        lines += _hidden(glance["nodes_in_all"] - len(glance["nodes"][:ROWS]), "node")
+    functions = sorted(glance["functions"], key=lambda one: not (one["running"] or one["waiting"] or one["failed"]))
+    lines += [_function(one, facts.estimates.get(one["name"])) for one in functions[:ROWS]]
+    lines += _hidden(glance["functions_in_all"] - ROWS, "function")
     lines += [_actor(one) for one in facts.actors.get("rows", [])[:ROWS]]
-    lines += [_error(one) for one in failures_first(glance["errors"])[:5]]
+    lines += _hidden(facts.actors.get("count", 0) - ROWS, "actor")
+    lines += [_error(one) for one in failures_first(glance["errors"])[:ERRORS]]
+    lines += _hidden(len(glance["errors"]) - ERRORS, "kind of error", "kinds of errors")
     for name, _, is_blocked, host, rank, pid, for_us, _, actor in glance["running"][:ROWS]:
         what = "waits" if is_blocked else "runs"
         title = f"{actor}: {name}" if actor and actor not in name else name
         lines.append(f"  {what:5} {title}  for {seconds(for_us / 1e6)}  on {host}, rank {rank}, pid {pid}")
     hidden = counts["running"] - len(glance["running"][:ROWS])
     return [*lines, *([f"  and {hidden} more run"] if hidden > 0 else [])]
+
+
+def _hidden(number: int, noun: str, nouns: str = "") -> list[str]:
+    return [f"  and {count(number)} more {noun if number == 1 else nouns or f'{noun}s'}"] if number > 0 else []
 
 
 def _when(facts: Facts) -> list[str]:
@@ -89,11 +102,12 @@ def _when(facts: Facts) -> list[str]:
     return list(filter(None, (done, time_left(facts))))
 
 
-def _function(one: dict[str, Any]) -> str:
+def _function(one: dict[str, Any], end: Estimate | None) -> str:
     share = bar(one["done"], one["failed"], one["running"], one["submitted"])
     mean = f", {seconds(one['mean_us'] / 1e6)} each" if one["mean_us"] >= 0 else ""
     words = [f"{count(one[key])} {key}" for key in ("running", "waiting", "done", "failed") if one[key]]
-    return f"  [{share}] {one['name']}: {', '.join(words)}{mean}"
+    ends = f", ends about {clock(end.end_s)}" if end is not None else ""
+    return f"  [{share}] {one['name']}: {', '.join(words)}{mean}{ends}"
 
 
 def _actor(one: dict[str, Any]) -> str:
@@ -128,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
         "rich installed, --watch has keys: q ends it, s sorts, / filters, d shows details, arrows move.",
     )
     parser.add_argument(
-        "job", nargs="?", type=int, metavar="JOB", help="the process id of its program; default: the one"
+        "job", nargs="?", type=process_id, metavar="JOB", help="the process id of its program; default: the one"
     )
     parser.add_argument("--watch", action="store_true", help="again and again, until the job has ended")
     return parser

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.show.charts import colours
-from mpi_runtime.show.facts import Facts, failures_first, time_left
+from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, waits
 from mpi_runtime.show.job import PILLS
 from mpi_runtime.show.measures import CURVES
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
@@ -39,8 +39,30 @@ SORTS = ("waiting", "running", "done", "failed", "name")
 SPARKS = " ▁▂▃▄▅▆▇█"
 CURVE = 40
 NODES_MAX = 6
-WIDTH = 24
+WIDTH, WIDE = 24, 120
+"""The width of a bar, on a screen of this width."""
+FUNCTIONS_MIN, FUNCTIONS_MAX = 4, 15
+"""Rows of functions: before other parts are left out, and on a screen of any size."""
+COLUMNS = {
+    "function": 0,
+    "progress": 0,
+    "waiting": 50,
+    "running": 60,
+    "done": 70,
+    "failed": 0,
+    "calls/s": 90,
+    "mean": 100,
+    "ends": 78,
+}
+"""The columns of functions, with the least width of a screen that has them."""
+ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 _KEYS = re.compile(r"\x1b\[[A-Z]|[\s\S]")
+
+
+def is_possible() -> bool:
+    """Whether the terminal can move its cursor, and shows the letters of bars."""
+    console = Console()
+    return not console.is_dumb_terminal and console.encoding.startswith("utf")
 
 
 class Screen:
@@ -61,7 +83,7 @@ class Screen:
         console = Console()
         is_running = True
         try:
-            with _keys(), Live(self.picture(), console=console, screen=True, auto_refresh=False) as live:
+            with _keys(), Live(self.picture(console), console=console, screen=True, auto_refresh=False) as live:
                 while True:
                     if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
                         text = os.read(sys.stdin.fileno(), 256).decode(errors="replace")
@@ -69,7 +91,7 @@ class Screen:
                             break
                     elif is_running:
                         is_running = self._job.sample()
-                    live.update(self.picture(), refresh=True)
+                    live.update(self.picture(console), refresh=True)
         except KeyboardInterrupt:
             return 130
         if not is_running:
@@ -98,54 +120,76 @@ class Screen:
             self._first = max(0, self._first - 1)
         return True
 
-    def picture(self) -> RenderableType:
-        """What is on the screen."""
-        facts = self._job.facts
-        parts = [_head(facts), _numbers(facts), Text(""), self._functions(facts)]
-        if len(facts.measured) > 1:
-            parts += [Text(""), _nodes(facts)]
-        if facts.actors.get("rows"):
-            parts += [Text(""), _actors(facts)]
+    def picture(self, console: Console) -> RenderableType:
+        """What is on the screen: what has no room below the functions is left out, the least important first."""
+        facts = on_terminal(self._job.facts)
+        head, foot = _head(facts), self._foot()
+        room = console.height - _height(console, head, foot) - 2
+        lower: list[list[RenderableType]] = []
         if facts.glance["errors"]:
-            parts += [Text(""), *_errors(facts, self._details)]
+            errors = _errors(facts, self._details)
+            lower.append(errors if 2 * _height(console, *errors) < room else _errors(facts, False))
         if self._details:
-            parts += [Text(""), _running(facts)]
-        return Group(*parts, Text(""), self._foot())
+            lower.append([_running(facts)])
+        lower.append([_numbers(facts, console.width)])
+        if facts.actors.get("rows"):
+            lower.append([_actors(facts)])
+        if len(facts.measured) > 1:
+            lower.append([_nodes(facts)])
+        least = min(FUNCTIONS_MIN, len(facts.glance["functions"])) + 1
+        shown: list[list[RenderableType]] = []
+        for part in lower:
+            if (lines := _height(console, *part) + 1) + least <= room:
+                shown.append(part)
+                room -= lines
+        functions = self._functions(facts, console.width, max(1, min(FUNCTIONS_MAX, room - 1)))
+        numbers = [part for part in shown if isinstance(part[0], Table) and not part[0].show_header]
+        others = [part for part in shown if part not in numbers]
+        rows = [[head, *(numbers[0] if numbers else [])], [functions], *others[::-1]]
+        return Group(*(one for part in rows for one in (*part, Text(""))), foot)
 
     def _foot(self) -> Text:
         if self._is_typing:
-            return Text(f"filter: {self._filter}▏  Enter keeps it, Esc clears it", "bold")
+            return Text(f"filter: {self._filter}▏  Enter keeps it, Esc clears it", "bold", **ONE_LINE)
         found = f"; filter {self._filter!r}" if self._filter else ""
-        return Text(f"q ends, s sorts (by {SORTS[self._sort]}), / filters{found}, d details, ↑↓ moves", "dim")
+        return Text(
+            f"q ends, s sorts (by {SORTS[self._sort]}), / filters{found}, d details, ↑↓ moves", "dim", **ONE_LINE
+        )
 
-    def _functions(self, facts: Facts) -> RenderableType:
+    def _functions(self, facts: Facts, width: int, most: int) -> RenderableType:
+        """The first rows, and the columns that fit: how far it is, and what failed, even in the narrowest."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=False)
-        for name in ("function", "progress"):
-            table.add_column(name)
-        for name in ("waiting", "running", "done", "failed", "calls/s", "mean", "ends"):
-            table.add_column(name, justify="right")
+        names = [name for name, least in COLUMNS.items() if width >= least]
+        for name in names:
+            is_text = name in ("function", "progress")
+            most_width = max(12, width // 3) if name == "function" else None
+            table.add_column(name, justify="left" if is_text else "right", no_wrap=True, max_width=most_width)
         key = SORTS[self._sort]
         rows = [one for one in facts.glance["functions"] if self._filter.lower() in one["name"].lower()]
         rows.sort(key=lambda one: one["name"] if key == "name" else -one[key])
         self._first = min(self._first, max(0, len(rows) - 1))
-        for one in rows[self._first : self._first + 15]:
+        size = WIDTH if width >= WIDE else WIDTH // 3
+        for one in rows[self._first : self._first + most]:
             end = facts.estimates.get(one["name"])
-            table.add_row(
-                Text(one["name"], "bold"),
-                bar(one, _colour(facts, one["name"])),
-                count(one["waiting"]),
-                count(one["running"]),
-                count(one["done"]),
-                Text(count(one["failed"]), "red" if one["failed"] else "dim"),
-                three(facts.rates.get(one["name"], 0.0)),
-                seconds(one["mean_us"] / 1e6) if one["mean_us"] >= 0 else "\u2013",
-                clock(end.end_s, False) if end is not None else "\u2013",
-            )
+            cells: dict[str, RenderableType] = {
+                "function": Text(one["name"], "bold"),
+                "progress": bar(one, _colour(facts, one["name"]), size),
+                **{name: count(one[name]) for name in ("waiting", "running", "done")},
+                "failed": Text(count(one["failed"]), "red" if one["failed"] else "dim"),
+                "calls/s": three(facts.rates.get(one["name"], 0.0)),
+                "mean": seconds(one["mean_us"] / 1e6) if one["mean_us"] >= 0 else "\u2013",
+                "ends": clock(end.end_s, False) if end is not None else "\u2013",
+            }
+            table.add_row(*(cells[name] for name in names))
         return (
             table
             if rows
             else Text("no function has this name" if self._filter else "no call has been submitted", "dim")
         )
+
+
+def _height(console: Console, *parts: RenderableType) -> int:
+    return sum(len(console.render_lines(part, pad=False)) for part in parts)
 
 
 def _colour(facts: Facts, name: str) -> str:
@@ -186,17 +230,20 @@ def _head(facts: Facts) -> Text:
     return text
 
 
-def _numbers(facts: Facts) -> RenderableType:
+def _numbers(facts: Facts, width: int) -> Table:
     counts, total, free = facts.glance["counts"], facts.glance["total"], facts.glance["free"]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     curves = facts.curves
 
     def row(name: str, text: str, curve: list[float], most: float = 0.0) -> None:
-        table.add_row(Text(name, "dim"), text, Text(spark(curve, most), "cyan"))
+        drawn = [Text(spark(curve, most), "cyan")] if width >= 70 else []
+        table.add_row(Text(name, "dim"), Text(text, **ONE_LINE), *drawn)
 
     ended = counts["finished"] + counts["failed"]
     calls = f"{count(counts['running'])} running, {count(counts['waiting'])} waiting, {count(ended)} ended"
     row("calls", calls + (f", {count(counts['failed'])} failed" if counts["failed"] else ""), curves.get("waiting", []))
+    if facts.waits:
+        row("waiting", waits(facts), [])
     row("rate", f"{three(facts.rates.get('', 0.0))} end each second", curves.get("rate", []))
     for what in ("CPU", "GPU"):
         if whole := total.get(what):
@@ -222,7 +269,7 @@ def _nodes(facts: Facts) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     names = [name for name in CURVES if any(found.curves[name] for found in facts.measured.values())]
     for name in ("node", *names):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for name, found in list(facts.measured.items())[:NODES_MAX]:
         cells: list[Text] = []
         for curve in names:
@@ -236,9 +283,9 @@ def _nodes(facts: Facts) -> RenderableType:
 def _actors(facts: Facts) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("actor", "class", "state", "pid"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for name in ("waiting", "restarts", "memory"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for one in sorted(facts.actors["rows"], key=lambda one: -one["pending_calls"])[:8]:
         name = one["name"] or one["repr_name"] or one["actor_id"][-12:]
         style = "red" if one["state"] == "DEAD" else ""
@@ -256,10 +303,14 @@ def _actors(facts: Facts) -> RenderableType:
     return Group(table, Text(f"and {plural(hidden, 'more actor')}", "dim")) if hidden > 0 else table
 
 
-def _errors(facts: Facts, details: bool) -> list[Text]:
-    found: list[Text] = []
+def _errors(facts: Facts, details: bool) -> list[RenderableType]:
+    found: list[RenderableType] = []
     for one in failures_first(facts.glance["errors"])[: 8 if details else 3]:
-        text = Text("✕ ", "red").append(f"{one['function']}: ", "bold").append(one["text"])
+        text = (
+            Text("✕ ", "red", **({} if details else ONE_LINE))
+            .append(f"{one['function']}: ", "bold")
+            .append(one["text"])
+        )
         again = f", {count(one['retried'])} ran again" if one["retried"] else ""
         text.append(f"  {count(one['failed'])} failed{again}, last at {clock(one['last_us'] / 1e6)}", "dim")
         trace = next(
@@ -274,7 +325,7 @@ def _errors(facts: Facts, details: bool) -> list[Text]:
 def _running(facts: Facts) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("runs longest", "node", "rank", "pid", "for"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for name, _, is_blocked, host, rank, pid, for_us, _, actor in facts.glance["running"][:10]:
         title = f"{actor}: {name}" if actor and actor not in name else name
         table.add_row(f"{title}{' (waits)' if is_blocked else ''}", host, str(rank), str(pid), seconds(for_us / 1e6))

@@ -75,6 +75,8 @@ def _source(job: str | None) -> Any:
             return Files(last, _training, f"*{training.RESULTS}")
         if list(directory.glob(f"*{SUFFIX}")):
             return Files(directory, _search)
+        if not directory.exists():
+            raise LaunchError(f"{job!r} is not the process id of a job, and there is no directory of this name")
         raise LaunchError(
             f"{job!r} is neither the process id of a job, nor the directory of a batch (with {FOLDER!r} in it), "
             f"that of a search (with files such as 000001{SUFFIX} in it), or that of a training (with "

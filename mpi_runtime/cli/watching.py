@@ -27,9 +27,13 @@ class Watching(LiveJob):
         name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
         super().__init__(name, pid, lambda what, argument: visitor.ask(pid, what, argument))
         self._watched: socket.socket | None = None
-        with contextlib.suppress(OSError):
+        try:
             if super().sample():
                 self._watched = visitor.watch(pid)
+        except LookupError as error:
+            raise LaunchError(f"job {pid} cannot answer: {error}") from error
+        except OSError:
+            pass
         if self._watched is None:
             raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
 
@@ -41,7 +45,7 @@ class Watching(LiveJob):
         if not has_ended:
             try:
                 has_ended = not super().sample()
-            except LaunchError as error:  # the head is busy, or stopped
+            except (LaunchError, LookupError) as error:  # the head is busy or stopped, or the answer is too large
                 self.facts.state, self.facts.cause = "lost", str(error)
                 return True
             self.facts.state, self.facts.cause = "running", ""

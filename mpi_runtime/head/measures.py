@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,9 @@ ANSWERS_PER_S = 200
 """Each takes the head some 20 microseconds."""
 NODES_MAX = 256
 SIZES_MAX = 2000
+NODES_BYTES_MAX, SIZES_BYTES_MAX = 140_000, 50_000
+"""An answer has to fit the buffer of a Unix socket."""
+T = TypeVar("T")
 
 
 class Measures:
@@ -59,4 +62,12 @@ class Measures:
             if found.host is not None and len(nodes) < NODES_MAX:
                 nodes[name] = msgspec.to_builtins(found.host)
             sizes += [(name, pid, size) for pid, size in found.sizes][: SIZES_MAX - len(sizes)]
-        return {"period_s": self._period_s, "nodes": nodes, "sizes": sizes}
+        shown = dict(_first(list(nodes.items()), NODES_BYTES_MAX))
+        return {"period_s": self._period_s, "nodes": shown, "sizes": _first(sizes, SIZES_BYTES_MAX)}
+
+
+def _first(entries: list[T], bytes_max: int) -> list[T]:
+    """The first entries: all, or half of them, and so on."""
+    while len(msgspec.msgpack.encode(entries)) > bytes_max:
+        entries = entries[: len(entries) // 2]
+    return entries

@@ -37,8 +37,11 @@ class Recent:
         """The pieces after a number, the last ones if they are too many."""
         found, size = [], 0
         for one in reversed(self._pieces):
-            size += len(one[3]) + len(one[4])
-            if one[0] <= number or size > ANSWER_BYTES_MAX:
+            if one[0] <= number:
                 break
-            found.append((*one[:3], *(part.decode(errors="replace") for part in one[3:])))
+            texts = [part.decode(errors="replace") for part in one[3:]]
+            size += sum(len(text.encode()) for text in texts)  # what replaces a byte may have three
+            if size > ANSWER_BYTES_MAX:
+                break
+            found.append((*one[:3], *texts))
         return {"count": self.count, "pieces": found[::-1]}

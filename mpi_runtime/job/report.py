@@ -61,7 +61,7 @@ class Reporter:
             target = self._metrics
             if self._metrics:
                 metrics.write(self._metrics, facts)
-        except (HeadDiedError, LaunchError, OSError) as error:
+        except (HeadDiedError, LaunchError, LookupError, OSError) as error:
             if not self._is_over.is_set() or state == "ended":
                 what = "report" if target == self._report else "file of metrics"
                 text = f"the {what} {target} could not be written: {error}"

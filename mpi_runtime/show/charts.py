@@ -40,14 +40,17 @@ def colours(names: Iterable[str]) -> dict[str, int]:
         if len(found) == COLOURS:
             break
         if name not in found:
-            first = crc32(name.encode())
+            first = crc32(name.encode(errors="replace"))
             free = ((first + step) % COLOURS for step in range(COLOURS))
             found[name] = next(colour for colour in free if colour not in found.values())
     return found
 
 
 def lanes(ran: Iterable[Ran], begin_s: float, end_s: float) -> dict[str, Any]:
-    """A block of lanes: for each host as many as ran at a time, and one for each GPU. Times count from `begin_s`."""
+    """A block of lanes: for each host as many as ran at a time, and one for each GPU. Times count from `begin_s`.
+
+    `names` begin with the function that ran longest.
+    """
     found: dict[tuple[str, str, int], list[Ran]] = {}
     free: dict[str, list[int]] = {}
     busy: dict[str, list[tuple[float, int]]] = {}
@@ -62,7 +65,10 @@ def lanes(ran: Iterable[Ran], begin_s: float, end_s: float) -> dict[str, Any]:
         for gpu in one.gpu_ids:
             found.setdefault((host, "GPU", gpu), []).append(one)
     shown = sorted(found.items())[:LANES_MAX]
-    names = list(dict.fromkeys(one.name for _, bars in shown for one in bars))
+    took: dict[str, float] = {}
+    for one in (one for _, bars in shown for one in bars):
+        took[one.name] = took.get(one.name, 0.0) + one.end - max(begin_s, one.start)
+    names = sorted(took, key=lambda name: -took[name])
     number = {name: index for index, name in enumerate(names)}
     grain_s = (end_s - begin_s) * max(1, len(shown)) / BARS_MAX
     return {

@@ -111,3 +111,25 @@ def time_left(facts: Facts) -> str:
         text += f"; about {count(whole or sum(late.values()))} calls will be open then"
         text += f": {', '.join(f'{count(late[name])} of {name}' for name in list(late)[:4])}" if late else ""
     return text
+
+
+def on_terminal(facts: Facts) -> Facts:
+    """Return the facts without characters that would move the cursor, or clear the screen."""
+    shown = ("name", "cause", "glance", "actors", "errors", "rates", "estimates", "unknown", "waits")
+    return msgspec.structs.replace(facts, **{field: visible(getattr(facts, field)) for field in shown})
+
+
+def visible(value: Any) -> Any:
+    """Return a value of any depth with its control characters in the letters of Python."""
+    if isinstance(value, str):
+        if value.isprintable():
+            return value
+        return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
+    if isinstance(value, dict):
+        return {visible(key): visible(one) for key, one in value.items()}
+    return [visible(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def waits(facts: Facts) -> str:
+    """Return why calls wait, in words for a terminal."""
+    return "; ".join(f"{count(number)} of {name} {why}" for why, number, name in facts.waits)

@@ -87,9 +87,19 @@ def _doing(facts: Facts, counts: dict[str, Any], functions: list[dict[str, Any]]
     top = sorted((one for one in functions if one[key]), key=lambda one: -one[key])[:4]
     card: dict[str, Any] = {"rows": [[one["name"], count(one[key]), one["name"]] for one in top]}
     if facts.state == "ended":
-        return {**card, "q": "What did it do?", "big": count(ended), "small": "calls ended"}
+        return {
+            **card,
+            "q": "What did it do?",
+            "big": count(ended),
+            "small": "call ended" if ended == 1 else "calls ended",
+        }
     if facts.state == "killed":
-        return {**card, "q": "What was it doing?", "big": count(counts["running"]), "small": "calls ran, and were lost"}
+        return {
+            **card,
+            "q": "What was it doing?",
+            "big": count(counts["running"]),
+            "small": f"{'call' if counts['running'] == 1 else 'calls'} ran when it was killed",
+        }
     rate = facts.rates.get("", 0.0)
     small = "call runs" if counts["running"] == 1 else "calls run"
     small += f", {three(rate)} end each second" if rate else ""
@@ -194,13 +204,14 @@ def _not_before(facts: Facts) -> dict[str, Any]:
     """What is known of the end while most open calls are of functions of which too few have ended."""
     ends = {name: one.end_s for name, one in facts.estimates.items() if name}
     last = max(ends, key=lambda name: ends[name], default=None)
+    unknown = sorted(facts.unknown.items(), key=lambda one: -one[1])
+    rows = [[f"{name}: too few have ended", count(number), name] for name, number in unknown[:3]]
     if last is None:
-        return {"big": "\u2013", "small": "no estimate before 20 calls have ended", "rows": []}
-    rows = sorted(facts.unknown.items(), key=lambda one: -one[1])[:3]
+        return {"big": "\u2013", "small": "no estimate yet", "rows": rows}
     return {
         "big": f"> {clock(ends[last], False)}",
         "small": f"when {last} may be done",
-        "rows": [[f"{name}: too few have ended", count(number), name] for name, number in rows],
+        "rows": rows,
         "bad": bool(facts.glance["end_us"]) and ends[last] > facts.glance["end_us"] / 1e6,
     }
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpi_runtime.show import job, metrics, node_sections, sections, stacks
@@ -21,6 +22,7 @@ RUNS_MAX = 5000
 PIECES_MAX = 1000
 RATE_S = 60.0
 ESTIMATE_S = 600.0
+BEFORE_S = 5.0
 MEASURES_S = 3.0
 UNKNOWN_PART = 0.1
 """With more open calls of functions without an estimate, the job has none."""
@@ -64,7 +66,7 @@ class LiveJob:
     def sample(self) -> bool:
         """Ask the job once. Return whether it still runs."""
         facts = self.facts
-        glance, runs, output = self._ask_all(("glance", None), ("runs", facts.ran), ("output", self._output))
+        glance, runs, output = self._ask_all(("glance", None), ("runs", facts.ran), ("output", self._output), needed=1)
         if glance is None:
             return False
         facts.glance = glance
@@ -85,13 +87,23 @@ class LiveJob:
         self._count(glance)
         return True
 
-    def _ask_all(self, *questions: tuple[str, Any]) -> list[Any]:
-        """Ask in one message, which costs the head less; one by one if the answers are too large together."""
+    def _ask_all(self, *questions: tuple[str, Any], needed: int = 0) -> list[Any]:
+        """Ask in one message, which costs the head less; one by one if the answers are too large together.
+
+        Raises:
+            LookupError: one of the first questions, as many as are `needed`, cannot be answered.
+        """
         try:
             found = self._ask("several", questions)
         except LookupError:
-            return [self._ask_one(*one) for one in questions]
-        return [None] * len(questions) if found is None else [answer for _, answer in found]
+            asks = [self._ask] * needed + [self._ask_one] * (len(questions) - needed)
+            return [ask(*one) for ask, one in zip(asks, questions, strict=True)]
+        if found is None:
+            return [None] * len(questions)
+        for problem, _ in found[:needed]:
+            if problem:
+                raise LookupError(problem)
+        return [answer for _, answer in found]
 
     def _ask_one(self, what: str, argument: Any) -> Any:
         try:
@@ -103,7 +115,8 @@ class LiveJob:
         """Do something that may cost the head some time: from time to time, and less often if it takes long."""
         begin_s = time.monotonic()
         if begin_s >= self._next_s.get(what, 0.0):
-            act()
+            with contextlib.suppress(LookupError):  # the rest of the page does not need it
+                act()
             end_s = time.monotonic()
             self._next_s[what] = end_s + max(every_s, (end_s - begin_s) / SLOW_PART)
 
@@ -133,6 +146,8 @@ class LiveJob:
         facts, counts, total, free = self.facts, glance["counts"], glance["total"], glance["free"]
         by_name = {one["name"]: one["done"] + one["failed"] for one in glance["functions"]}
         by_name[""] = counts["finished"] + counts["failed"]
+        if not self._ended:
+            self._ended.extend(_before(by_name, self._runs, facts.ran, facts.now_s))
         self._ended.append((facts.now_s, by_name))
         while self._ended[0][0] < facts.now_s - ESTIMATE_S:
             self._ended.popleft()
@@ -269,6 +284,25 @@ class LiveJob:
         if one["pid"]:
             blocks.append({"kind": "stack", "host": self.facts.host_of(one), "pid": one["pid"]})
         return blocks
+
+
+def _before(by_name: dict[str, int], runs: Sequence[Any], ran: int, now_s: float) -> list[tuple[float, dict[str, int]]]:
+    """Samples before the first look, from the last calls that have ended: an estimate need not wait for others.
+
+    Failed attempts are left out, as some were retried. A few seconds of a fast job tell too little.
+    """
+    counts, time_s = dict(by_name), now_s
+    found: list[tuple[float, dict[str, int]]] = []
+    for run in reversed(runs):
+        time_s = min(time_s, (run[7] + run[8]) / 1e6)
+        found.append((time_s, dict(counts)))
+        if not run[9]:
+            counts[run[0]] = counts.get(run[0], 0) - 1
+            counts[""] -= 1
+    if runs and len(runs) == ran:
+        found.append((min(time_s, min(run[7] for run in runs) / 1e6), counts))
+    kept = [one for one in found if one[0] >= now_s - ESTIMATE_S]
+    return kept[::-1] if kept and now_s - kept[-1][0] >= BEFORE_S else []
 
 
 def _started_s(pid: int) -> float:

@@ -18,6 +18,7 @@ def nodes(facts: Facts) -> Block:
     store = {one["hostname"]: one for one in facts.store.get("nodes", [])}
     closed = [one for one in nodes if _state_of(one, facts.measured.get(one["name"]) or Measured()) != "runs"]
     said = f"{count(in_all)}, {f'{len(closed)} to look at' if closed else 'all well'}"
+    said += f"; the first {len(nodes)} are shown" if in_all > len(nodes) else ""
     if facts.is_over:
         return _nodes_after(facts, nodes, store)
     if len(nodes) > FEW_NODES:

@@ -19,7 +19,7 @@ def three(number: float) -> str:
         return "0" if not number else str(number)
     size = abs(number)
     if size >= 1e6 or size < 1e-3:
-        return f"{number:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "\u2212")
+        return f"{number:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e").replace("-", "\u2212")
     if size >= 1000:
         return count(float(f"{number:.3g}"))
     return f"{float(f'{number:.3g}'):g}"

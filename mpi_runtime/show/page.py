@@ -57,7 +57,7 @@ def html_page(name: str, more: str = "", scripts: Sequence[str] = SCRIPTS, attri
     """Return the frame of a page with these scripts. `more` stands before them; `attributes` are those of a script."""
     code = "".join(f"<script{attributes}>{asset(one)}</script>" for one in scripts)
     return (
-        FRAME.replace("@NAME@", html.escape(name))
+        FRAME.replace("@NAME@", html.escape(_as_text(name)))
         .replace("@NONCE@", attributes)
         .replace("@CSS@", asset("page.css"))
         .replace("@SCRIPTS@", more + code)
@@ -71,8 +71,23 @@ def asset(name: str) -> str:
 
 def in_script(value: object) -> str:
     """Return a value as JSON that cannot end a script, whatever it contains."""
-    text = msgspec.json.encode(value, enc_hook=repr).decode()  # it writes null for numbers that are not finite
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return as_json(value).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def as_json(value: object) -> str:
+    """Return a value as JSON: null for numbers that are not finite, "?" for bytes in a string that are not text."""
+    try:
+        return msgspec.json.encode(value, enc_hook=repr).decode()
+    except UnicodeEncodeError:  # bytes in a file name or an error that are not UTF-8
+        return msgspec.json.encode(_as_text(value), enc_hook=repr).decode()
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(one) for key, one in value.items()}
+    return [_as_text(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def table(id: str, title: str, columns: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], **more: Any) -> Block:

@@ -63,11 +63,14 @@ def functions(facts: Facts) -> Block:
         columns.append(("calls/s", "num", {"help": "ends a second in the last minute"}))
     else:
         rows = [row[:-1] for row in rows]
+    in_all = facts.glance["functions_in_all"]
+    said = {"said": f"{count(len(rows))} of {count(in_all)}: rather those that run, wait or have failed"}
     return table(
         "functions",
         "Functions",
         columns,
         rows,
+        **(said if in_all > len(rows) else {}),
         open=True,
         live=not facts.is_over,
         details=details,
@@ -226,11 +229,11 @@ def store(facts: Facts) -> list[Block]:
     ]
     rows = []
     for one in store["largest"]:
-        held = one["held_by"]
-        held = ", ".join(map(str, held)) if isinstance(held, (list, tuple)) else str(held)
         made = made_by(one["made_by"])
         state = " and ".join(["in memory"] * one["in_memory"] + ["on disk"] * one["on_disk"]) or "moves"
-        rows.append([one["object_id"], one["object_id"][-12:], made, one["hostname"], state, held, one["size"]])
+        rows.append(
+            [one["object_id"], one["object_id"][-12:], made, one["hostname"], state, one["held_by"], one["size"]]
+        )
     columns = [
         ("largest", "mono", {"w": 1}),
         ("made by", "fn"),
@@ -276,7 +279,7 @@ def calls(facts: Facts) -> Block:
     rows = []
     for number, run in enumerate(facts.runs[-CALLS_MAX:]):
         name, kind, host, rank, pid, actor, submitted_us, start_us, duration_us, outcome, attempt, _, _, gpus = run
-        title = f"{actor}: {name}" if actor and actor not in name else name
+        title = f"{actor}: {name}" if kind and actor and actor not in name else name  # it may be one only since then
         rows.append(
             [
                 str(number),
@@ -306,7 +309,6 @@ def calls(facts: Facts) -> Block:
         ("attempt", "count"),
         ("kind", "text"),
     ]
-    said = f"the last {count(len(rows))} of {count(facts.ran)}" if facts.ran > len(rows) else count(len(rows))
-    return table(
-        "calls", "Calls", columns, rows, said=f"{said} attempts", sort=7, search="name, host, ending, took>1", limit=50
-    )
+    said = plural(len(rows), "attempt")
+    said = f"the last {count(len(rows))} of {plural(facts.ran, 'attempt')}" if facts.ran > len(rows) else said
+    return table("calls", "Calls", columns, rows, said=said, sort=7, search="name, host, ending, took>1", limit=50)

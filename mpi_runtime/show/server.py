@@ -17,16 +17,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
-import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from mpi_runtime.show import metrics
-from mpi_runtime.show.page import SCRIPTS, Block, Document, html_page
+from mpi_runtime.show.page import SCRIPTS, Block, Document, as_json, html_page
 
 SAMPLE_S = 1.0
 BEAT_S = 5.0
@@ -123,7 +122,7 @@ class Viewer:
             state, blocks = self._state, self._blocks
             if state and state is not was:
                 changed = [text for id, text in blocks.items() if sent.get(id) != text]
-                head = msgspec.json.encode({**state, "order": list(blocks)}).decode()
+                head = as_json({**state, "order": list(blocks)})
                 yield f'data: {{"head":{head},"blocks":[{",".join(changed)}]}}\n\n'.encode()
                 sent, was = blocks, state
             else:
@@ -140,12 +139,16 @@ class Viewer:
             found = await run_in_threadpool(self._source.detail, block, id)
         except Exception as error:  # whatever the job answers: the page shows it
             found = [{"kind": "note", "text": f"{type(error).__name__}: {error}"}]
-        return Response(msgspec.json.encode(found, enc_hook=repr), media_type="application/json")
+        return Response(as_json(found), media_type="application/json")
 
     async def _stack(self, request: Request) -> Response:
         host, pid = request.query_params.get("host", ""), request.query_params.get("pid", "")
         number = int(pid) if pid.isdecimal() and len(pid) < 12 else 0
-        return JSONResponse({"text": await run_in_threadpool(self._source.stack, host, number)})
+        try:
+            text = await run_in_threadpool(self._source.stack, host, number)
+        except Exception as error:  # as above
+            text = f"{type(error).__name__}: {error}"
+        return Response(as_json({"text": text}), media_type="application/json")
 
     async def _metrics(self, _: Request) -> Response:
         return Response(self._source.metrics(), headers={"Content-Type": metrics.CONTENT_TYPE})
@@ -167,7 +170,7 @@ class Viewer:
             await asyncio.sleep(max(0.1, SAMPLE_S - (time.monotonic() - begin_s)))
 
     async def _publish(self, document: Document) -> None:
-        blocks = {one["id"]: msgspec.json.encode(one, enc_hook=repr).decode() for one in document["blocks"]}
+        blocks = {one["id"]: as_json(one) for one in document["blocks"]}
         async with self._changed:
             self._blocks = blocks
             self._state = {key: value for key, value in document.items() if key != "blocks"}

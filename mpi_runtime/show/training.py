@@ -94,7 +94,7 @@ def _cards(rows: Sequence[dict[str, Any]], each_s: float, pause_s: float, is_run
     doing = {
         "q": "What is it doing?" if is_running else "What did it do?",
         "big": count(last["training_iteration"]),
-        "small": "iterations",
+        "small": "iteration" if last["training_iteration"] == 1 else "iterations",
         "rows": [
             ["steps", count(last["timesteps_total"])],
             ["steps a second", three(statistics.median(row["steps_per_s"] for row in rows[-20:]))],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
 from mpi_runtime.scheduler.answers.explain import available_resources, cluster_resources, statistics
+from mpi_runtime.scheduler.answers.fitting import fitting
 from mpi_runtime.scheduler.log import errors
 from mpi_runtime.scheduler.log.listing import KINDS, busy_executors
 from mpi_runtime.scheduler.places import gpu_pool
@@ -23,6 +25,8 @@ FUNCTIONS_MAX = 50
 SPECS_MAX = 5000
 """The most specs that are counted: a program may make one for each call."""
 ERRORS_MAX = 30
+BYTES_MAX = 45_000
+"""The most bytes of each of the four lists."""
 
 
 def glance(state: State, now: int) -> dict[str, Any]:
@@ -32,22 +36,24 @@ def glance(state: State, now: int) -> dict[str, Any]:
     oldest = sorted(busy, key=lambda executor: (executor.progress_us, executor.id))
     counts = statistics(state, b"")
     open_calls = counts["submitted"] - counts["finished"] - counts["failed"]
+    known = functions(state, names)
     return {
         "job_us": now + state.wall_us,
         "end_us": 0 if state.end_us is None else state.end_us + state.wall_us,
         "counts": {**counts, "running": len(busy), "waiting": max(0, open_calls - len(busy)), "ran": state.ran},
-        "total": cluster_resources(state, b""),
-        "free": available_resources(state, b""),
-        "functions": functions(state, names),
-        "running": [_call(executor, now) for executor in oldest[:RUNNING_MAX]],
-        "errors": errors.errors(state)[:ERRORS_MAX],
-        "nodes": [_node(node) for node in islice(state.nodes.values(), NODES_MAX)],
+        "total": _shared(cluster_resources(state, b"")),
+        "free": _shared(available_resources(state, b"")),
+        "functions": fitting(chosen(known), BYTES_MAX),
+        "functions_in_all": len(known),
+        "running": fitting((_call(executor, now) for executor in oldest[:RUNNING_MAX]), BYTES_MAX),
+        "errors": fitting(errors.errors(state)[:ERRORS_MAX], BYTES_MAX),
+        "nodes": fitting((_node(node) for node in islice(state.nodes.values(), NODES_MAX)), BYTES_MAX),
         "nodes_in_all": len(state.nodes),
     }
 
 
 def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:
-    """Counts for each name of a function: its specs together, those with most calls first."""
+    """Counts for each name of a function: its specs together."""
     found: dict[str, dict[str, Any]] = {}
     for function in islice(state.functions.values(), SPECS_MAX):
         name = function.spec.name
@@ -69,7 +75,22 @@ def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:
         one["mean_us"] = max(one["mean_us"], function.duration_us)
     for one in found.values():
         one["waiting"] = max(0, one["submitted"] - one["done"] - one["failed"] - one["running"])
-    return sorted(found.values(), key=lambda one: (-one["submitted"], one["name"]))[:FUNCTIONS_MAX]
+    return list(found.values())
+
+
+def chosen(functions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The functions to show, those with most calls first: rather those that run, wait or have failed."""
+
+    def is_quiet(one: dict[str, Any]) -> bool:
+        return not (one["running"] or one["waiting"] or one["failed"])
+
+    shown = nsmallest(FUNCTIONS_MAX, functions, key=lambda one: (is_quiet(one), -one["submitted"], one["name"]))
+    return sorted(shown, key=lambda one: (-one["submitted"], one["name"]))
+
+
+def _shared(amounts: dict[str, float]) -> dict[str, float]:
+    """Without the resource that each node has by its own address: there may be thousands."""
+    return {name: amount for name, amount in amounts.items() if not name.startswith("node:")}
 
 
 def _call(executor: Executor, now: int) -> tuple[Any, ...]:

@@ -11,7 +11,9 @@ from itertools import islice
 from typing import Any
 
 from mpi_runtime.scheduler.answers import explain, glance, store_summary
-from mpi_runtime.scheduler.log import errors, history, listing, moves
+from mpi_runtime.scheduler.answers.fitting import fitting, traced
+from mpi_runtime.scheduler.log import errors, history, listing, moves, notes
+from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.records.seen import Run
 from mpi_runtime.scheduler.records.state import State
 
@@ -37,7 +39,8 @@ def runs(state: State, since: int, _: int) -> dict[str, Any]:
     count = min(state.ran - since, RUNS_MAX, len(state.history))
     found: list[Run] = list(islice(reversed(state.history), max(0, count)))
     head = next(iter(state.nodes.values()), None)
-    return {"ran": state.ran, "runs": [history.short(run, head, state.wall_us) for run in reversed(found)]}
+    last = fitting(history.short(run, head, state.wall_us) for run in found)
+    return {"ran": state.ran, "runs": last[::-1]}
 
 
 def rows(state: State, what: str, _: int) -> dict[str, Any]:
@@ -45,7 +48,7 @@ def rows(state: State, what: str, _: int) -> dict[str, Any]:
     table, entries = _LISTS[what]
     whole = table(state)
     ids = list(islice(whole, ROWS_MAX))
-    return {"count": len(whole), "rows": [entry for id in ids for entry in entries(state, id)]}
+    return {"count": len(whole), "rows": fitting(entry for id in ids for entry in entries(state, id))}
 
 
 def tasks(state: State, _: Any, now: int) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def tasks(state: State, _: Any, now: int) -> dict[str, Any]:
         ids += [task.id for task in islice(queue.ready, 20)]
     open_calls = state.submitted - state.finished - state.failed
     chosen = list(dict.fromkeys(ids))[:ROWS_MAX]
-    return {"count": open_calls, "rows": [entry for id in chosen for entry in listing.tasks(state, id)]}
+    return {"count": open_calls, "rows": fitting(entry for id in chosen for entry in listing.tasks(state, id))}
 
 
 def oldest(state: State, name: str, now: int) -> dict[str, str]:
@@ -85,7 +88,11 @@ def oldest(state: State, name: str, now: int) -> dict[str, str]:
 def store(state: State, _: Any, now: int) -> dict[str, Any]:
     """The object store by node, the largest values, and what made them."""
     nodes = store_summary.store(state, b"")
-    largest = [{**one, "hostname": node["hostname"]} for node in nodes for one in node.pop("largest")]
+    largest = [
+        {**one, "hostname": node["hostname"], "held_by": notes.listed(one["held_by"], EXPLAINED_MAX)}
+        for node in nodes
+        for one in node.pop("largest")
+    ]
     by_function: dict[str, int] = {}
     for one in largest:
         name = one["made_by"].partition(" (")[0] or "put"
@@ -101,6 +108,11 @@ def store(state: State, _: Any, now: int) -> dict[str, Any]:
     }
 
 
+def _part(found: dict[str, Any], entries: str) -> dict[str, Any]:
+    """A part of a history, shortened until it fits: the next question begins where it ends."""
+    return {**found, entries: fitting(found[entries])}
+
+
 _LISTS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any], list[dict[str, Any]]]]] = {
     "actors": (lambda state: state.actors, listing.actors),
     "objects": (lambda state: state.objects, listing.objects),
@@ -110,9 +122,9 @@ _LISTS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any], list[dict
 QUESTIONS: dict[str, Callable[[State, Any, int], Any]] = {
     "glance": lambda state, _, now: glance.glance(state, now),
     "runs": runs,
-    "history": lambda state, first, _: history.part(state, first, RUNS_MAX),
-    "moves": lambda state, first, _: moves.part(state, first, RUNS_MAX),
-    "errors": lambda state, name, _: errors.errors(state, name),
+    "history": lambda state, first, _: _part(history.part(state, first, RUNS_MAX), "runs"),
+    "moves": lambda state, first, _: _part(moves.part(state, first, RUNS_MAX), "moves"),
+    "errors": lambda state, name, _: traced(errors.errors(state, name)),
     "list": lambda state, what, now: tasks(state, what, now) if what == "tasks" else rows(state, what, now),
     "oldest": oldest,
     "store": store,

@@ -2,8 +2,13 @@
 // ---- Kinds of blocks: each returns an element with update(block) ----
 const kinds = {};
 const simple = draw => first => {
-  const box = h("div");
-  box.update = b => box.replaceChildren(...[draw(b)].flat());
+  const box = h("div"),
+    stops = () => [...box.querySelectorAll("a, summary, pre")];
+  box.update = b => {
+    const at = stops().indexOf(document.activeElement);
+    box.replaceChildren(...[draw(b)].flat());
+    if (at >= 0) stops()[at]?.focus({ preventScroll: true });
+  };
   box.update(first);
   return box;
 };
@@ -129,7 +134,7 @@ kinds.bars = simple(b =>
               ".hbar",
               {},
               half.rows.flatMap(([name, v, f]) => [
-                h("span.nb", {}, f != null && sw(f), h("span.mono", {}, name)),
+                h("span.nb", { title: name }, f != null && sw(f), h("span.mono", {}, name)),
                 h("i", {
                   style: `width:${(v / (half.max || Math.max(...half.rows.map(r => r[1])) || 1)) * 100}%;${f != null ? "--c:" + colour(f) : ""}`,
                 }),
@@ -278,7 +283,7 @@ kinds.table = first => {
   }
   const pick = r => rank(b.columns[key], r[key + 1]);
   async function open(r, box) {
-    const blocks = b.details?.[r[0]] ||
+    const blocks = own(b.details, r[0]) ||
       (detail && (await detail(b.id, r[0]).catch(e => [{ kind: "note", text: String(e) }]))) || [
         { kind: "note", text: "nothing more is known" },
       ];
@@ -287,11 +292,30 @@ kinds.table = first => {
       const scrolls = [...box.querySelectorAll("pre")].map(p => p.scrollTop),
         opens = [...box.querySelectorAll("details")].map(d => d.open);
       box.state = state;
-      box.replaceChildren(h(".blocks", {}, blocks.map(make)));
+      refill(box, blocks);
       box.querySelectorAll("pre").forEach((p, i) => (p.scrollTop = scrolls[i] || 0));
       if (opens.length) box.querySelectorAll("details").forEach((d, i) => (d.open = opens[i] ?? d.open));
     }
   }
+  // What has not changed stays as it is: somebody may read a stack there, or have the focus in it.
+  function refill(box, blocks) {
+    const was = box.parts || [];
+    box.parts = blocks.map(b => {
+      const at = was.findIndex(p => p.dataset.kind === b.kind),
+        old = at < 0 ? null : was.splice(at, 1)[0];
+      return old?.update && old.update(b) !== false ? old : make(b);
+    });
+    if (!box.firstChild) box.append(h(".blocks"));
+    const inner = box.firstChild;
+    if (box.parts.length !== inner.children.length || box.parts.some((p, i) => p !== inner.children[i]))
+      inner.replaceChildren(...box.parts);
+  }
+  body.addEventListener("keydown", e => {
+    const at = e.target.closest("tr.open, tr.detail"),
+      row = at?.matches(".detail") ? at.previousElementSibling : at,
+      r = e.key === "Escape" && row && b.rows.find(r => r[0] === row.dataset.id);
+    if (r) toggle(r);
+  });
   function toggle(r) {
     if (opened.has(r[0])) opened.delete(r[0]);
     else opened.set(r[0], h("div"));
@@ -314,8 +338,10 @@ kinds.table = first => {
     [...head.children].forEach((th, i) =>
       th.setAttribute("aria-sort", i === key ? (down ? "descending" : "ascending") : "none"),
     );
-    const focus = document.activeElement?.closest?.("tr")?.dataset.id,
-      held = body.contains(document.activeElement) && focus;
+    const active = document.activeElement,
+      inside = body.contains(active),
+      held = inside && active.closest("tr").dataset.id,
+      scrolls = [...body.querySelectorAll("pre")].map(p => [p, p.scrollTop]);
     body.replaceChildren(
       ...shown.flatMap(r => {
         const is = opened.get(r[0]),
@@ -332,7 +358,7 @@ kinds.table = first => {
                   [
                     numeric(c) && "n",
                     c.w && "wide",
-                    c.form === "text" && "text",
+                    c.form === "text" && (String(r[i + 1]).length > 12 ? "text" : "nb"),
                     c.clip && "clip",
                     numeric(c) && r[i + 1] === 0 && "zero",
                     c.bad && r[i + 1] > 0 && "bad",
@@ -355,7 +381,17 @@ kinds.table = first => {
         return [tr, h("tr.detail", { role: "row" }, h("td", { role: "cell", colspan: b.columns.length }, is))];
       }),
     );
+    if (!found.length)
+      body.append(
+        h(
+          "tr.none",
+          { role: "row" },
+          h("td", { role: "cell", colspan: b.columns.length }, b.rows.length ? "No row has these words." : b.empty || "none"),
+        ),
+      );
+    scrolls.forEach(([p, top]) => (p.scrollTop = top));
     if (held) body.querySelector(`[data-id="${CSS.escape(held)}"] .tog`)?.focus({ preventScroll: true });
+    else if (inside && active.isConnected) active.focus({ preventScroll: true });
     const whole = Math.max(b.count || 0, b.rows.length);
     said.textContent =
       found.length < b.rows.length ? `${group(found.length)} of ${group(whole)}` : (b.said ?? group(whole));
@@ -513,6 +549,7 @@ kinds.lanes = first => {
             "button.btn.sm",
             {
               "aria-pressed": "false",
+              title: f,
               onclick() {
                 only = only === f ? null : f;
                 [...legend.querySelectorAll("button")].forEach(e =>

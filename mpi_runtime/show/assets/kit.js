@@ -18,6 +18,9 @@ function fill(e, at, kids) {
   return e;
 }
 
+// What an object has itself: a function may be named toString.
+const own = (o, key) => (o && Object.hasOwn(o, key) ? o[key] : undefined);
+
 // ---- Numbers: three significant digits, thin gaps, a space before the unit ----
 const group = n =>
   Math.round(n)
@@ -26,10 +29,9 @@ const group = n =>
 function n3(x) {
   const a = Math.abs(x);
   if (!a) return "0";
-  if (a >= 1e6) return x.toExponential(2).replace("e+", "e");
-  if (a >= 1000) return group(Number(x.toPrecision(3)));
-  if (a < 0.001) return x.toExponential(2).replace("-", "−").replace("e+", "e");
-  return String(Number(x.toPrecision(3)));
+  const far = a >= 1e6 || a < 0.001,
+    t = far ? x.toExponential(2).replace("e+", "e") : a >= 1000 ? group(Number(x.toPrecision(3))) : String(Number(x.toPrecision(3)));
+  return t.replaceAll("-", "−");
 }
 function time(t) {
   const a = Math.abs(t);
@@ -56,7 +58,7 @@ const forms = { count: group, num: n3, time, bytes: size, clock, percent: v => M
 
 // ---- Axes: ticks at 1, 2, 5 times powers of ten; at clock steps; on log axes at powers of ten ----
 function ticks(lo, hi, n = 5) {
-  if (!(hi > lo)) return [lo];
+  if (!(hi - lo > 1e-12 * Math.max(Math.abs(lo), Math.abs(hi)))) return [lo]; // a step would be lost in rounding
   const raw = (hi - lo) / n,
     p = 10 ** Math.floor(Math.log10(raw)),
     st = p * [1, 2, 5, 10].find(m => m * p >= raw * 0.999),
@@ -93,12 +95,12 @@ function clockTicks(from, span, n) {
   return out;
 }
 const axisTicks = (b, span, n) =>
-  b.clock ? clockTicks(b.from, span, n) : timeTicks(span, n).map(t => [t, tickTime(t)]);
+  b.clock && span > 2 ? clockTicks(b.from, span, n) : timeTicks(span, n).map(t => [t, tickTime(t)]);
 const tickText = v =>
   v && (Math.abs(v) < 0.001 || Math.abs(v) >= 1e5)
-    ? v.toExponential(0).replace("e+", "e").replace("-", "−")
-    : String(v);
-const short = v => (v >= 1e6 ? n3(v / 1e6) + " M" : v >= 1e4 ? n3(v / 1e3) + " k" : String(v));
+    ? v.toExponential(0).replace("e+", "e").replaceAll("-", "−")
+    : String(Number(v.toPrecision(6))).replace("-", "−");
+const short = v => (v >= 1e6 ? n3(v / 1e6) + " M" : v >= 1e4 ? n3(v / 1e3) + " k" : tickText(v));
 const tickTime = t =>
   !t
     ? "0"
@@ -118,7 +120,7 @@ function scale(lo, hi, a, b, log) {
 
 // ---- Parts ----
 let colours = {};
-const colour = name => (name in colours ? `var(--f${colours[name]})` : "var(--other)");
+const colour = name => (Object.hasOwn(colours, name) ? `var(--f${colours[name]})` : "var(--other)");
 const sw = name => h("i.sw", { style: "--c:" + colour(name), "aria-hidden": "true" });
 function spark(v, c = "var(--accent)", max) {
   if (v.length < 2) v = [...v, ...v, 0, 0].slice(0, 2);
@@ -176,7 +178,7 @@ const rows = list =>
   h(
     "ul.rows",
     {},
-    list.map(([a, b, f]) => h("li", {}, h("span", { title: a }, f != null && sw(f), a), h("span", {}, b))),
+    list.map(([a, b, f]) => h("li", {}, h("span", { title: a }, f != null && sw(f), a), h("span", { title: b }, b))),
   );
 // A bar: [done, failed, running, of]; without a known total the last is null.
 function meter([done, failed, running, of], c = "var(--accent)") {
@@ -239,18 +241,19 @@ const pill = word =>
     "span",
     {
       class:
-        "pill " + (PILLS[word] || (/died|exit code [^0]|signal|SIG|limit|skipped|fail/i.test(word) ? "bad" : "hollow")),
+        "pill " + (own(PILLS, word) || (/died|exit code [^0]|signal|SIG|limit|skipped|fail/i.test(word) ? "bad" : "hollow")),
     },
-    String(word).toLowerCase().replaceAll("_", " "),
+    /^[A-Z_]+$/.test(word) ? word.toLowerCase().replaceAll("_", " ") : String(word),
   );
+const name = v => h(v.length > 40 ? "span.mono.long" : "span.mono.nb", {}, v);
 function cell(c, v) {
   if (v == null || v === "") return "–";
   if (forms[c.form]) return typeof v === "number" ? forms[c.form](v) : String(v);
-  if (c.form === "fn") return [sw(v), h("span.mono", {}, v)];
-  if (c.form === "mono") return h("span.mono", {}, String(v));
+  if (c.form === "fn") return h("span.fn", {}, sw(v), name(v));
+  if (c.form === "mono") return name(String(v));
   if (c.form === "pill") return pill(v);
   if (c.form === "value")
-    return typeof v === "number" ? n3(v) : h("span.mono", {}, typeof v === "string" ? v : JSON.stringify(v));
+    return typeof v === "number" ? n3(v) : name(typeof v === "string" ? v : JSON.stringify(v));
   if (c.form === "meter")
     return h(
       ".prog",

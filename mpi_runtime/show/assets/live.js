@@ -6,7 +6,7 @@ const now = new Map();
 let last = 0,
   paused = null,
   over = false;
-detail = async (block, id) => (await ask("detail", { block, id })).json();
+detail = async (block, id) => (over ? null : (await ask("detail", { block, id })).json());
 kinds.stack = first => {
   const text = h("pre", { hidden: "", tabindex: 0, style: "overflow:auto;max-height:300px;margin-top:8px" });
   const name = `Stack of pid ${first.pid} on ${first.host}`;
@@ -27,12 +27,14 @@ kinds.stack = first => {
     },
     name,
   );
-  return h("div", {}, button, text);
+  const out = h("div", {}, button, text);
+  out.update = now => now.pid === first.pid && now.host === first.host;
+  return out;
 };
 function take(event) {
   for (const b of event.blocks) now.set(b.id, b);
   last = Date.now();
-  over = event.head.pill[1] !== "Running";
+  over = !/run|warn/.test(event.head.pill[0]);
   document.body.classList.remove("stale");
   $("#pause").hidden = over;
   render({ ...event.head, blocks: event.head.order.map(id => now.get(id)) });
@@ -49,6 +51,7 @@ function fresh() {
           : age < 3
             ? "updated now"
             : `updated ${Math.round(age)} s ago`;
+  if (last && !paused && !over && age > 10) document.body.classList.add("stale");
   if ($("#fresh").textContent !== text) $("#fresh").textContent = text;
 }
 const pause = h(

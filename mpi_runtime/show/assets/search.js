@@ -1,9 +1,8 @@
 "use strict";
 // ---- Searches ----
-const fit = b => {
-  const pairs = b.filter(v => v != null && isFinite(v));
-  return [Math.min(...pairs), Math.max(...pairs)];
-};
+// There may be too many values for the arguments of Math.min.
+const fit = b =>
+  b.reduce(([lo, hi], v) => (v != null && isFinite(v) ? [Math.min(lo, v), Math.max(hi, v)] : [lo, hi]), [Infinity, -Infinity]);
 function frame(g, x, y, W, H, B, L, xt, yt, name, xf = tickText) {
   yt.forEach(v => g.append(line(L, y(v), W, y(v)), text(L - 6, y(v) + 4, tickText(v), { "text-anchor": "end" })));
   xt.forEach(v =>
@@ -154,7 +153,10 @@ kinds.line = charted((b, W) => {
     y = scale(lo - room, hi + room, H - B, 8),
     at = (p, i) => x(p[0]).toFixed(1) + " " + y(p[i]).toFixed(1),
     path = (points, i) => points.map((p, k) => (k ? "L" : "M") + at(p, i)).join("");
-  if (!b.points.length) return g;
+  if (!b.points.length) {
+    g.append(text(W / 2, H / 2, b.empty || "no number yet", { "text-anchor": "middle" }));
+    return g;
+  }
   frame(g, x, y, W, H, B, L, ticks(0, end, W < 500 ? 3 : 6), ticks(lo - room, hi + room, H < 200 ? 3 : 5), b.x, short);
   const last = b.points.at(-1);
   if (last.length > 2)
@@ -167,6 +169,7 @@ kinds.line = charted((b, W) => {
     );
   g.append(
     s("path", { d: path(b.points, 1), class: "step", "stroke-width": H < 200 ? 1.5 : 2.5 }),
+    b.points.length === 1 ? s("circle", { cx: x(last[0]), cy: y(last[1]), r: 3, class: "pt solid top" }) : "",
     text(W - 8, Math.max(18, y(last[1]) - 8), n3(last[1]), { class: "k halo", "text-anchor": "end" }),
   );
   return g;
@@ -270,12 +273,13 @@ kinds.parallel = first => {
         );
       a.ticks.forEach(v => {
         const z = a.f(v),
-          t = a.words ? a.words[v] : tickText(v);
+          word = a.words ? a.words[v] : tickText(v),
+          t = word.length > 10 ? word.slice(0, 9) + "…" : word;
         g.append(
           small ? line(z, a.c - 3, z, a.c + 3, "ax") : line(a.c - 4, z, a.c + 4, z, "ax"),
           small
             ? text(z, a.c + 14, t, { class: "halo", "text-anchor": "middle" })
-            : text(last ? a.c + 9 : a.c - 8, z + 4, t.length > 10 ? t.slice(0, 9) + "…" : t, {
+            : text(last ? a.c + 9 : a.c - 8, z + 4, t, {
                 class: "halo",
                 "text-anchor": last ? "start" : "end",
               }),

@@ -111,9 +111,14 @@ def _ranked(trials: list[dict[str, Any]], mode: str | None) -> list[dict[str, An
 
 
 def _first_line(error: Exception | None) -> str:
-    """Class and text of an error."""
+    """Class and text of an error. What was read from files is its traceback."""
     cause = getattr(error, "cause", error)
-    return "" if cause is None else f"{type(cause).__name__}: {cause}".strip().partition("\n")[0][:300]
+    if cause is None:
+        return ""
+    _, begin, trace = str(cause).rpartition("Traceback (most recent call last):\n")
+    ends = [line for line in trace.split("\n") if line and not line.startswith(" ")] if begin else []
+    text = ends[0] if ends else f"{type(cause).__name__}: {cause}"
+    return text.strip().partition("\n")[0][:300]
 
 
 def _cards(
@@ -135,11 +140,15 @@ def _cards(
         "rows": rows,
     }
     running = len(trials) - ended
+    unknown = sum(one["value"] is None and bool(one["reports"]) for one in trials) if metric else 0
     doing = {
         "q": "What is it doing?" if is_running else "What did it do?",
         "big": count(running if is_running else len(trials)),
-        "small": "trials run or wait" if is_running else "trials",
-        "rows": [[state.lower(), count(number)] for state, number in states.most_common()],
+        "small": ("trial runs or waits" if running == 1 else "trials run or wait")
+        if is_running
+        else ("trial" if len(trials) == 1 else "trials"),
+        "rows": [[state.lower(), count(number)] for state, number in states.most_common()]
+        + ([["without a finite number", count(unknown)]] if unknown else []),
     }
     errors = Counter(one["error"] for one in trials if one["error"]).most_common(4)
     failure = {

@@ -15,8 +15,11 @@ import pytest
 
 from mpi_runtime.config import from_init
 from mpi_runtime.head.window import prefix
+from mpi_runtime.show.job import document
+from mpi_runtime.show.page import write
 from tests import helpers
 from tests.browser import Browser, loads_nothing, needs_browser
+from tests.unit.show.test_pages import facts, glance_of
 
 JOB = """
 import os, sys, time
@@ -81,7 +84,8 @@ def test_a_job_is_seen_while_it_runs_and_has_a_page_when_it_has_ended(tmp_path: 
         assert re.fullmatch(rf"python.*/app.py /.* \(pid {pid}\), .*", seen[0])
         assert re.fullmatch(r"calls: 1 ended, 3 running, 1 waiting; 1 actor, \d+ processes", seen[1])
         assert "2 of 2 CPUs in use; 0 of 2 GPUs in use" in seen[2]
-        assert seen[3] == "  [>>>>>>>>>>>>>.......] work: 2 running, 1 waiting"
+        assert seen[3] == "waiting: 1 of work for room"
+        assert seen[4] == "  [>>>>>>>>>>>>>.......] work: 2 running, 1 waiting"
         assert "  [>>>>>>>>>>>>>>>>>>>>] Counter.add: 1 running" in seen
         assert any(re.fullmatch(r"  actor \w+ \(Counter\): alive, 0 calls waiting", line) for line in seen)
         assert sum(bool(re.fullmatch(r"  runs  \S+  for .*s  on \S+, rank \d, pid \d+", line)) for line in seen) == 3
@@ -236,4 +240,25 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
         for width in (400, 1600):
             browser.resize(width, 900)
             assert browser.run("document.documentElement.scrollWidth") <= width
+        assert not browser.problems
+
+
+@needs_browser
+def test_a_page_with_names_of_any_kind(tmp_path: Path) -> None:
+    """A long name moves no column out of the page, and one that JavaScript knows is a name like others."""
+    names = ["constructor", "__proto__", "long" * 100]
+    glance = glance_of()
+    (function,), (error,) = glance["functions"], glance["errors"]
+    glance["functions"] = [{**function, "name": name} for name in names]
+    glance["errors"] = [{**error, "function": name, "trace": ""} for name in names[1:]]
+    runs: list[Any] = [(name, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, []) for name in names]
+    write(str(tmp_path / "page.html"), document(facts(state="ended", glance=glance, runs=runs, ran=3, errors={})))
+    with Browser(tmp_path, width=1600) as browser:
+        browser.open((tmp_path / "page.html").as_uri())
+        for name, seen in (("constructor", "nothing more is known"), ("__proto__", "1 call failed")):
+            browser.run(f"document.querySelector('#functions [data-id={name}] .tog').click()")
+            browser.wait_for(f"document.querySelector('[data-id={name}] + .detail').innerText.includes('{seen}')")
+        assert browser.run("document.querySelector('#functions .scroll').scrollWidth") <= 1600
+        browser.resize(400, 900)
+        assert browser.run("document.documentElement.scrollWidth") <= 400
         assert not browser.problems

@@ -95,6 +95,16 @@ def test_a_job_that_fails_and_ends(tmp_path: Path) -> None:
             assert "raise ValueError" in seen
             browser.run("document.querySelector('#functions [data-id=work] .tog').click()")
             browser.wait_for("document.querySelector('#functions').innerText.includes('The oldest waiting call')")
+            button = "[...document.querySelectorAll('#functions button')].find(one => one.textContent.startsWith('Stack"
+            browser.run(f"{button}')).focus()")
+            browser.run("document.activeElement.click()")
+            browser.wait_for(f"{button}') && one.textContent.endsWith('again'))")
+            runs_for = "document.querySelector('#functions .detail td[data-l=for]').textContent"
+            before = browser.run(runs_for)
+            browser.wait_for(f"{runs_for} !== {before!r}")
+            assert browser.run(f"{button}') && one.textContent.endsWith('again')) === document.activeElement"), (
+                "a stack, and the focus, outlive the next second"
+            )
             browser.wait_for("document.querySelector('#actors').innerText.includes('the-counter')")
             browser.wait_for("document.querySelector('#output').innerText.includes('<b>hello</b>')")
             assert browser.run("document.querySelectorAll('#functions .tog[aria-expanded=true]').length") == 2, (
@@ -208,6 +218,7 @@ def test_a_training(tmp_path: Path) -> None:
 
 def test_what_cannot_be_viewed(tmp_path: Path) -> None:
     for word, problem in (
+        ("nowhere", "there is no directory of this name"),
         ("999999998", "no running job with the process id"),
         (str(tmp_path), "is neither the process id"),
     ):

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from mpi_runtime import tune
+from mpi_runtime.tune.experiment.watched import Watched
+from mpi_runtime.tune.show.page import document as page_of
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.show.progress import CLIReporter, ProgressReporter
 from tests.browser import Browser, loads_nothing, needs_browser
@@ -266,3 +268,29 @@ def test_tensorboard_reads_what_the_logger_writes(tmp_path: Path) -> None:
     scalars = events.Scalars("ray/tune/loss")
     assert [one.step for one in scalars] == [1, 2, 3, 4, 5]
     assert scalars[0].value == pytest.approx(found[1].history[0]["loss"])
+
+
+def odd(config: dict[str, Any]) -> None:
+    if config["a"] == 0:
+        raise ValueError("bytes that are no text: \udcff")
+    for loss in {1: [0.1 + 0.2] * 2, 2: [0.3] * 2, 3: [float("nan")]}[config["a"]]:
+        tune.report({"loss": loss})
+
+
+@needs_browser
+def test_a_page_of_odd_values_is_drawn(tmp_path: Path) -> None:
+    """Losses that differ in rounding alone, one that is no number, an error with a byte that is no text."""
+    space = {"a": tune.grid_search([0, 1, 2, 3]), "constructor": tune.choice(["x" * 300])}
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
+    found = tune.Tuner(odd, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+    text = Path(found.write_html(tmp_path / "page.html")).read_text()
+    for document in (document_of(text), page_of(Watched(tmp_path / "e"))):
+        _, did, failed, _ = block(document, "answers")["cards"]
+        assert ["without a finite number", "1"] in did["rows"]
+        ((error, number),) = failed["rows"]
+        assert (error[:33], number) == ("ValueError: bytes that are no tex", "1"), "not the process that raised it"
+    with Browser(tmp_path, width=400) as browser:
+        browser.open((tmp_path / "page.html").as_uri())
+        browser.wait_for("document.querySelectorAll('#progress svg').length === 2")
+        assert browser.run("document.documentElement.scrollWidth") <= 400
+        assert not browser.problems

@@ -19,6 +19,12 @@ def test_one_rank_of_each_host_measures_it_and_not_at_each_question() -> None:
     assert list(found.answer([0, 1])["nodes"]) == ["a"], "the other rank has died"
 
 
+def test_names_of_any_length_fit_an_answer() -> None:
+    found = Measures([0], ["host" * 20], lambda *_: None)
+    found.take(Measured(0, HostUse(0.5, 1, 2), [(7, 100)] * SIZES_MAX))
+    assert len(found.answer([0])["sizes"]) in range(1, SIZES_MAX)
+
+
 def test_many_ranks_measure_less_often() -> None:
     count = 100 * ANSWERS_PER_S
     found = Measures(range(count), ["a"] * count, lambda *_: None)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from mpi_runtime.scheduler.answers.glance import FUNCTIONS_MAX
 from mpi_runtime.scheduler.answers.look import ROWS_MAX, RUNS_MAX
 from mpi_runtime.scheduler.log.errors import KINDS_MAX
 from mpi_runtime.scheduler.protocol.events import Returned, Value
@@ -55,6 +56,41 @@ def test_answers_stay_small_however_large_the_job() -> None:
         assert 2 < len(tasks["rows"]) <= ROWS_MAX
         assert len(cluster.scheduler.look("runs", 0, cluster.now)["runs"]) <= RUNS_MAX
         assert cluster.scheduler.look("oldest", "work", cluster.now)["id"] in {id.hex() for id in many}
+
+
+def test_tracebacks_and_names_of_any_length_fit_an_answer() -> None:
+    with Cluster().node(cpus=100) as cluster:
+        for number in range(KINDS_MAX):
+            raised(cluster, f"Error{'x' * number}: {'é' * 250}", "t" * 6000)
+        found = cluster.scheduler.look("errors", cluster.scheduler.look("errors", None, 0)[0]["function"], cluster.now)
+        assert len(msgspec.msgpack.encode(found)) < SOCKET_BYTES
+        assert len(found) == KINDS_MAX
+        assert found[0]["trace"], "the most frequent ones keep theirs"
+        assert not found[-1]["trace"]
+        cluster.submit_many(100, name="long" * 1000)
+        cluster.forget()
+        glance = cluster.scheduler.look("glance", None, cluster.now)
+        assert len(msgspec.msgpack.encode(glance)) < SOCKET_BYTES
+        assert len(glance["running"]) > 5
+        assert glance["counts"]["running"] == 100
+
+
+def test_a_function_that_failed_is_seen_among_many_that_are_done() -> None:
+    with Cluster().node() as cluster:
+        for number in range(2 * FUNCTIONS_MAX):
+            for _ in range(2):
+                id = cluster.submit(name=f"f{number:03}")
+                cluster.client_says(cluster.placed(id), Returned(id, [Value(b"1")], 10))
+                cluster.released(id)
+        id = cluster.submit(name="wrong")
+        error = Value(b"error", is_error=True)
+        cluster.client_says(cluster.placed(id), Returned(id, [error], 10, raised=True, said="ValueError: no", trace=""))
+        cluster.forget()
+        glance = cluster.scheduler.look("glance", None, cluster.now)
+        assert glance["functions_in_all"] == 2 * FUNCTIONS_MAX + 1
+        assert len(glance["functions"]) == FUNCTIONS_MAX
+        assert glance["functions"][-1]["name"] == "wrong", "those with most calls first"
+        assert not [name for name in glance["total"] if name.startswith("node:")], "there may be thousands of nodes"
 
 
 def test_questions_that_cannot_be_answered() -> None:

@@ -56,6 +56,39 @@ def test_what_will_not_end_in_the_time_of_the_job(monkeypatch: pytest.MonkeyPatc
     assert card["rows"][:2] == [["calls open at its end", "210"], ["a, open at the end", "200", "a"]]
 
 
+@pytest.mark.parametrize(("each_s", "basis"), [(1.0, True), (0.01, False)])
+def test_a_first_look_estimates_from_the_calls_that_have_ended_before(
+    monkeypatch: pytest.MonkeyPatch, each_s: float, basis: bool
+) -> None:
+    """Calls ended one after the other until now; each tenth failed."""
+    monkeypatch.setattr(live.time, "time", lambda: 1000.0)
+    starts = [1000.0 - each_s * number for number in range(100, 0, -1)]
+    runs: list[Any] = [
+        ("a", 0, "n", 0, 7, "", 0, round(start_s * 1e6), round(each_s * 1e6), number % 10 == 9, 0, 1.0, 0.0, [])
+        for number, start_s in enumerate(starts)
+    ]
+
+    def ask(what: str, argument: Any) -> Any:
+        if what == "several":
+            return [("", ask(*one)) for one in argument]
+        glance = glance_of()
+        shared = {"kind": "NORMAL_TASK", "needs": "1 CPU", "mean_us": -1}
+        glance["functions"] = [
+            {**shared, "name": "a", "submitted": 280, "done": 90, "failed": 10, "running": 1, "waiting": 179}
+        ]
+        glance["counts"] |= {"submitted": 280, "finished": 90, "failed": 10, "running": 1, "waiting": 179, "ran": 100}
+        return {"glance": glance, "runs": {"ran": 100, "runs": runs}, "output": {"pieces": [], "count": 0}}.get(what)
+
+    job = LiveJob("app.py", 1, ask)
+    assert job.sample()
+    if not basis:
+        assert not job.facts.estimates
+        assert when(job)["rows"] == [["a: too few have ended", "180", "a"]]
+        return
+    assert job.facts.estimates["a"].end_s == pytest.approx(1200, abs=10)
+    assert job.facts.rates["a"] == pytest.approx(0.9, abs=0.05)
+
+
 def test_the_rate_of_one_function_says_nothing_about_another(monkeypatch: pytest.MonkeyPatch) -> None:
     job = seen(monkeypatch, open_of_others=1000)
     assert list(job.facts.estimates) == ["a"]
@@ -83,6 +116,22 @@ def test_questions_go_together_and_one_by_one_if_the_answer_is_too_large(is_too_
     job = LiveJob("app.py", 1, ask)
     assert job._ask_all(("a", 1), ("b", 2), ("c", 3)) == ["a", None, "c"]
     assert asked == (["several", "a", "b", "c"] if is_too_large else ["several"])
+
+
+def test_a_question_that_cannot_be_answered_neither_ends_the_job_nor_stops_its_page() -> None:
+    refused = {"list", "errors", "several"}
+
+    def ask(what: str, _: Any) -> Any:
+        if what in refused:
+            raise LookupError("the answer is too large")
+        return {"glance": glance_of(), "output": {"pieces": [], "count": 0}}.get(what)
+
+    job = LiveJob("app.py", 1, ask)
+    assert job.sample()
+    assert document(job.facts)["pill"][1] == "Running"
+    refused.add("glance")
+    with pytest.raises(LookupError):
+        job.sample()
 
 
 def test_the_stack_of_a_process_on_another_host_is_asked_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,13 @@ from mpi_runtime.show.measures import Measured
 from mpi_runtime.show.node_sections import nodes
 from mpi_runtime.show.numbers import GAP, count, seconds, size, three
 from mpi_runtime.show.page import in_script, page
-from mpi_runtime.show.sections import lines_of, made_by
+from mpi_runtime.show.sections import calls, lines_of, made_by
 from tests.helpers import ROOT
 
 
 def test_numbers_have_three_digits_and_units() -> None:
     assert [three(one) for one in (0, 12.345, 1234.5, 0.04567, 1e7)] == ["0", "12.3", f"1{GAP}230", "0.0457", "1.00e7"]
-    assert three(4.12e-5) == "4.12e\u22125"
+    assert [three(one) for one in (4.12e-5, -3.9e10)] == ["4.12e\u22125", "\u22123.90e10"]
     assert [seconds(one) for one in (0, 5.5e-5, 0.01234, 0.9999, 12.34, 99.97, 185, 7260)] == [
         "0 s",
         "55 µs",
@@ -140,6 +140,7 @@ def glance_of() -> dict[str, Any]:
     return {
         "counts": counts,
         "functions": [function],
+        "functions_in_all": 1,
         "errors": [error],
         "nodes": [node],
         "nodes_in_all": 1,
@@ -178,6 +179,7 @@ def test_user_data_cannot_end_the_script_or_the_title(state: str) -> None:
     assert data["name"] == HOSTILE
     assert in_script({"a": "\u2028</"}) == '{"a":"\\u2028\\u003c/"}'
     assert in_script([float("nan"), float("inf")]) == "[null,null]"
+    assert in_script({"\udcff": ("\ud800", float("nan"))}) == '{"?":["?",null]}', "bytes that are no text"
 
 
 def test_lines_of_output_have_their_writers() -> None:
@@ -192,6 +194,12 @@ def test_lines_of_output_have_their_writers() -> None:
     ]
     assert made_by("simulate (/home/u/app.py:3)") == "simulate"
     assert made_by("/home/u/app.py:34 in <module>") == "put at app.py:34"
+
+
+def test_a_task_does_not_get_the_name_of_the_actor_that_its_process_became() -> None:
+    run: Any = ("f", 0, "a", 0, 7, "Later", 10, 20, 30, 0, 0, 1.0, 0.0, [])
+    method: Any = ("A.go", 2, "a", 0, 7, "Later", 60, 70, 30, 0, 0, 1.0, 0.0, [])
+    assert [row[1] for row in calls(facts(runs=[run, method], ran=2))["rows"]] == ["f", "Later: A.go"]
 
 
 def test_metrics_are_read_by_the_parser_of_prometheus(tmp_path: Path) -> None:

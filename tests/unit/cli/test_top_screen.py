@@ -1,0 +1,56 @@
+"""The screen of `top --watch` on terminals of any size, and its lines without one."""
+
+import io
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mpi_runtime.cli.running_job import ROWS, in_lines
+from mpi_runtime.show.facts import Facts
+from tests.unit.show.test_pages import facts, glance_of
+
+CLEARS = "clears\x1b[2Jthe screen"
+
+
+def many() -> Facts:
+    glance = glance_of()
+    (one,) = glance["functions"]
+    names = [CLEARS, "long" * 100, *(f"f{number}" for number in range(48))]
+    glance["functions"] = [{**one, "name": name, "failed": 0, "running": 0, "waiting": 0} for name in names]
+    glance["functions"][-1]["failed"] = 1
+    glance["functions_in_all"] = 300
+    glance["errors"] = [{**glance["errors"][0], "function": CLEARS, "text": "ValueError: " + "wrong " * 100}] * 4
+    actor = {
+        "name": "", "repr_name": CLEARS, "actor_id": "0a", "class_name": "A", "state": "ALIVE", "pid": 5,
+        "node_id": "", "pending_calls": 0, "num_restarts": 0,
+    }  # fmt: skip
+    return facts(glance=glance, actors={"count": 50, "rows": [actor] * 30}, errors={}, waits=[("for room", 7, CLEARS)])
+
+
+@pytest.mark.parametrize(("width", "height", "has_errors"), [(40, 10, False), (80, 24, True), (200, 60, True)])
+@pytest.mark.parametrize("key", ["", "d"])
+def test_the_screen_fits(width: int, height: int, has_errors: bool, key: str) -> None:
+    pytest.importorskip("rich", reason="rich is not installed")
+    from rich.console import Console
+
+    from mpi_runtime.cli.top_screen import Screen
+
+    screen = Screen(cast(Any, SimpleNamespace(facts=many())))
+    screen._press(key)
+    console = Console(width=width, height=height, file=io.StringIO())
+    lines = ["".join(one.text for one in line) for line in console.render_lines(screen.picture(console), pad=False)]
+    assert len(lines) <= height
+    assert lines[-1].startswith("q ends, s sorts")
+    assert any("clears" in line for line in lines)
+    assert not any("\x1b[2J" in line for line in lines)
+    assert any("✕" in line for line in lines) == has_errors
+
+
+def test_lines_say_what_they_leave_out_and_move_no_cursor() -> None:
+    text = "\n".join(in_lines(many()))
+    assert "\x1b" not in text
+    assert f"  and {300 - ROWS} more functions" in text
+    assert f"  and {50 - ROWS} more actors" in text
+    assert "\nwaiting: 7 of clears\\x1b[2Jthe screen for room\n" in text
+    assert "] f47: 1 done, 1 failed" in text, "what has failed is among the first"
