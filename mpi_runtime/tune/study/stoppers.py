@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from mpi_runtime.errors.arguments import check_number, check_whole
 from mpi_runtime.tune.trial import flat, has_value, sign_of, value_in
 
 Result = Mapping[str, Any]
@@ -81,8 +82,11 @@ class TrialPlateauStopper(Stopper):
             mode: "min" or "max"; needed with a threshold.
 
         Raises:
-            ValueError: there is a threshold and no mode.
+            TypeError, ValueError: an argument has no meaning, or there is a threshold and no mode.
         """
+        check_number("std", std)
+        check_whole("num_results", num_results, 1)
+        check_whole("grace_period", grace_period, 0)
         if metric_threshold is not None and mode not in ("min", "max"):
             raise ValueError(f'metric_threshold={metric_threshold} needs mode="min" or mode="max", not {mode!r}')
         self._metric, self._std, self._grace = metric, std, max(grace_period, num_results)
@@ -118,11 +122,12 @@ class ExperimentPlateauStopper(Stopper):
             patience: the number of reports in a row, including the first, that must find a plateau.
 
         Raises:
-            ValueError: an argument has no meaning.
+            TypeError, ValueError: an argument has no meaning.
         """
         sign_of(mode)
-        if top < 2 or patience < 0 or std < 0:
-            raise ValueError(f"top={top}, patience={patience}, std={std}: at least 2, 0 and 0 are needed")
+        check_number("std", std)
+        check_whole("top", top, 2)
+        check_whole("patience", patience, 0)
         self._metric, self._std, self._top, self._mode, self._patience = metric, std, top, mode, patience
         self._best: list[float] = []
         self._waited = 0
