@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from mpi_runtime.errors.arguments import check_number, check_whole
 from mpi_runtime.tune.trial import flat, has_value, sign_of, value_in
 
 Result = Mapping[str, Any]
@@ -82,11 +81,9 @@ class TrialPlateauStopper(Stopper):
             mode: "min" or "max"; needed with a threshold.
 
         Raises:
-            TypeError, ValueError: an argument has no meaning, or there is a threshold and no mode.
+            ValueError: an argument has no meaning, or there is a threshold and no mode.
         """
-        check_number("std", std)
-        check_whole("num_results", num_results, 1)
-        check_whole("grace_period", grace_period, 0)
+        _check(std, num_results=(num_results, 1), grace_period=(grace_period, 0))
         if metric_threshold is not None and mode not in ("min", "max"):
             raise ValueError(f'metric_threshold={metric_threshold} needs mode="min" or mode="max", not {mode!r}')
         self._metric, self._std, self._grace = metric, std, max(grace_period, num_results)
@@ -122,12 +119,10 @@ class ExperimentPlateauStopper(Stopper):
             patience: the number of reports in a row, including the first, that must find a plateau.
 
         Raises:
-            TypeError, ValueError: an argument has no meaning.
+            ValueError: an argument has no meaning.
         """
         sign_of(mode)
-        check_number("std", std)
-        check_whole("top", top, 2)
-        check_whole("patience", patience, 0)
+        _check(std, top=(top, 2), patience=(patience, 0))
         self._metric, self._std, self._top, self._mode, self._patience = metric, std, top, mode, patience
         self._best: list[float] = []
         self._waited = 0
@@ -222,6 +217,15 @@ def ends_all(stopper: Stopper) -> bool:
     if isinstance(stopper, CombinedStopper):
         return any(map(ends_all, stopper.stoppers))
     return not isinstance(stopper, TimeLimit) and stopper.stop_all()
+
+
+def _check(std: Any, **counts: tuple[Any, int]) -> None:
+    """Raise ValueError unless the deviation is a number, 0 or more, and each count a whole one, at least its second."""
+    for name, (value, least) in counts.items():
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
+    if not isinstance(std, int | float) or not std >= 0:
+        raise ValueError(f"std must be a number, 0 or more, not {std!r}")
 
 
 def _value(metric: str, trial_id: str, result: Result) -> float:
