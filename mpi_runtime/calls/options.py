@@ -21,7 +21,10 @@ RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
 WHOLE_MAX = 2**62
 COUNT_MAX = 2**31 - 1
-_INSTEAD = {"object_store_memory": "it belongs to the whole node: use init(object_store_memory=...)"}
+_INSTEAD = {
+    "tensor_transport": "leave it out: tensors go through the object store, or by util.collective",
+    "object_store_memory": "it belongs to the whole node: use init(object_store_memory=...)",
+}
 """Options that only Ray has, and what to do instead."""
 _MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
 

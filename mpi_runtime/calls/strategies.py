@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
+from mpi_runtime.client.typed_ids import NodeID
 from mpi_runtime.job import running
 from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.resources import Request, fits, pool_for, request_of
@@ -49,6 +50,8 @@ class NodeAffinitySchedulingStrategy:
     `InfeasibleResourceError`."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.node_id, NodeID):  # as the old `get_runtime_context().node_id` gives it
+            object.__setattr__(self, "node_id", self.node_id.hex())
         if not isinstance(self.node_id, str) or not self.node_id:
             raise TypeError(f"node_id must be the 'NodeID' of one of nodes(), not {self.node_id!r}")
         if not isinstance(self.soft, bool):

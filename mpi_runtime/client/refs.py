@@ -34,7 +34,12 @@ class ObjectRef(Generic[T_co]):
 
     __slots__ = ("__weakref__", "_client", "_id")
 
-    def __init__(self, id: bytes, client: Client) -> None:
+    def __init__(self, id: bytes, client: Client | None = None) -> None:
+        if client is None:
+            raise TypeError(
+                "an ObjectRef cannot be made from an id: the value may be freed before, since nothing counts an id as "
+                "a reference. Pass the reference itself, in a list or a dictionary if it is to stay a reference."
+            )
         self._id = id
         self._client = client
 

@@ -6,12 +6,14 @@ import contextlib
 import fcntl
 import gc
 import os
+import re
 import resource
 import socket
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NoReturn
 
+from mpi_runtime import config as configuration
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.config import OF_THIS_JOB
@@ -118,7 +120,7 @@ def prepare(setup: Setup, request: Fork) -> None:
         os.environ.setdefault(name, text)
     os.environ.update(request.variables)
     # What the user states for a task overrides our values.
-    os.environ.update({name: text for name, text in request.environment.items() if "=" not in name})
+    set_variables(request.environment)
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
     cpus = near_devices(request)
     if cpus:
@@ -138,9 +140,17 @@ def prepare(setup: Setup, request: Fork) -> None:
     gc.enable()
 
 
+def set_variables(environment: Mapping[str, str]) -> None:
+    """Set the variables of a `runtime_env`. As in Ray, `$NAME` and `${NAME}` in texts refer to what the process has."""
+    for name, text in sorted(environment.items()):
+        if "=" not in name:
+            os.environ[name] = re.sub(r"\$\{\w+\}", "", os.path.expandvars(text)) if "$" in text else text
+
+
 def threads_of(request: Fork) -> int:
     """Return the number of threads for numerical libraries. Loaded ones ignore the variables, so they are read here."""
-    stated = [request.environment.get(name, "") for name in THREAD_VARIABLES]
+    variables = configuration.environment()
+    stated = [variables.get(name, "") for name in THREAD_VARIABLES if name in request.environment]
     return next((int(text) for text in stated if text.isdecimal()), request.threads)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mpi_runtime import config as configuration
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
 
 CALL_OF = "_MPI_RUNTIME_CALL_OF"
@@ -27,9 +28,11 @@ def is_inside(environment: Mapping[str, str]) -> bool:
 def inside(environment: Mapping[str, str], gpu_ids: Sequence[int]) -> dict[str, str]:
     """Return the environment for executors inside a call that holds these GPUs, from that of its executor.
 
-    Archives are left out: they are objects of the outer job, and the processes inside find them unpacked.
+    Archives are left out: they are objects of the outer job, and the processes inside find them unpacked. The texts are
+    those of this process, so that references to variables in them are not replaced twice.
     """
-    variables = {name: text for name, text in environment.items() if "=" not in name}
+    here = configuration.environment()
+    variables = {name: here.get(name, text) for name, text in environment.items() if "=" not in name}
     return {**variables, OWN_SCHEDULER: ",".join(map(str, gpu_ids))}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -106,8 +107,8 @@ def checked(cls: type[P], given: Mapping[str, Any], name: str) -> P:
 
 def _widths(value: Any, name: str) -> tuple[int, ...]:
     try:
-        widths = tuple(int(width) for width in value)
-    except (TypeError, ValueError):
+        widths = tuple(operator.index(width) for width in value)  # not int(), which takes "64" for (6, 4)
+    except TypeError:
         widths = (0,)
     if min(widths, default=1) < 1:
         raise ValueError(f"{name}: hidden must be the widths of layers, such as (64, 64), not {value!r}")

@@ -18,7 +18,8 @@ from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, UNREADA
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import Pool, amount
 from mpi_runtime.scheduler.records import lifecycle
-from mpi_runtime.scheduler.records.records import Bundle, Task, node_of
+from mpi_runtime.scheduler.records.lifecycle import UNSEALED
+from mpi_runtime.scheduler.records.records import Bundle, Executor, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import Client, Group, Object, State
 
@@ -227,7 +228,7 @@ def _where_it_is(state: State, found: Object) -> str:
         return "The value is there: an error, which get() raises."
     if found.state == lifecycle.INLINE:
         return f"The value is there. {READ_ONLY}"
-    if found.state in lifecycle.UNSEALED:
+    if found.state in UNSEALED:
         return "It has no value yet, and no call of this job is known to make it."
     if found.state == lifecycle.GONE:
         return "The process with its value could not be reached at the last attempt."
@@ -243,7 +244,7 @@ def _where_it_is(state: State, found: Object) -> str:
 def _why(state: State, task: Task, now: int) -> str:
     executor = task.executor
     if task.state == lifecycle.WAITING:
-        missing = [id.hex() for id in task.call.arguments if state.objects[id].state in lifecycle.UNSEALED]
+        missing = [id.hex() for id in task.call.arguments if state.objects[id].state in UNSEALED]
         group = state.waiting_groups.get(task.function.where.group) if task.function.where is not None else None
         if group is not None:
             return f"It waits for placement group {group.id.hex()}: {_why_group(state, group)}"
@@ -257,10 +258,12 @@ def _why(state: State, task: Task, now: int) -> str:
             nodes = list(dict.fromkeys(one.rank.node.hostname for one in executor.gang.members))
             where = f"a gang of {len(executor.gang.members)} on {notes.listed(nodes, EXPLAINED_MAX)}: rank 0 is {where}"
         if task.state == lifecycle.BLOCKED:
-            return f"It runs in {where} and waits for {', '.join(id.hex() for id in executor.waits_for)}."
+            return f"It runs in {where} and waits for {_awaited(state, executor, now)}"
         if task.state == lifecycle.STAGING:
             return f"{task.missing} argument(s) are on their way to {where}: {_coming(state, task, rank.node.number)}."
         running = executor.running()
+        if running is task and executor.waits_for:  # of an actor, which keeps its resources meanwhile
+            return f"It runs in {where}, which waits for {_awaited(state, executor, now)}"
         if running is task:
             own = f" Its own scheduler has its calls: `mpi-runtime top {executor.pid}` on that host."
             return f"It runs in {where}.{own if task.function.spec.environment.get(OWN_SCHEDULER) == BRINGS else ''}"
@@ -268,7 +271,8 @@ def _why(state: State, task: Task, now: int) -> str:
     if task.function.is_method:
         assert task.actor is not None
         if task.actor.executor is None:
-            later = backoff.why(state, task.actor.creation, now)
+            creation = task.actor.creation
+            later = _why(state, creation, now) if creation.executor is None else ""
             return f"Its actor is being created.{later and ' '}{later}"
         first = task.actor.callers[actor_calls.line_of(task.actor, task)][0]
         is_timed = first.state == lifecycle.READY and actor_calls.is_timed(task.actor, first.function)
@@ -290,6 +294,16 @@ def _why(state: State, task: Task, now: int) -> str:
     source = constraints.find_source(state, task.queue) if task.queue is not None else None
     near = locality.why(state, task, source, now)
     return f"{full}{needs}{near and ' '}{near}"
+
+
+def _awaited(state: State, executor: Executor, now: int) -> str:
+    """The values that the call of an executor waits for, and why the first of the missing ones is not there."""
+    values = f"{notes.listed([id.hex() for id in executor.waits_for], EXPLAINED_MAX)}."
+    missing = [known for id in executor.waits_for if (known := state.objects.get(id)) and known.state in UNSEALED]
+    task = missing[0].task if missing else None
+    if task is None or (task.executor is not None and task.executor.waits_for):  # one step, since waits may be deep
+        return values
+    return f"{values} Of {task.function.spec.name}: {_why(state, task, now)}"
 
 
 def _coming(state: State, task: Task, number: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 
-from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, rungs
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TIME_MAX, TrialScheduler, Verdicts, rungs
 from mpi_runtime.tune.space.variants import rng_of
 from mpi_runtime.tune.trial import Trial
 
@@ -138,7 +138,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
             ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
-        if not 0 < grace_period <= max_t < math.inf:
+        if not 0 < grace_period <= max_t <= TIME_MAX:
             raise ValueError(f"grace_period={grace_period}, max_t={max_t}: choose 0 < grace_period <= max_t < infinity")
         if not reduction_factor > 1:
             raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")

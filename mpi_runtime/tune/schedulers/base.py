@@ -13,6 +13,8 @@ STOP = "STOP"
 PAUSE = "PAUSE"
 YIELD = "YIELD"
 """Pause if another trial waits for room, continue otherwise."""
+TIME_MAX = 1e300
+"""No time of a trial is longer: whole numbers beyond cannot be divided as floats."""
 
 
 @dataclass(frozen=True)

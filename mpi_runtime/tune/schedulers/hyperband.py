@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, rungs
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TIME_MAX, TrialScheduler, Verdicts, rungs
 from mpi_runtime.tune.trial import Trial
 
 
@@ -82,7 +82,7 @@ class HyperBandScheduler(TrialScheduler):
             ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
-        if not 1 <= max_t < math.inf:
+        if not 1 <= max_t <= TIME_MAX:
             raise ValueError(f"max_t={max_t}: it must be at least 1, and finite")
         if not reduction_factor > 1:
             raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")

@@ -80,8 +80,9 @@ class TrialPlateauStopper(Stopper):
             mode: "min" or "max"; needed with a threshold.
 
         Raises:
-            ValueError: there is a threshold and no mode.
+            ValueError: an argument has no meaning, or there is a threshold and no mode.
         """
+        _check(std, num_results=(num_results, 1), grace_period=(grace_period, 0))
         if metric_threshold is not None and mode not in ("min", "max"):
             raise ValueError(f'metric_threshold={metric_threshold} needs mode="min" or mode="max", not {mode!r}')
         self._metric, self._std, self._grace = metric, std, max(grace_period, num_results)
@@ -120,8 +121,7 @@ class ExperimentPlateauStopper(Stopper):
             ValueError: an argument has no meaning.
         """
         sign_of(mode)
-        if top < 2 or patience < 0 or std < 0:
-            raise ValueError(f"top={top}, patience={patience}, std={std}: at least 2, 0 and 0 are needed")
+        _check(std, top=(top, 2), patience=(patience, 0))
         self._metric, self._std, self._top, self._mode, self._patience = metric, std, top, mode, patience
         self._best: list[float] = []
         self._waited = 0
@@ -215,6 +215,15 @@ def ends_all(stopper: Stopper) -> bool:
     if isinstance(stopper, CombinedStopper):
         return any(map(ends_all, stopper.stoppers))
     return not isinstance(stopper, TimeLimit) and stopper.stop_all()
+
+
+def _check(std: Any, **counts: tuple[Any, int]) -> None:
+    """Raise ValueError unless the deviation is a number, 0 or more, and each count a whole one, at least its second."""
+    for name, (value, least) in counts.items():
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
+    if not isinstance(std, int | float) or not std >= 0:
+        raise ValueError(f"std must be a number, 0 or more, not {std!r}")
 
 
 def _value(metric: str, trial_id: str, result: Result) -> float:

@@ -5,6 +5,7 @@ import os
 os.environ["PREFECT_LOGGING_LEVEL"] = "ERROR"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "true"
+os.environ["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"  # not 20: its server starts slowly under load
 os.environ["PREFECT_HOME"] = os.path.join(os.getcwd(), "prefect")
 from prefect import flow, task
 from prefect_ray.context import remote_options

@@ -137,7 +137,8 @@ print(importlib.metadata.version("ray") == ray.__version__, [found[0].version])
 print(importlib.util.find_spec("ray.rllib"), importlib.util.find_spec("ray.util.queue").name)
 print(hasattr(ray, "nothing"), hasattr(ray.util, "nothing"), isinstance(1, ray.data.Dataset))
 for line in ("import ray.rllib", "from ray import serve", "ray.nothing", "ray.serve", "ray.java_function(1)",
-             "from ray.util import nothing", "ray.data.from_pandas(1)", "ray.data.Dataset()", "import ray.nothing"):
+             "from ray.util import nothing", "ray.data.from_pandas(1)", "ray.data.Dataset()", "import ray.nothing",
+             "from ray.dag import InputNode", "import ray._private.utils", "ray.job_config.JobConfig()"):
     try:
         exec(line)
     except Exception as error:
@@ -160,6 +161,9 @@ def test_what_is_not_there_is_named_where_it_is_used() -> None:
         ["NotImplementedError", "ray.data.from_pandas"],
         ["NotImplementedError", "ray.data.Dataset"],
         ["ModuleNotFoundError", "No"],
+        ["ModuleNotFoundError", "ray.dag"],
+        ["ModuleNotFoundError", "ray._private.utils"],
+        ["NotImplementedError", "ray.job_config.JobConfig"],
     ]
     assert all("mpi_runtime" in line for line in errors[:5])
 

@@ -107,6 +107,33 @@ def the_environment_as_a_class():
     print(env["env_vars"], ray.get(ray.remote(runtime_env=env)(lambda: os.environ["DOCS_X"]).remote()))
 
 
+def variables_refer_to_others():
+    """`${NAME}` in `env_vars` is what the process has, and empty if it has none."""
+    variables = {"DOCS_A": "/x:${DOCS_A}", "DOCS_B": "${HOME}/b:$HOME", "DOCS_C": "$$", "PATH": "/x:${PATH}"}
+
+    @ray.remote(runtime_env={"env_vars": variables})
+    def f():
+        return [os.environ[name] for name in sorted(variables)]
+
+    a, b, c, path = ray.get(f.remote())
+    home = os.path.expanduser("~")
+    print(a, b == f"{home}/b:{home}", c, path.startswith("/x:") and os.environ["PATH"] in path)
+
+
+def variables_are_inherited_as_they_were_stated():
+    """A call of a call has the variables of both, and each process replaces what they refer to, by their names' order."""
+
+    @ray.remote(runtime_env={"env_vars": {"DOCS_B": "b${DOCS_A}", "DOCS_0": "0${DOCS_A}"}})
+    def inner():
+        return os.environ["DOCS_A"], os.environ["DOCS_B"], os.environ["DOCS_0"]
+
+    @ray.remote(runtime_env={"env_vars": {"DOCS_A": "a${DOCS_A}"}})
+    def outer():
+        return ray.get(inner.remote()), ray.get_runtime_context().runtime_env["env_vars"]
+
+    print(ray.get(outer.remote()))
+
+
 def variables_are_text():
     """Other values are refused."""
 

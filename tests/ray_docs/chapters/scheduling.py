@@ -362,6 +362,18 @@ def a_call_on_a_node_by_its_id():
     print(ray.get(f.options(scheduling_strategy=soft).remote()) == id)
 
 
+def an_affinity_to_an_id_of_the_context():
+    """The old `node_id` of the context is good too."""
+    id = ray.get_runtime_context().node_id
+
+    @ray.remote
+    def f():
+        return ray.get_runtime_context().get_node_id()
+
+    strategy = NodeAffinitySchedulingStrategy(node_id=id, soft=False)
+    print(ray.get(f.options(scheduling_strategy=strategy).remote()) == id.hex() == strategy.node_id)
+
+
 def a_node_that_is_not_there():
     """A hard affinity to it is an error of the call."""
 

@@ -89,6 +89,8 @@ def test_amounts_that_would_be_counted_as_nothing_are_refused() -> None:
 
 
 def test_options_that_only_ray_has_get_a_hint() -> None:
+    with pytest.raises(ValueError, match="tensors go through the object store"):
+        check(tensor_transport="gloo")
     with pytest.raises(ValueError, match=r"init\(object_store_memory"):
         check(object_store_memory=100)
 

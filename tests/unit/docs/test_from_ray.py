@@ -1,12 +1,13 @@
 """docs/from_ray.md: what it says is here is here, what it says is not is not, and nothing public is left out."""
 
-import importlib
+import importlib.util
 import re
 from typing import Any
 
 import pytest
 
 import mpi_runtime
+from mpi_runtime.as_ray.names import MODULES
 from tests.helpers import ROOT
 
 ROWS = re.findall(
@@ -61,3 +62,11 @@ def test_what_is_said_not_to_be_here(name: str) -> None:
 def test_every_public_name_has_a_row() -> None:
     public = {name for name in mpi_runtime.__all__ if not name.startswith("_")}
     assert public - NOT_RAYS - {name for name, _ in ROWS} == set()
+
+
+def test_modules_of_util_that_both_have_are_modules_of_ray() -> None:
+    others = {"util.tqdm"}  # in Ray `ray.experimental.tqdm_ray`
+    both = [name for name, kind in ROWS if kind in ("same", "differs") and re.fullmatch(r"util\.\w+", name)]
+    modules = [name for name in both if importlib.util.find_spec(f"mpi_runtime.{name}") is not None]
+    assert "util.metrics" in modules
+    assert [name for name in modules if f"ray.{name}" not in MODULES and name not in others] == []

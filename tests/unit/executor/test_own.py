@@ -1,5 +1,7 @@
 """The mark of calls that bring their own scheduler: which environments have it, and what GPUs are called inside."""
 
+import pytest
+
 from mpi_runtime.executor import own
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
 
@@ -11,6 +13,12 @@ def test_inside_there_are_variables_and_no_archives() -> None:
     assert set(inside) == {"A", OWN_SCHEDULER}
     assert [own.is_inside(one) for one in ({}, OUTER, inside)] == [False, False, True]
     assert [own.brings_one(one) for one in ({}, OUTER, inside)] == [False, True, False]
+
+
+def test_inside_texts_are_those_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that refers to variables is not replaced a second time."""
+    monkeypatch.setenv("A", "/x:/bin")
+    assert own.inside({"A": "/x:${A}", "B": "2"}, []) == {"A": "/x:/bin", "B": "2", OWN_SCHEDULER: ""}
 
 
 def test_gpus_keep_their_ids() -> None:

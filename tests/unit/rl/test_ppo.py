@@ -207,6 +207,8 @@ def test_a_wrong_name_has_the_nearest_in_its_error() -> None:
         ({"learning_rate": -0.1}, "learning_rate must be 0 or more"),
         ({"hidden": 64}, r"hidden must be the widths of layers, such as \(64, 64\), not 64"),
         ({"hidden": (0,)}, "hidden must be the widths"),
+        ({"hidden": "64"}, "hidden must be the widths"),
+        ({"hidden": [1e300, float("inf")]}, "hidden must be the widths"),
         ({"reward_clip": -1}, "reward_clip must be a number above 0"),
         ({"device": "quantum"}, "must be 'auto', 'cpu' or 'cuda'"),
     ):

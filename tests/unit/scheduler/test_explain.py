@@ -161,8 +161,24 @@ def test_its_actor_is_not_ready() -> None:
     with Cluster().node() as cluster:
         cluster.placed(cluster.submit())
         actor = cluster.actor()
-        assert cluster.explain(cluster.method(actor))["why"] == "Its actor is being created."
+        waits = "It needs 1 CPU. host0: 0 CPU, 0 GPU free."
+        assert cluster.explain(cluster.method(actor))["why"] == f"Its actor is being created. {waits}"
         assert cluster.explain(actor)["why"] == "It needs 1 CPU. host0: 0 CPU, 0 GPU free."
+
+
+def test_an_actor_keeps_its_cpu_and_waits_for_one() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        outer = cluster.actor(held_cpu=UNIT)
+        executor = cluster.placed(outer)
+        cluster.done(executor, outer)
+        fit = cluster.method(outer)
+        train = cluster.method(cluster.actor())
+        cluster.blocked(executor, train)
+        cluster.forget()
+        assert cluster.explain(fit)["why"].endswith(
+            f", which waits for {train.hex()}. Of Actor.method: Its actor is being created. It needs 1 CPU. "
+            "host0: 0 CPU, 0 GPU free."
+        )
 
 
 def test_requests_are_told_in_words() -> None:
