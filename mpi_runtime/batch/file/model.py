@@ -38,7 +38,7 @@ from mpi_runtime.batch.file.values import (
 
 SHELL = "/bin/sh"
 NAMES_SHOWN = 50
-"""A message about an unknown name lists so many names at most."""
+"""The number of known names that a message about an unknown one lists at most."""
 
 
 class Demand(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,7 +20,7 @@ from mpi_runtime.batch.elastic.records import Note, Status
 
 END_S = 4000.0
 RETRY_S = 4.0
-"""A host notices the end of a stall up to so much later than another: between retries it pauses."""
+"""How late a host notices the end of a stall, at most: between retries it pauses."""
 ANSWER_S = 2.0
 """How long the batch system takes to answer."""
 
