@@ -9,7 +9,7 @@ import argparse
 import math
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -98,11 +98,12 @@ def tasks_of(rng: random.Random, kinds: Sequence[dict[str, Any]], scale: float) 
 def lasts_at_least_s(tasks: Mapping[str, Task], nodes: Sequence[Nodes]) -> float:
     """How long the batch takes with all jobs from the start, if nothing happens: troubles come within this time."""
     cpus = sum(node["CPU"] for job in nodes for node in job)
-    needed: Counter[str] = Counter()
+    needed: defaultdict[str, float] = defaultdict(float)
     for task in tasks.values():
         needed["CPU"] += task.seconds * task.ranks * dict(task.requests[0]).get("CPU", 1.0) / cpus
         needed[task.group] += task.seconds / (task.group_limit or math.inf)
-        needed.update({name: task.seconds * amount / total for name, amount, total in task.shares})
+        for name, amount, total in task.shares:
+            needed[name] += task.seconds * amount / total
     return 5.0 + max(needed.values())
 
 
