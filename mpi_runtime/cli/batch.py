@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -17,7 +18,7 @@ import mpi_runtime
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
-from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch
+from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory.graph import wrong_names
 from mpi_runtime.batch.memory.journal import BatchJournal
@@ -42,7 +43,7 @@ from mpi_runtime.cli.batch_options import CONTROLS, NO_FLAGS, VIEWS, parser
 from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
-from mpi_runtime.errors import JournalError, LaunchError
+from mpi_runtime.errors import HeadDiedError, JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.mpiexec import launch_command
@@ -129,7 +130,7 @@ def run_batch(options: argparse.Namespace) -> int:
     problems: list[Problem] = []
     if not is_stream:
         gc.disable()  # a long list has no garbage, and the collector would take half of the time
-        groups, problems = read_batch(_read(options.file), form, defaults, os.path.dirname(options.file))
+        groups, problems = read_batch(_text(options.file), form, defaults, os.path.dirname(options.file))
         problems += wrong_names(groups)
         gc.freeze()
         gc.enable()
@@ -201,10 +202,14 @@ class Part:
             except KeyboardInterrupt:
                 self._say("interrupted again: running commands are killed; the same line continues later")
                 return 130
+            except HeadDiedError as error:
+                raise LaunchError(f"{error} Run the same line again: it continues") from error
             except OSError as error:
+                is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                advice = "Free some space" if is_full else "See that it is there and may be written"
                 raise LaunchError(
                     f"the journal or the outputs in {self._directory} cannot be written: {error.strerror or error}. "
-                    "Running commands were ended. Free some space, and run the same line again: it continues"
+                    f"Running commands were ended. {advice}, and run the same line again: it continues"
                 ) from error
 
     def _joined(self) -> int | Place | None:
@@ -348,7 +353,7 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
     """
     options = parser().parse_args(words)
     form = options.form or form_of(options.file)
-    groups, problems = read_batch(_read(options.file), form, _defaults(options), os.path.dirname(options.file))
+    groups, problems = read_batch(_text(options.file), form, _defaults(options), os.path.dirname(options.file))
     problems += wrong_names(groups) or beyond(groups, bounds, _drain_s(groups))
     return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems) if not problem.is_note]
 
@@ -368,13 +373,8 @@ def _defaults(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _read(path: str) -> str:
-    try:
-        return "".join(lines_of(sys.stdin)) if path == "-" else Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise LaunchError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise LaunchError(f"{path} is not text in UTF-8: byte {error.start} is wrong") from error
+def _text(path: str) -> str:
+    return "".join(lines_of(sys.stdin)) if path == "-" else read_text(path)
 
 
 def _refuse(path: str, problems: Sequence[Problem]) -> int:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpi_runtime.batch.file.parse import FORMS, form_of
+from mpi_runtime.batch.file.parse import FORMS, form_of, read_text
 from mpi_runtime.batch.memory.past import FOLDER, jobs_of, read_history
 from mpi_runtime.batch.memory.requests import Request, send
 from mpi_runtime.batch.show.overview import overview
@@ -63,8 +63,8 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
     if not jobs:
         raise LaunchError(f"no job runs the batch {name_of(directory)}, so there is nothing to {chosen.verb}")
     if chosen.verb == "add":
-        text, folder = Path(chosen.file).read_text(encoding="utf-8-sig"), os.path.dirname(os.path.abspath(chosen.file))
-        request = Request("add", text=text, form=chosen.form or form_of(chosen.file), folder=folder)
+        text, folder = read_text(chosen.file), os.path.dirname(os.path.abspath(chosen.file))
+        request = Request("add", text=text, form=chosen.form or form_of(chosen.file), folder=folder, file=chosen.file)
     else:
         request = Request(chosen.verb, tuple(chosen.commands), getattr(chosen, "to", 0))
     answer = send(Path(directory, FOLDER), request)

@@ -10,6 +10,7 @@ After bytes that are not a record, because the file ends or is damaged, reading 
 from __future__ import annotations
 
 import io
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -174,8 +175,16 @@ def _next_mark(file: BinaryIO, at: int) -> int:
 
 
 def paths(directory: Path) -> list[Path]:
-    """Return the segments of a journal, the oldest first."""
-    return sorted(path for path in directory.glob(f"*{SUFFIX}") if path.stem.isdecimal())
+    """Return the segments of a journal, the oldest first; none if there is no such directory.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        found = [directory / name for name in os.listdir(directory)]  # `glob` hides that it may not be read
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(path for path in found if path.suffix == SUFFIX and path.stem.isdecimal())
 
 
 def create(directory: Path) -> tuple[Path, BinaryIO]:

@@ -37,6 +37,8 @@ from mpi_runtime.batch.file.values import (
 )
 
 SHELL = "/bin/sh"
+NAMES_SHOWN = 50
+"""The number of known names that a message about an unknown one lists at most."""
 
 
 class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -302,5 +304,6 @@ def wrong_placeholders(fields: Mapping[str, Any], values: Mapping[str, Any]) -> 
 def unknown(what: str, name: str, known: Sequence[str]) -> str:
     """A message for an unknown name, with the nearest known one."""
     near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+    more = " and more" if len(known) > NAMES_SHOWN else ""
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known[:NAMES_SHOWN])}{more}"
     return f"there is no {what} {name!r}; {hint}"

@@ -17,6 +17,7 @@ from mpi_runtime.batch.file.parameters import Row, combined, product, rows, zipp
 from mpi_runtime.batch.file.shells import notes_on_shells
 from mpi_runtime.batch.file.templates import BUILT_IN
 from mpi_runtime.batch.file.toml import read_toml
+from mpi_runtime.errors import LaunchError
 
 LINES, TOML, JSON = "lines", "toml", "json"
 FORMS = (LINES, TOML, JSON)
@@ -43,6 +44,23 @@ def form_of(path: str) -> str:
     if path == "-" or Path(path).suffix in (".json", ".jsonl", ".ndjson"):
         return JSON
     return TOML if Path(path).suffix == ".toml" else LINES
+
+
+def read_text(path: str) -> str:
+    """The text of a batch file.
+
+    Raises:
+        LaunchError: it cannot be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise LaunchError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise LaunchError(
+            f"{path} is not text in UTF-8: line {line} has a wrong byte, byte {error.start} of the file"
+        ) from error
 
 
 def read_batch(

@@ -38,6 +38,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     form: str = ""
     folder: str = ""
     """The directory of that file."""
+    file: str = "line"
+    """Its name, for messages."""
 
 
 class Answer(msgspec.Struct, frozen=True):

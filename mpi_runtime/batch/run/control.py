@@ -53,8 +53,7 @@ def perform(run: Controlled, request: Request) -> Answer:
     if not open_names:
         return Answer(False, "all of these have ended")
     action(run, open_names, request)
-    count = len(open_names)
-    return Answer(True, f"{count} command{'' if count == 1 else 's'} {_DONE[request.verb]}")
+    return Answer(True, f"{_counted(len(open_names))} {_DONE[request.verb]}")
 
 
 def _add(run: Controlled, request: Request) -> Answer:
@@ -62,9 +61,15 @@ def _add(run: Controlled, request: Request) -> Answer:
     problems += wrong_names(groups, run.graph)
     problems += [] if is_refused(problems) else infeasible(groups, node_resources())
     if is_refused(problems):
-        return Answer(False, "\n".join(problem.shown("line") for problem in sorted(problems) if not problem.is_note))
+        return Answer(
+            False, "\n".join(problem.shown(request.file) for problem in sorted(problems) if not problem.is_note)
+        )
     run.add_groups(groups)
-    return Answer(True, f"{sum(len(group.commands) for group in groups)} commands were added")
+    return Answer(True, f"{_counted(sum(len(group.commands) for group in groups))} added")
+
+
+def _counted(count: int) -> str:
+    return f"{count} command{'' if count == 1 else 's'}"
 
 
 def _expanded(graph: Graph, asked: tuple[str, ...]) -> tuple[list[str], str]:
@@ -112,5 +117,5 @@ _DONE = {
     "cancel": "cancelled; the same line runs them again",
     "pause": "paused; those that have begun continue",
     "resume": "resumed",
-    "priority": "have the new priority; those that have begun continue",
+    "priority": "with the new priority; those that have begun continue",
 }

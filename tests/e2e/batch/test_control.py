@@ -33,6 +33,7 @@ def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_
     written(tmp_path / "jobs.toml", JOBS)
     written(tmp_path / "more.txt", "echo more >> ran #batch after=late name=more\n")
     written(tmp_path / "wrong.txt", "true #batch after=nobody\n")
+    (tmp_path / "latin.txt").write_bytes(b"true\necho gr\xfc\xdfe\n")
     env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": str(4 // count)}
 
     def verb(*words: str, code: int = 0) -> str:
@@ -50,12 +51,13 @@ def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_
         assert "jobs: 0 of 11 done; run by" in verb("list")
         if count == 1:  # else another job may have them already
             assert "2 commands paused" in verb("pause", "jobs", "late.0-1")
-        assert "have the new priority" in verb("priority", "jobs", "late.5", "--to", "7")
+        assert "with the new priority" in verb("priority", "jobs", "late.5", "--to", "7")
         assert "2 commands cancelled" in verb("cancel", "jobs", "late.2", "gate.3")
         assert "did you mean 'late'?" in verb("cancel", "jobs", "lat", code=2)
         assert "all of these have ended" in verb("cancel", "jobs", "late.2", code=2)
-        assert "1 commands were added" in verb("add", "jobs", "more.txt")
-        assert "there is no command or array 'nobody'" in verb("add", "jobs", "wrong.txt", code=2)
+        assert "1 command added" in verb("add", "jobs", "more.txt")
+        assert "latin.txt is not text in UTF-8: line 2" in verb("add", "jobs", "latin.txt", code=2)
+        assert "wrong.txt:1:13: there is no command or array 'nobody'" in verb("add", "jobs", "wrong.txt", code=2)
         (tmp_path / "go").touch()
         if count == 1:
             helpers.wait_until(lambda: len(ran(tmp_path)) == 3, 60)

@@ -246,3 +246,20 @@ if __name__ == "__main__":  # the whole of it: 5 000 commands, a kill every two 
     with tempfile.TemporaryDirectory() as folder:
         found = killed_again_and_again(Path(folder), 5000, 2.0, seed=int(sys.argv[1]) if sys.argv[1:] else 1)
     print(f"5000 commands: {found[0]} kills, {found[1]} runs, {time.monotonic() - begin_s:.0f} s")
+
+
+def test_a_batch_that_loses_its_scheduler_or_its_directory_ends_in_words(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", "rm -r batch-jobs; sleep 60\n")
+    said = run_batch("jobs.txt", cwd=tmp_path).expect(2).stderr
+    assert "cannot be written: No such file or directory" in said
+    assert "See that it is there and may be written" in said
+    written(tmp_path / "jobs.txt", "touch begun; sleep 60\n")
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    with helpers.start_command(command, cwd=tmp_path) as program:
+        helpers.wait_until((tmp_path / "begun").exists, 60)
+        head = int(Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text())
+        os.kill(head, signal.SIGKILL)
+        said = program.finish().expect(2).stderr
+    assert "was killed by signal 9" in said
+    assert said.endswith("Run the same line again: it continues\n")
+    assert "Traceback" not in said

@@ -28,6 +28,8 @@ READ_LIMIT_S = 60.0
 
 LATE_S = 5.0
 """After this time others have seen that a job which was stopped is there again."""
+NOTICED_S = 20.0
+"""After this time the coordinator has read it, too."""
 
 
 Nodes = tuple[dict[str, float], ...]
@@ -114,8 +116,7 @@ class Batch:
             raise WrongError(f"{work.name} is run again though its end was recorded at {self.recorded[work.name]:.1f}")
         before = self.executions.setdefault(work.name, [])
         for one in before:
-            is_calm = not one.job.is_killed and one.job.troubled_s + LATE_S < one.began_s and not one.job.has_left
-            if is_calm and not one.is_aborted and now > self.doubtful_until:
+            if self.is_calm(one) and not one.is_aborted and now > self.doubtful_until:
                 raise WrongError(f"{work.name} begins on {job.name}, and {one.job.name} has begun it, which is calm")
         if now > self.doubtful_until:
             self._judge_shares(task)
@@ -124,6 +125,10 @@ class Batch:
         self.world.counters["further alternatives"] += places[0][1] != task.requests[0]
         before.append(Execution(job, now, places))
         self.world.note(f"{job.name} begins {work.name} {work.number & 0xFFFFFFFF}")
+
+    def is_calm(self, one: Execution) -> bool:
+        """Whether nothing has happened to the job of this start: no other job may take it over."""
+        return not one.job.is_killed and one.job.troubled_s + LATE_S < one.began_s and not one.job.has_left
 
     def _judge_shares(self, task: Task) -> None:
         """All calm jobs together have no more of what they share than there is. A command is about to begin."""
@@ -208,6 +213,8 @@ class Job(Process):
                 self.world.at(until_s + 0.01, self.schedule)
                 return
             self.queue.pop(0)
+            if any(one.name == work.name for one, _ in self.running.values()):
+                raise WrongError(f"{work.name} begins on {self.name}, where it runs already")
             self.batch.began(self, work, places)
             self.running[work.number] = work, self.batch.executions[work.name][-1]
             self.world.at(self.world.now + task.seconds, partial(self.end, work, self.token))
@@ -236,7 +243,11 @@ class Job(Process):
         self.queue = [one for one in self.queue if one[0].number != number]
         found = self.running.pop(number, None)
         if found is not None:
-            found[1].is_aborted = True
+            work, execution = found
+            is_doubtful = work.name in self.batch.recorded or self.world.now <= self.batch.doubtful_until
+            if self.batch.is_calm(execution) and not is_doubtful:
+                raise WrongError(f"{work.name} is ended on {self.name}, which is calm")
+            execution.is_aborted = True
         self.member.ended(number)
         self.schedule()
         return found is not None
@@ -350,8 +361,12 @@ class Job(Process):
                     active = {work.name: number for number, work in coordinator.outstanding().items()}
                     active |= {work.name: work.number for work in coordinator.waiting()}
                 continue
+            lost = self.lost(leading)
             for offer in leading.turn():
                 self.member.offered(offer)
+            for one in self.lost(leading) - lost:
+                if self.world.now > max(one.troubled_s + NOTICED_S, self.batch.doubtful_until):
+                    raise WrongError(f"{self.name} takes {one.name} for lost, which is calm")
             self._note_all(leading, history)
             active = {name: number for name, number in active.items() if not is_done(history, name, number)}
             done = {name for name, ended in history.ends.items() if ended.result.is_success}
@@ -368,6 +383,12 @@ class Job(Process):
                 self.beat_at_last(epoch, leading.length)
                 self.has_left = True
                 return False
+
+    def lost(self, leading: Leading) -> set[Job]:
+        """The living jobs that a coordinator takes for lost."""
+        tokens = {token for token, one in leading._seen.items() if one.is_lost and not one.has_left}
+        jobs = [job for job in self.world.processes if isinstance(job, Job) and job.token in tokens]
+        return {job for job in jobs if not (job.is_killed or job.has_left)}
 
     def next_number(self, epoch: int) -> int:
         self.numbers += 1

@@ -6,9 +6,11 @@ Each seed makes a batch, jobs that come and go, and a file system with its fault
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,24 +19,33 @@ from tests.simulation.batches.jobs import Batch, Job, Nodes, Task, WrongError
 from tests.simulation.batches.world import Faults, FileSystem, World
 
 
-def simulate(seed: int) -> tuple[Counter[str], list[str]]:
+def simulate(seed: int, scene: str = "") -> tuple[Counter[str], list[str]]:
     """Run one simulation; return what it has explored, and its log.
+
+    Args:
+        seed: of all choices.
+        scene: STALLS: the file system stalls for long, and nothing else happens; SUCCESSIONS: coordinators are killed
+            while their commands hold what all jobs share; empty: anything happens.
 
     Raises:
         WrongError: a rule was broken, with the log.
     """
     world = World(seed)
     rng = random.Random(-seed - 1)
-    is_plain = seed % 3 > 0  # most seeds: others have more to decide, and end later
-    batch = Batch(world, FileSystem(world, faults_of(rng)), tasks_of(rng, is_plain))
-    count = rng.randint(1, 5)
-    jobs = [Job(batch, f"job{number}", f"host{number % 3}", nodes_of(rng, is_plain), 3000.0) for number in range(count)]
-    jobs[0].nodes = LARGEST[is_plain]
-    jobs[0]._begin_life()
+    is_plain = scene != SUCCESSIONS and seed % 3 > 0  # most seeds: others have more to decide, and end later
+    scale = LONG if scene else rng.choice([0.2, 2.0, 8.0, LONG])
+    kinds = ({},) if is_plain else KINDS[-3:] if scene == SUCCESSIONS else KINDS
+    tasks = tasks_of(rng, kinds, scale)
+    nodes = [LARGEST[is_plain], *(nodes_of(rng, is_plain) for _ in range(rng.randint(2 if scene else 0, 4)))]
+    nodes = nodes[:1] * len(nodes) if scene == SUCCESSIONS else nodes
+    lasts_s = lasts_at_least_s(tasks, nodes)
+    faults = {STALLS: stalls_of, SUCCESSIONS: lambda *_: Faults()}.get(scene, faults_of)(rng, lasts_s)
+    batch = Batch(world, FileSystem(world, faults), tasks)
+    jobs = [Job(batch, f"job{number}", f"host{number % 3}", own, LASTS_S) for number, own in enumerate(nodes)]
     for number, job in enumerate(jobs):
-        world.add(job, 0.0 if not number else rng.uniform(0, 40))
-    for _ in range(rng.randint(0, 4)):
-        trouble(world, batch, jobs, rng)
+        world.add(job, rng.uniform(0, lasts_s / 2) if number else 0.0)
+    for _ in range({STALLS: 0, SUCCESSIONS: 4}.get(scene, rng.randint(0, 4))):
+        trouble(world, batch, jobs, rng, lasts_s, scene == SUCCESSIONS)
     try:
         world.run()
         judge_end(batch, rng)
@@ -43,6 +54,9 @@ def simulate(seed: int) -> tuple[Counter[str], list[str]]:
     return world.counters, world.log
 
 
+STALLS, SUCCESSIONS = "stalls", "successions"
+LASTS_S = 3000.0
+"""The time of each job."""
 LARGEST: tuple[Nodes, Nodes] = (({"CPU": 4.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 0.0}), ({"CPU": 4.0},))
 """The nodes of the first job: everything fits there; the second ones if all commands are plain."""
 KINDS: tuple[dict[str, Any], ...] = (
@@ -58,6 +72,10 @@ KINDS: tuple[dict[str, Any], ...] = (
 """Ranks, alternatives, resources that all jobs share, and limits of groups."""
 
 
+LONG = 40.0
+"""In some seeds most commands are longer than the file system stalls, and still run after that."""
+
+
 def nodes_of(rng: random.Random, is_plain: bool) -> Nodes:
     if is_plain:
         return ({"CPU": rng.choice([1.0, 2.0, 4.0])},)
@@ -65,44 +83,61 @@ def nodes_of(rng: random.Random, is_plain: bool) -> Nodes:
     return tuple({"CPU": rng.choice([1.0, 2.0, 4.0]), "GPU": rng.choice([0.0, 0.0, 1.0])} for _ in range(count))
 
 
-def tasks_of(rng: random.Random, is_plain: bool) -> dict[str, Task]:
-    count = rng.randint(5, 60)
-    scale = rng.choice([0.2, 2.0, 8.0])
+def tasks_of(rng: random.Random, kinds: Sequence[dict[str, Any]], scale: float) -> dict[str, Task]:
+    count = rng.randint(5, 60 if scale < LONG else 20)
     found: dict[str, Task] = {}
     for number in range(count):
         names = [*found]
         after = tuple(sorted(rng.sample(names, min(len(names), rng.choice([0, 0, 1, 2])))))
         cpus = rng.choice([1.0, 1.0, 1.0, 2.0, 4.0])
         task = Task(f"c{number}", rng.uniform(0.1, 2) * scale, ((("CPU", cpus),),), after)
-        found[task.name] = task if is_plain else replace(task, **rng.choice(KINDS))
+        found[task.name] = replace(task, **rng.choice(kinds))
     return found
 
 
-def faults_of(rng: random.Random) -> Faults:
+def lasts_at_least_s(tasks: Mapping[str, Task], nodes: Sequence[Nodes]) -> float:
+    """How long the batch takes with all jobs from the start, if nothing happens: troubles come within this time."""
+    cpus = sum(node["CPU"] for job in nodes for node in job)
+    needed: defaultdict[str, float] = defaultdict(float)
+    for task in tasks.values():
+        needed["CPU"] += task.seconds * task.ranks * dict(task.requests[0]).get("CPU", 1.0) / cpus
+        needed[task.group] += task.seconds / (task.group_limit or math.inf)
+        for name, amount, total in task.shares:
+            needed[name] += task.seconds * amount / total
+    return 5.0 + max(needed.values())
+
+
+def faults_of(rng: random.Random, lasts_s: float) -> Faults:
     found = Faults()
     if rng.random() < 0.6:
         found.names_s, found.sizes_s = rng.choice([(30.0, 3.0), (2.0, 1.0)])
     found.fails = rng.choice([0.0, 0.0, 0.005, 0.03])
     for _ in range(rng.choice([0, 0, 1, 2])):
-        begin = rng.uniform(0, 150)
+        begin = rng.uniform(0, lasts_s)
         found.stalls.append((begin, begin + rng.choice([8.0, 25.0, 60.0])))
     for _ in range(rng.choice([0, 0, 0, 1])):
-        begin = rng.uniform(0, 100)
+        begin = rng.uniform(0, lasts_s)
         found.full.append((begin, begin + rng.uniform(5, 40)))
     return found
 
 
-def trouble(world: World, batch: Batch, jobs: list[Job], rng: random.Random) -> None:
-    """Plan that a job is killed, or stopped and continued: often the coordinator."""
-    kind = rng.choice(["kill", "stop driver", "stop all", "leave"])
-    is_coordinator = rng.random() < 0.5
+def stalls_of(rng: random.Random, lasts_s: float) -> Faults:
+    """Stalls when all jobs have joined."""
+    begin = rng.uniform(0.5, 0.6) * lasts_s
+    return Faults(stalls=[(begin + 40 * number, begin + 40 * number + 30) for number in range(4)])
+
+
+def trouble(world: World, batch: Batch, jobs: list[Job], rng: random.Random, lasts_s: float, is_kill: bool) -> None:
+    """Plan that a job is killed, or stopped and continued; `is_kill`: that the coordinator is killed."""
+    kind = "kill" if is_kill else rng.choice(["kill", "stop driver", "stop all", "leave"])
+    is_coordinator = is_kill or rng.random() < 0.5
     seconds = rng.choice([3.0, 20.0, 60.0, 150.0])
 
     def strike() -> None:
         alive = [job for job in jobs if not (job.is_killed or job.has_left)]
         chosen = [job for job in alive if job.role == "coordinator"] if is_coordinator else alive
         job = world.rng.choice(chosen) if chosen else None
-        if job is None or (kind in ("kill", "leave") and (len(alive) < 2 or job is jobs[0])):
+        if job is None or (kind in ("kill", "leave") and not can_end_without(job, alive)):
             return
         world.counters[kind] += 1
         world.note(f"{kind} {job.name} ({job.role})")
@@ -120,7 +155,12 @@ def trouble(world: World, batch: Batch, jobs: list[Job], rng: random.Random) -> 
             job.is_tree_stopped = kind == "stop all"
             job.stopped_until = world.now + seconds
 
-    world.at(rng.uniform(1, 120), strike)
+    world.at(rng.uniform(1, lasts_s), strike)
+
+
+def can_end_without(job: Job, alive: list[Job]) -> bool:
+    """Whether another job stays that has room for each command."""
+    return any(other.nodes in LARGEST for other in alive if other is not job and other.drain_s >= LASTS_S)
 
 
 def judge_end(batch: Batch, rng: random.Random) -> None:

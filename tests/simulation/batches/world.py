@@ -19,6 +19,8 @@ from typing import Any
 from mpi_runtime.batch.elastic.records import Note, Status
 
 END_S = 4000.0
+RETRY_S = 4.0
+"""How late a host notices the end of a stall, at most: between retries it pauses."""
 ANSWER_S = 2.0
 """How long the batch system takes to answer."""
 
@@ -162,8 +164,9 @@ class FileSystem:
         world = self.world
         process.pause(world.rng.uniform(0.0005, 0.01))
         for begin, end in self.faults.stalls:
-            if begin <= world.now < end:
-                process.pause(end - world.now)
+            end_s = end + random.Random(f"{process.host} {end}").uniform(0, RETRY_S)
+            if begin <= world.now < end_s:
+                process.pause(end_s - world.now)
         world.counters["operations"] += 1
         if world.rng.random() < self.faults.fails:
             world.counters["failures"] += 1

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from mpi_runtime.batch.file import shells
 from mpi_runtime.batch.file.entries import Problem, is_refused
-from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch
+from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.memory.graph import wrong_names
+from mpi_runtime.errors import LaunchError
 
 TEXTS = st.text(st.sampled_from("ab{}[]\"'#=\\\n \t,:.0x🙂\r"), max_size=60) | st.text(max_size=40)
 
@@ -284,3 +286,15 @@ def test_what_is_written_as_json_is_read_back(tasks: list[dict[str, Any]]) -> No
     for task, group in zip(tasks, groups, strict=True):
         assert group.commands[0].text == task["command"]
         assert all(getattr(group.commands[0], name) == value for name, value in task.items() if name != "command")
+
+
+def test_a_file_in_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "jobs.txt").write_bytes(b"true\necho gr\xfc\xdfe\n")
+    with pytest.raises(LaunchError, match="not text in UTF-8: line 2 has a wrong byte, byte 12 of the file"):
+        read_text(str(tmp_path / "jobs.txt"))
+
+
+def test_an_unknown_name_is_not_answered_with_a_thousand_others() -> None:
+    message = unknown("command", "zz", [f"line-{number}" for number in range(1000)])
+    assert "line-49 and more" in message
+    assert "line-50" not in message

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -238,3 +239,16 @@ def test_a_batch_that_an_earlier_version_began_continues(tmp_path: Path) -> None
         assert made.known_end(second, *made.key_of(second)) is not None
         made.ended(first, key, result("first"), made.next_number())
         assert made.known_end(second, *made.key_of(second)) is None, "the end before it is a later one"
+
+
+def test_a_journal_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_history(str(tmp_path / "none")).ends == {}
+
+    def refused(path: object) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refused)
+    with pytest.raises(PermissionError):
+        read_history(str(tmp_path))
