@@ -64,7 +64,7 @@ def read_text(path: str) -> str:
 
 
 def read_batch(
-    text: str, form: str, defaults: Mapping[str, Any], folder: str = "."
+    text: str, form: str, defaults: Mapping[str, Any], folder: str = ".", prefix: str = ""
 ) -> tuple[list[Group], list[Problem]]:
     """Read a whole batch.
 
@@ -73,6 +73,7 @@ def read_batch(
         form: one of `FORMS`.
         defaults: options for all commands; the options of the file override them.
         folder: the directory of files of rows.
+        prefix: the begin of the names of commands that have none of their own.
 
     Returns:
         The groups in the order of the file, and all problems in the order of places.
@@ -90,7 +91,8 @@ def read_batch(
     defaults = {**defaults, **right}
     groups: list[Group] = []
     for entry in entries:
-        group, wrong = read_entry(entry, defaults, folder)
+        named = msgspec.structs.replace(entry, default_name=prefix + entry.default_name)
+        group, wrong = read_entry(named, defaults, folder)
         problems += wrong
         groups.append(group)
     if not entries and not problems:

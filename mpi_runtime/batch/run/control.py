@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -57,7 +58,10 @@ def perform(run: Controlled, request: Request) -> Answer:
 
 
 def _add(run: Controlled, request: Request) -> Answer:
-    groups, problems = read_batch(request.text, request.form, {}, request.folder)
+    # Names of their own, or the second line would have the name of the batch's second. The same file has the same names
+    # again: a later run to which it is added knows what has been done.
+    prefix = re.sub(r"[^A-Za-z0-9_]", "_", Path(request.file).stem) + "-"
+    groups, problems = read_batch(request.text, request.form, {}, request.folder, prefix)
     problems += wrong_names(groups, run.graph)
     problems += [] if is_refused(problems) else infeasible(groups, node_resources())
     if is_refused(problems):

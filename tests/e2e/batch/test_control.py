@@ -31,7 +31,7 @@ JOBS = """
 @pytest.mark.parametrize("count", [1, 2])
 def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_path: Path, count: int) -> None:
     written(tmp_path / "jobs.toml", JOBS)
-    written(tmp_path / "more.txt", "echo more >> ran #batch after=late name=more\n")
+    written(tmp_path / "more.txt", "echo more >> ran #batch after=late name=more\necho it has no name\n")
     written(tmp_path / "wrong.txt", "true #batch after=nobody\n")
     (tmp_path / "latin.txt").write_bytes(b"true\necho gr\xfc\xdfe\n")
     env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": str(4 // count)}
@@ -55,7 +55,7 @@ def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_
         assert "2 commands cancelled" in verb("cancel", "jobs", "late.2", "gate.3")
         assert "did you mean 'late'?" in verb("cancel", "jobs", "lat", code=2)
         assert "all of these have ended" in verb("cancel", "jobs", "late.2", code=2)
-        assert "1 command added" in verb("add", "jobs", "more.txt")
+        assert "2 commands added" in verb("add", "jobs", "more.txt")
         assert "latin.txt is not text in UTF-8: line 2" in verb("add", "jobs", "latin.txt", code=2)
         assert "wrong.txt:1:13: there is no command or array 'nobody'" in verb("add", "jobs", "wrong.txt", code=2)
         (tmp_path / "go").touch()
@@ -69,7 +69,8 @@ def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_
             with second:
                 second.finish().expect(1)
     assert sorted(ran(tmp_path)) == ["0", "1", "3", "4", "5"], "what follows a cancelled one is skipped"
-    assert "8 of 12 done" in verb("wait", "jobs", code=1)
+    assert (tmp_path / "batch-jobs" / "more-line-2.out").read_text() == "it has no name\n"
+    assert "9 of 13 done" in verb("wait", "jobs", code=1)
     assert "no job runs the batch jobs" in verb("cancel", "jobs", "late", code=2)
     run_batch("jobs.toml", cwd=tmp_path).expect(0)
     assert "next" in ran(tmp_path), "the same line runs what was cancelled"
