@@ -44,8 +44,6 @@ class Facts(msgspec.Struct, kw_only=True):
     """Open calls by function, for those without an estimate."""
     waits: list[tuple[str, int, str]] = []
     """Why calls wait: reason, count, function."""
-    samples_s: float = 1.0
-    """Seconds between the points of the curves."""
     measured: dict[str, Measured] = {}
     """By name of the node: what was measured there."""
     sizes: dict[tuple[str, int], int] = {}

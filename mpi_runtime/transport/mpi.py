@@ -63,9 +63,12 @@ FRAMES_PER_RECEIVE = 256
 """So that a flood of frames does not keep a rank from its sockets."""
 FLOW_S = 0.01
 """A bulk transfer that has moved within this time is worth spinning for."""
-LONG_PAUSE_S_MAX = 0.01
+PAUSE_S_MIN, PAUSE_S_MAX, LONG_PAUSE_S_MAX = 50e-6, 1e-3, 0.01
+"""Pauses while messages that do not ring can arrive: the shortest, and the longest in the first second of idleness and
+later."""
 SPIN_S = 50e-6
-"""About what waking a sleeper takes; beyond that, spinning does not pay."""
+"""How long to poll after an event before sleeping: about what waking a sleeper takes. Not at all where the host has
+fewer cores than ranks and executors."""
 BACKSTOP_S, BACKSTOP_S_MAX = 0.2, 1.0
 """A tenth of the time that a rank has been idle, within these bounds."""
 NOTICE_S = 0.2
@@ -160,9 +163,6 @@ class MpiTransport:
         cure: str = "",
         beside_user_mpi: bool = False,
         fault_tolerant: bool = False,
-        spin_s: float | None = None,
-        pause_s_min: float = 50e-6,
-        pause_s_max: float = 1e-3,
     ) -> None:
         """Start MPI if need be, and meet the other ranks. Collective over COMM_WORLD.
 
@@ -171,10 +171,6 @@ class MpiTransport:
             cure: the error message if MPI finds another number of ranks.
             beside_user_mpi: whether this is a thread of a program that uses MPI itself.
             fault_tolerant: whether MPI was started to survive the death of ranks.
-            spin_s: for this many seconds after an event, poll instead of sleeping; by default `SPIN_S`, or 0 where the
-                host has fewer cores than ranks and executors.
-            pause_s_min: shortest pause while messages that do not ring can arrive, in seconds.
-            pause_s_max: longest such pause in the first second of idleness.
 
         Raises:
             TransportError: MPI cannot be loaded or started as needed, or its world is not the launcher's.
@@ -196,7 +192,6 @@ class MpiTransport:
         self._looks_for_dead_s = 0.0 if fault_tolerant else math.inf
         self.lost: dict[int, None] = {}
         self._new_lost: list[int] = []
-        self._pause_s_min, self._pause_s_max = pause_s_min, pause_s_max
         self._sending: dict[int, deque[tuple[MPI.Request, Buffer]]] = {}
         self._arriving: dict[int, deque[tuple[MPI.Request, bytearray]]] = {}
         self.transfers_active = 0
@@ -208,7 +203,7 @@ class MpiTransport:
             self.size: int = self._comm.size
             self._meet()
             crowded = 2 * self.hosts.count(self.hosts[self.rank]) > len(os.sched_getaffinity(0))
-            self._spin_s = spin_s if spin_s is not None else 0.0 if crowded else SPIN_S
+            self._spin_s = 0.0 if crowded else SPIN_S
             self._yielded = self._finalise and set_yields(False)  # the user's own MPI is left as it is
         except self.mpi_error as error:
             raise self._why_not_met(error) from error
@@ -395,7 +390,7 @@ class MpiTransport:
             self._bell.sleep()
         long_s = min(LONG_PAUSE_S_MAX, idle_s / 1000)
         if self._has_remote_peers or self._arriving or self.transfers_active:
-            return max(self._pause_s_min, min(self._pause_s_max, idle_s / 10), long_s)
+            return max(PAUSE_S_MIN, min(PAUSE_S_MAX, idle_s / 10), long_s)
         try:
             if self._comm.Iprobe(self._any, 0) or self._comm.Iprobe(self._any, 0):
                 return 0.0
@@ -403,7 +398,7 @@ class MpiTransport:
             self._survive(error, "receive")
             return 0.0
         if self._sending:  # a receiver that needs us rings, see above
-            return max(self._pause_s_max, long_s)
+            return max(PAUSE_S_MAX, long_s)
         return None if self._bell is None else max(BACKSTOP_S, min(self._backstop_s_max, idle_s / 10))
 
     def wake(self, rung: bool = False) -> None:
@@ -487,7 +482,7 @@ class MpiTransport:
     def _drop_frames_until(self, reached: Callable[[], bool], deadline: float, what: str) -> None:
         while not reached():
             if not self.receive():
-                time.sleep(self._pause_s_min)
+                time.sleep(PAUSE_S_MIN)
             if time.monotonic() > deadline:
                 raise TransportError(
                     f"rank {self.rank} has waited {CLOSE_LIMIT_S:.0f} s for other ranks to {what}: "

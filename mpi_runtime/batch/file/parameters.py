@@ -59,13 +59,13 @@ def rows(path: str | Path) -> list[Row]:
         ValueError: a line is wrong. The message names it.
     """
     with open(os.fspath(path), newline="", encoding="utf-8-sig") as file:  # Excel begins with a byte order mark
-        if Path(path).suffix in (".jsonl", ".ndjson", ".json"):
-            return [_json_row(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
-        reader = csv.DictReader(file, strict=True)
         try:
-            return [_csv_row(path, reader, row) for row in reader]
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+            if Path(path).suffix in (".jsonl", ".ndjson", ".json"):
+                return [_json_row(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
+            return _csv_rows(path, csv.DictReader(file, strict=True))
+        except UnicodeDecodeError as error:
+            wrong = error.object[error.start]
+            raise ValueError(f"{path} is not text in UTF-8: it has the byte {wrong:#x}. Save it as UTF-8") from error
 
 
 def combined(parts: Iterable[list[Row]]) -> list[Row]:
@@ -99,6 +99,13 @@ def _json_row(path: str | Path, number: int, line: str) -> Row:
     if not isinstance(row, dict):
         raise ValueError(f'{path}, line {number}: must be an object, {{"name": value}}, not {row!r}')
     return row
+
+
+def _csv_rows(path: str | Path, reader: csv.DictReader[str]) -> list[Row]:
+    try:
+        return [_csv_row(path, reader, row) for row in reader]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
 
 
 def _csv_row(path: str | Path, reader: csv.DictReader[str], row: Row) -> Row:

@@ -24,6 +24,7 @@ STARTED = "started"
 """The directory, in that of the journal, of files that the starts of some commands make."""
 _BLOCK_BYTES = 1 << 20
 _ROOM_BYTES_MIN = 1 << 20
+_TAIL_BYTES_MAX = 4096
 Place = tuple[int, int]
 """Where an output begins in the archive, and how many bytes it has."""
 
@@ -140,23 +141,21 @@ def is_full(directory: str) -> bool:
     return shutil.disk_usage(directory).free < _ROOM_BYTES_MIN
 
 
-def tail(
-    directory: str, result: CommandResult, place: Place | None = None, lines: int = 10, bytes_max: int = 4096
-) -> list[str]:
+def tail(directory: str, result: CommandResult, place: Place | None = None, lines: int = 10) -> list[str]:
     """The last lines of the output of a command; empty if there is no output."""
     with contextlib.suppress(OSError):
         if place is not None:
             begin, size = place
-            return _last(Path(directory, ARCHIVE), begin, begin + size, lines, bytes_max)
+            return _last(Path(directory, ARCHIVE), begin, begin + size, lines)
         found = []
         for path in dict.fromkeys(one for one in (result.stdout, result.stderr) if os.path.isfile(one)):
-            found += _last(Path(path), 0, os.stat(path).st_size, lines, bytes_max)
+            found += _last(Path(path), 0, os.stat(path).st_size, lines)
         return found
     return []
 
 
-def _last(path: Path, begin: int, end: int, lines: int, bytes_max: int) -> list[str]:
+def _last(path: Path, begin: int, end: int, lines: int) -> list[str]:
     with open(path, "rb") as file:
-        begin = max(begin, end - bytes_max)
+        begin = max(begin, end - _TAIL_BYTES_MAX)
         file.seek(begin)
         return file.read(end - begin).decode(errors="replace").splitlines()[-lines:]

@@ -214,7 +214,11 @@ def test_rows_of_files(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("x,y\n1\n")
     (tmp_path / "b.jsonl").write_text('{"x": 1}\n{"x"\n')
     (tmp_path / "c.jsonl").write_text("3\n")
-    for name, message in (("b.csv", "line 2"), ("b.jsonl", "line 2, column 5"), ("c.jsonl", "must be an object")):
+    (tmp_path / "c.csv").write_bytes("x\ngrün\n".encode("latin-1"))
+    messages = {
+        "b.csv": "line 2", "b.jsonl": "line 2, column 5", "c.jsonl": "must be an object", "c.csv": "UTF-8.*0xfc",
+    }  # fmt: skip
+    for name, message in messages.items():
         with pytest.raises(ValueError, match=message):
             rows(tmp_path / name)
 
