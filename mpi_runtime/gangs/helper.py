@@ -69,6 +69,8 @@ class Helper:
         self.gangs: dict[str, Client] = {}
         self.total = 0
         """The gangs that it has had."""
+        self.is_suspect = False
+        """Whether members of a gang have not reached it: its library may hang."""
         self.is_closed = False
         self._asked: dict[int, Client] = {}
         self._number = 0

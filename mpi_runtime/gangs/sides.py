@@ -194,5 +194,8 @@ class PmixSide:
 
     def close(self) -> None:
         """See `Side`."""
+        node = self._node
+        if node.is_ready and node.talks is None and not node.initialised.issuperset(node.ranks):
+            self._helper.is_suspect = True  # or a retry would wait for it in vain, too
         with contextlib.suppress(OSError):
-            self._helper.forget(self._node.name)
+            self._helper.forget(node.name)

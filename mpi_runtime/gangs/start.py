@@ -95,7 +95,7 @@ class Starts:
         for helper in [one for one in self._retired if not one.gangs]:
             self._retired.remove(helper)
             helper.close()
-        if self._helper is not None and self._helper.total >= GANGS_MAX:
+        if self._helper is not None and (self._helper.is_suspect or self._helper.total >= GANGS_MAX):
             self._retired.append(self._helper)
             self._helper = None
         if self._helper is None or self._helper.is_closed:

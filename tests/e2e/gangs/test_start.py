@@ -151,6 +151,17 @@ def test_a_helper_that_dies_is_replaced() -> None:
     driver.close()
 
 
+def test_a_helper_that_members_have_not_reached_gets_no_further_gang() -> None:
+    driver = Driver("openmpi", 1)
+    driver.run([0], "")
+    first = driver.starts[0]._helper
+    driver.kill(driver.start([0, 0], ["sleep", "60"]))
+    _, ended = driver.run([0, 0], SUM)
+    assert [code for code, *_ in ended.values()] == [0, 0]
+    assert driver.starts[0]._helper is not first
+    driver.close()
+
+
 FIND = "import mpi4py\nimport sys\n{}\nfrom mpi_runtime.gangs.library import find\nfound = find()\n"
 
 
