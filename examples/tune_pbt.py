@@ -27,7 +27,7 @@ def train(config: dict[str, Any]) -> None:
 
 def search(name: str, folder: str, scheduler: PopulationBasedTraining | None) -> tune.ResultGrid:
     return tune.Tuner(
-        tune.with_resources(train, {"cpu": 0.25}),  # the whole population at a time, on one CPU too
+        train,
         param_space={"lr": tune.grid_search([0.1, 0.08, 0.04, 0.02])},
         tune_config=tune.TuneConfig("accuracy", "max", scheduler=scheduler, seed=3),
         run_config=tune.RunConfig(name=name, storage_path=folder, stop={"training_iteration": STEPS}, verbose=0),
