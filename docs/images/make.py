@@ -226,12 +226,12 @@ def notebook(place: Path) -> None:
 def _terminal(place: Path, screen: Screen) -> None:
     from rich.console import Console
 
-    console = Console(record=True, width=118, file=open("/dev/null", "w"), force_terminal=True)  # noqa: SIM115
-    console.print(screen.picture())
+    console = Console(record=True, width=120, file=open("/dev/null", "w"), force_terminal=True)  # noqa: SIM115
+    console.print(screen.picture(console))
     path = place / "top.html"
     drawing = console.export_svg(title="mpi-runtime top --watch")
     path.write_text(f'<!doctype html><body data-ready="yes" style="margin: 0">{drawing}</body>')
-    _take(place, path.as_uri(), "top.png", 1200, 510)
+    _take(place, path.as_uri(), "top.png", 1220, 532)
 
 
 def _take(place: Path, address: str, name: str, width: int, height: int, clicked: str = "", hidden: str = "") -> None:
