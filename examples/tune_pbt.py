@@ -1,4 +1,4 @@
-"""Population based training: four trainings, the worst go on from the best ones' checkpoints, and a schedule is found.
+"""Population based training: eight trainings, the worst go on from the best ones' checkpoints, and a schedule is found.
 
 A step improves the model only where its learning rate fits how far it is. No constant rate fits all the way.
 
@@ -28,7 +28,7 @@ def train(config: dict[str, Any]) -> None:
 def search(name: str, folder: str, scheduler: PopulationBasedTraining | None) -> tune.ResultGrid:
     return tune.Tuner(
         train,
-        param_space={"lr": tune.grid_search([0.1, 0.08, 0.04, 0.02])},
+        param_space={"lr": tune.grid_search([0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01])},
         tune_config=tune.TuneConfig("accuracy", "max", scheduler=scheduler, seed=3),
         run_config=tune.RunConfig(name=name, storage_path=folder, stop={"training_iteration": STEPS}, verbose=0),
     ).fit()

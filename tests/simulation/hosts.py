@@ -32,7 +32,7 @@ class Use:
 
 @dataclass
 class Host:
-    """What a host owns, and who uses it."""
+    """The resources and labels of a host, and the executors that use them."""
 
     cpus: set[int] = field(default_factory=set)
     cards: Cards = field(default_factory=Cards)
