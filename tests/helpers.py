@@ -44,6 +44,10 @@ SETTLE_S = 2.0
 IDLE_S = 3.0
 """How long idle jobs are observed."""
 
+OF_LAUNCHER = re.compile(
+    r"^(\[[\w.-]+:\d+\] plm:ssh: Warning: setpgid\(.*|\[warn\] Epoll .*: Bad file descriptor)\n", re.MULTILINE
+)
+"""What Open MPI's launcher writes now and then, of the commands by which it reaches other hosts, and as ranks die."""
 OPENMPI_ENVIRONMENT = {
     # Tests start more ranks than there are cores, often as root in a container, and pin nothing.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -240,8 +244,8 @@ class Program:
 
     @property
     def stderr(self) -> str:
-        """What it has written to its standard error so far."""
-        return (self.place / "stderr").read_text(errors="replace")
+        """What it has written to its standard error so far, but for what Open MPI's launcher says now and then."""
+        return OF_LAUNCHER.sub("", (self.place / "stderr").read_text(errors="replace"))
 
     def write(self, text: str) -> None:
         """Write to its standard input."""
