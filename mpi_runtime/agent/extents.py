@@ -20,7 +20,7 @@ ALLOCATE_RETRY_S = 0.01
 """Seconds until the next attempt. Another rank of the host may free memory, and does not report it."""
 REPORT_S = 0.05
 """Seconds after which missing bytes are reported again."""
-AHEAD_MAX = 8
+AHEAD_MAX = 32
 """The most extents that one request gets besides what it asks for."""
 AHEAD_S = 1.0
 """Seconds without a further request after which a client is asked for those that it has not used."""
@@ -114,9 +114,9 @@ class Extents:
 
     def _given_ahead(self, client: int, channel: Channel, request: Allocate) -> list[Ahead]:
         """Return further extents for a client, if memory is plentiful."""
-        count = min(request.ahead, AHEAD_MAX)
+        count = min(request.ahead, AHEAD_MAX, self._arena.plentiful(request.size))
         self._ahead.pop(client, None)
-        if self._waiting or not self._arena.is_plentiful(request.size * count):
+        if self._waiting:
             return []
         found = [self._arena.allocate(request.size) for _ in range(count)]
         offsets = [offset for offset in found if offset is not None]
@@ -138,7 +138,7 @@ class Extents:
             self._waiting
             or len(granted.unused) >= granted.count
             or self._arena.size(offset) != size
-            or not self._arena.is_plentiful(size)
+            or not self._arena.plentiful(size)
         ):
             return False
         granted.unused.add(offset)

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from mpi_runtime.objects.allocator import Allocator
 
-BYTES_MAX = 4 << 20
+BYTES_MAX = 32 << 20
 """The most bytes that a client requests ahead, for values of up to half of them."""
-COUNT_MAX = 8
+COUNT_MAX = 32
 """The most extents that it requests ahead."""
 
 

@@ -155,10 +155,10 @@ class AgentArena:
             self.busy = self._grew = True
         return offset
 
-    def is_plentiful(self, size: int) -> bool:
-        """Whether `size` bytes are a small part of the host's memory, and more than half of that is free."""
+    def plentiful(self, size: int) -> int:
+        """The number of extents of this size that are a small part of the host's memory and leave half of it free."""
         capacity = self.layout.capacity
-        return size <= capacity // AHEAD_SHARE and 2 * (sum(self._used) + size) <= capacity
+        return max(0, min(capacity // AHEAD_SHARE, capacity // 2 - sum(self._used))) // Allocator.rounded(size)
 
     def lacking(self, sizes: Sequence[int]) -> int:
         """Return how many bytes must be freed to allocate extents of these sizes; in many pieces it may be more."""

@@ -28,8 +28,8 @@ class Arena:
     def size(self, offset: int) -> int:
         return 1
 
-    def is_plentiful(self, size: int) -> bool:
-        return 2 * size <= len(self.vacant)
+    def plentiful(self, size: int) -> int:
+        return len(self.vacant) // 2 // size
 
     def lacking(self, sizes: list[int]) -> int:
         return sum(sizes)
@@ -133,7 +133,10 @@ def test_extents_are_given_ahead_where_memory_is_plentiful() -> None:
     assert desk.others == [Ahead(RANK, 1, [1, 2, 3])]
     desk.ask(2, ahead=3)
     assert desk.answers() == [(2, 4)]
-    assert len(desk.others) == 1, "three are left, and that is not plenty"
+    assert desk.others[1:] == [Ahead(RANK, 1, [5])], "of three that are left, one is plenty"
+    desk.ask(3, ahead=3)
+    assert desk.answers() == [(3, 6)]
+    assert len(desk.others) == 2, "one is left, and that is not plenty"
     assert desk.extents.of(1) == [0, 1, 2, 3]
     assert desk.extents.abandon(1, 3)
     assert not desk.extents.abandon(2, 2), "it is not its own"

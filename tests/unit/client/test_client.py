@@ -19,6 +19,7 @@ from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ActorRef, ObjectRef, adopt
 from mpi_runtime.client.scope import Scope
+from mpi_runtime.client.spares import COUNT_MAX
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.objects import arena, serialize
 from mpi_runtime.objects.arena import ClientArena
@@ -471,12 +472,12 @@ def test_who_writes_the_same_size_again_uses_memory_that_came_ahead(both: tuple[
     client, peer = both
     put_in_thread(client, peer, Allocated(1, 0, 0))
     again = put_in_thread(client, peer, Allocated(2, 0, 100_352), Ahead(0, again_size(), [200_704, 301_056]))
-    assert again.ahead == 8
+    assert again.ahead == COUNT_MAX
     put(client, bytes(100_000))
     put(client, bytes(100_000))
     places = [stored.offset for message in peer.rest() if type(message) is Put and (stored := message.value.stored)]
     assert places[-2:] == [200_704, 301_056]
-    assert put_in_thread(client, peer, Allocated(3, 0, 401_408)).ahead == 8, "they are used up"
+    assert put_in_thread(client, peer, Allocated(3, 0, 401_408)).ahead == COUNT_MAX, "they are used up"
 
 
 def test_memory_that_came_ahead_is_given_back_when_it_is_wanted(both: tuple[Client, Peer]) -> None:

@@ -11,12 +11,13 @@ MB = 1_000_000
 
 def test_only_who_writes_the_same_size_again_asks_for_more() -> None:
     spares = Spares()
-    assert [spares.wanted(MB) for _ in range(3)] == [0, BYTES_MAX // MB, BYTES_MAX // MB]
+    assert [spares.wanted(MB) for _ in range(3)] == [0, COUNT_MAX, COUNT_MAX]
     assert [spares.wanted(2 * MB), spares.wanted(MB)] == [0, 0], "the sizes alternate"
 
 
 @pytest.mark.parametrize(
-    ("size", "count"), [(70_000, COUNT_MAX), (BYTES_MAX // 2, 2), (BYTES_MAX // 2 + 1, 0), (100 * MB, 0)]
+    ("size", "count"),
+    [(70_000, COUNT_MAX), (4 * MB, BYTES_MAX // (4 * MB)), (BYTES_MAX // 2, 2), (BYTES_MAX // 2 + 1, 0), (100 * MB, 0)],
 )
 def test_how_many_depends_on_the_size(size: int, count: int) -> None:
     spares = Spares()
