@@ -285,23 +285,16 @@ def call(name: str, target: Callable[..., Any], world: World, junk: Junk) -> tup
     wrong = rng.sample(range(len(parameters)), min(len(parameters), rng.choice((1, 1, 1, 2)))) if parameters else []
     for place, one in enumerate(parameters):
         if one.kind is one.VAR_POSITIONAL:
-            args += [junk() for _ in range(rng.randrange(3))] if not kwargs else []
+            args += [_wrong(one, junk) for _ in range(rng.randrange(3))] if not kwargs else []
             continue
         if one.kind is one.VAR_KEYWORD:
             names = fuzz_rooms.OPTIONS.get(name, ("num_cpus", "name", "x", "max_retries"))
             if rng.random() < (0.8 if name in fuzz_rooms.OPTIONS else 0.3):
                 kwargs[rng.choice(names)] = junk()
             continue
-        is_time = "timeout" in one.name
         if place in wrong:
-            value = junk()
-            while (
-                (is_time and _waits_long(value))
-                or (one.name in MANY and _is_long(value))
-                or (one.name == "size" and _waits_long(value))
-            ):
-                value = junk()
-        elif one.default is not one.empty and not is_time and rng.random() < 0.7:
+            value = _wrong(one, junk)
+        elif one.default is not one.empty and "timeout" not in one.name and rng.random() < 0.7:
             continue
         else:
             value = world.right.get(one.name, junk)()
@@ -315,6 +308,16 @@ def call(name: str, target: Callable[..., Any], world: World, junk: Junk) -> tup
             args.append(value)
     shown = ", ".join([*map(_shown, args), *(f"{key}={_shown(value)}" for key, value in kwargs.items())])
     return (lambda: target(*args, **kwargs)), shown
+
+
+def _wrong(parameter: inspect.Parameter, junk: Junk) -> Any:
+    """A value for a parameter with which the call may not rightly take long."""
+    name = parameter.name
+    while True:
+        value = junk()
+        is_endless = ("timeout" in name or name == "size") and _waits_long(value)
+        if not is_endless and not (name in MANY and _is_long(value)):
+            return value
 
 
 def _is_long(value: Any) -> bool:

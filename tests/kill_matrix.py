@@ -35,7 +35,7 @@ LIMIT_S = 75.0
 REST_S = 15.0
 """Until its last process has ended: a program whose launcher was killed has 5 s to save its work."""
 START_S = 6.0
-"""`start_timeout_s`, where a rank is kept from the start."""
+"""`start_timeout_s` of starts that cannot succeed any more."""
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT, "SEGV": signal.SIGSEGV}
 STOP = "STOP"
 """Stopped for `STOPPED_S`, and resumed."""
@@ -200,7 +200,7 @@ def started(case: Case) -> Program:
         "PYTHONPATH": os.pathsep.join(filter(None, paths)), "MPI_RUNTIME_QUIET": "1",
         "HELD": str(case.ranks - 1) if case.when == "during" else "", "RELEASED": str(place / "released"),
     }  # fmt: skip
-    start_s = START_S if case.when != "after" else 60
+    start_s = 60 if case.goes_on or case.when == "after" else START_S
     return start_command([*command, place / "app.py", case.when, str(start_s)], env=env, place=place, cwd=place)
 
 

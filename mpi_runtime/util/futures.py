@@ -135,7 +135,8 @@ class Executor(concurrent.futures.Executor):
             fn: the function. It is serialised once.
             *iterables: the arguments, read to the end of the shortest before `map` returns. An `ObjectRef` among them
                 stays a reference.
-            timeout: the most seconds from now until the last result; None waits without a limit.
+            timeout: the most seconds from now until the last result; None waits without a limit. `map` itself reads and
+                submits all arguments first, however long that takes, as in `concurrent.futures`.
             chunksize: the number of calls in one task.
 
         Returns:

@@ -255,7 +255,7 @@ def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
     Raises:
         ValueError: `sd` is negative.
     """
-    return Normal(mean, _spread("randn", sd))
+    return Normal(*_spread("randn", mean, sd))
 
 
 def qrandn(mean: float, sd: float, q: float) -> Normal:
@@ -264,7 +264,7 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
     Raises:
         ValueError: `sd` is negative, or `q` is not positive.
     """
-    return Normal(mean, _spread("qrandn", sd), _step("qrandn", q))
+    return Normal(*_spread("qrandn", mean, sd), _step("qrandn", q))
 
 
 def randint(lower: int, upper: int) -> Integer:
@@ -348,7 +348,19 @@ def _takes_one(func: Callable[..., Any]) -> bool:
     return True
 
 
+def _check_numbers(name: str, *values: Any) -> None:
+    value: Any = None
+    try:
+        for value in values:
+            math.isnan(value)  # it takes the numbers of any library, and no text
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} needs numbers, not {value!r}") from None
+    except OverflowError:
+        raise ValueError(f"{name}: a number is too large; each must fit into a float") from None
+
+
 def _ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
+    _check_numbers(name, lower, upper)
     if not lower < upper:
         raise ValueError(f"{name}({lower}, {upper}) has no values: the lower bound must be below the upper bound")
     if math.inf in (-lower, upper):
@@ -357,6 +369,7 @@ def _ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
 
 
 def _positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]:
+    _check_numbers(name, lower, upper, base)
     if not lower > 0:
         raise ValueError(f"{name}({lower}, {upper}): {lower} has no logarithm; the lower bound must be above 0")
     if not base > 1:
@@ -364,10 +377,11 @@ def _positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]
     return _ordered(name, lower, upper)
 
 
-def _spread(name: str, sd: float) -> float:
+def _spread(name: str, mean: float, sd: float) -> tuple[float, float]:
+    _check_numbers(name, mean, sd)
     if not 0 <= sd < math.inf:
         raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more, and finite")
-    return sd
+    return mean, sd
 
 
 def _with_values(name: str, domain: Integer) -> Integer:
@@ -379,6 +393,7 @@ def _with_values(name: str, domain: Integer) -> Integer:
 
 
 def _step(name: str, q: Any, *bounds: float) -> Any:
+    _check_numbers(name, q)
     if not 0 < q < math.inf:
         raise ValueError(f"{name}: q={q} is not a step; it must be above 0, and finite")
     for bound in bounds:

@@ -1,7 +1,10 @@
 """No argument of a public function ends the job: wrong ones are refused where they are given, in words for users."""
 
 import inspect
+import random
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +26,16 @@ def test_what_is_left_out_is_public_and_the_rest_takes_arguments_or_nothing() ->
     assert classes <= fuzz_api.LEFT_OUT.keys()
     public = {f"{room}.{name}" for room, module in fuzz_rooms.ROOMS.items() for name in module.__all__}
     assert fuzz_rooms.LEFT_OUT.keys() <= public
+
+
+def test_no_call_has_elements_for_which_it_may_rightly_take_long() -> None:
+    def target(*iterables: Any) -> list[int]:
+        return [len(one) for one in iterables if isinstance(one, (str, bytes, bytearray))]
+
+    world: Any = SimpleNamespace(right={})
+    for seed in range(300):
+        act, said = fuzz_api.call("executor.map", target, world, fuzz_api.Junk(random.Random(seed)))
+        assert max(act(), default=0) <= 1000, said
 
 
 REFUSED = {

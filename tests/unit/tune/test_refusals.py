@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mpi_runtime import tune
@@ -20,6 +21,15 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     (tune.randint, (1, float("inf")), {}, ValueError, "both bounds must be finite"),
     (tune.quniform, (1, 9, float("inf")), {}, ValueError, "above 0, and finite"),
     (tune.qrandn, (0, float("inf"), 1), {}, ValueError, "0 or more, and finite"),
+    (tune.uniform, ([1], [2]), {}, TypeError, r"uniform needs numbers, not \[1\]"),
+    (tune.uniform, ("a", "b"), {}, TypeError, "needs numbers, not 'a'"),
+    (tune.uniform, ((1, "a"), np.zeros(3)), {}, TypeError, r"numbers, not \(1, 'a'\)"),
+    (tune.loguniform, (1, None), {}, TypeError, "loguniform needs numbers, not None"),
+    (tune.loguniform, (1, 2), {"base": "e"}, TypeError, "needs numbers, not 'e'"),
+    (tune.randn, (np.zeros(3),), {}, TypeError, "needs numbers, not"),
+    (tune.qrandn, (0, [1], 1), {}, TypeError, "needs numbers, not"),
+    (tune.quniform, (1.0, 9.0, 10**400), {}, ValueError, "each must fit into a float"),
+    (tune.uniform(0, 4).quantized, ("2",), {}, TypeError, "needs numbers, not '2'"),
     (tune.Checkpoint.from_directory, (2,), {}, TypeError, "not int"),
     (tune.TimeoutStopper, ("a",), {}, ValueError, "timeout must be a number of seconds"),
     (tune.TimeoutStopper, (float("nan"),), {}, ValueError, "timeout must be a number of seconds"),
