@@ -25,6 +25,7 @@ from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import (
     SUCCESSOR,
     check_source,
+    damage_in_words,
     not_in_plan,
     planned_groups,
     read_history,
@@ -79,10 +80,7 @@ def batch(words: Sequence[str]) -> int:
     launch = detect(env)
     is_rank = launch.size != 1
     if not is_rank and (options.check or (options.ranks == 1 and not options.hosts)):
-        try:
-            return run_batch(options)
-        except JournalError as error:
-            raise LaunchError(str(error)) from error
+        return run_batch(options)
     if options.file == "-":
         if launch.rank > 0:
             return 2
@@ -250,6 +248,8 @@ class Part:
             journal = BatchJournal(self._directory, role=SUCCESSOR, claim=place.claim)
         with contextlib.closing(journal):
             history = journal.history
+            if history.damaged_bytes and place is None:
+                self._say(damage_in_words(self._directory, history))
             groups, source = self._groups, source_of(self._directory, options.file)
             if place is None:
                 selection = _selection(options, groups, journal, self._is_stream)
