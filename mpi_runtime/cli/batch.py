@@ -293,7 +293,9 @@ class Part:
         is_useful = not run.is_hopeless if isinstance(run, BatchRun) else run.has_run
         if code == TIME_IS_OVER and self._options.requeue and is_useful:
             _requeue()
-        if code in (0, 1) and self._has_joined and (left := not_in_plan(read_history(self._directory), self._groups)):
+        history = read_history(self._directory) if code in (0, 1) and self._has_joined else None
+        # Without a plan the directory is gone, or cannot be read.
+        if history is not None and history.is_planned and (left := not_in_plan(history, self._groups)):
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             self._say(
                 f"{self._options.file} differs from the batch that this job has joined: {left[0]}{more} are new or "
