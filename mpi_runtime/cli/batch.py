@@ -25,6 +25,7 @@ from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import (
     SUCCESSOR,
     check_source,
+    damage_in_words,
     not_in_plan,
     planned_groups,
     read_history,
@@ -79,10 +80,7 @@ def batch(words: Sequence[str]) -> int:
     launch = detect(env)
     is_rank = launch.size != 1
     if not is_rank and (options.check or (options.ranks == 1 and not options.hosts)):
-        try:
-            return run_batch(options)
-        except JournalError as error:
-            raise LaunchError(str(error)) from error
+        return run_batch(options)
     if options.file == "-":
         if launch.rank > 0:
             return 2
@@ -250,6 +248,8 @@ class Part:
             journal = BatchJournal(self._directory, role=SUCCESSOR, claim=place.claim)
         with contextlib.closing(journal):
             history = journal.history
+            if history.damaged_bytes and place is None:
+                self._say(damage_in_words(self._directory, history))
             groups, source = self._groups, source_of(self._directory, options.file)
             if place is None:
                 selection = _selection(options, groups, journal, self._is_stream)
@@ -293,7 +293,9 @@ class Part:
         is_useful = not run.is_hopeless if isinstance(run, BatchRun) else run.has_run
         if code == TIME_IS_OVER and self._options.requeue and is_useful:
             _requeue()
-        if code in (0, 1) and self._has_joined and (left := not_in_plan(read_history(self._directory), self._groups)):
+        history = read_history(self._directory) if code in (0, 1) and self._has_joined else None
+        # Without a plan the directory is gone, or cannot be read.
+        if history is not None and history.is_planned and (left := not_in_plan(history, self._groups)):
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             self._say(
                 f"{self._options.file} differs from the batch that this job has joined: {left[0]}{more} are new or "

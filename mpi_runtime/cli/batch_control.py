@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpi_runtime.batch.file.parse import FORMS, form_of, read_text
-from mpi_runtime.batch.memory.past import FOLDER, jobs_of, read_history
+from mpi_runtime.batch.memory.past import FOLDER, damage_in_words, jobs_of, planned_history, read_history
 from mpi_runtime.batch.memory.requests import Request, send
 from mpi_runtime.batch.show.overview import overview
 from mpi_runtime.cli.batch_views import directory_of, name_of
@@ -30,13 +30,10 @@ VERBS = {
 def control(words: Sequence[str]) -> int:
     """Perform a verb, and return the exit code."""
     chosen = _parser().parse_args(words)
-    try:
-        if chosen.verb == "list":
-            return _list()
-        directory = directory_of(chosen.name)
-        return _wait(directory) if chosen.verb == "wait" else _send(directory, chosen)
-    except (JournalError, OSError) as error:
-        raise LaunchError(str(error)) from error
+    if chosen.verb == "list":
+        return _list()
+    directory = directory_of(chosen.name)
+    return _wait(directory) if chosen.verb == "wait" else _send(directory, chosen)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,13 +58,24 @@ def _parser() -> argparse.ArgumentParser:
 def _send(directory: str, chosen: argparse.Namespace) -> int:
     jobs = jobs_of(directory)
     if not jobs:
-        raise LaunchError(f"no job runs the batch {name_of(directory)}, so there is nothing to {chosen.verb}")
+        read_history(directory)  # a journal that cannot be read does not show its jobs
+        raise LaunchError(
+            f"no job runs the batch {name_of(directory)}: {chosen.verb} is for one that runs. "
+            f"`mpi-runtime batch status {chosen.name}` shows its state"
+        )
     if chosen.verb == "add":
         text, folder = read_text(chosen.file), os.path.dirname(os.path.abspath(chosen.file))
         request = Request("add", text=text, form=chosen.form or form_of(chosen.file), folder=folder, file=chosen.file)
     else:
         request = Request(chosen.verb, tuple(chosen.commands), getattr(chosen, "to", 0))
-    answer = send(Path(directory, FOLDER), request)
+    folder = Path(directory, FOLDER)
+    try:
+        answer = send(folder, request)
+    except OSError as error:
+        raise LaunchError(
+            f"the request cannot be written to {folder}: {error.strerror or error}. Only the user who has started a "
+            "batch may change it, and its disk must have room"
+        ) from error
     if answer is None:
         raise LaunchError(
             f"{jobs[0]} has not answered: the request was withdrawn; `mpi-runtime batch status` shows more"
@@ -81,18 +89,29 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
 def _wait(directory: str) -> int:
     while jobs_of(directory):
         time.sleep(WAIT_S)
-    found = overview(read_history(directory), time.time(), False)
-    print(f"{name_of(directory)}: {found.done} of {found.total} done", file=sys.stderr)
-    return int(found.done < found.total)
+    history = planned_history(directory)
+    found = overview(history, time.time(), False)
+    state = f"{found.done} of {found.total} done" if history.is_planned else "no job has started it yet"
+    print(f"{name_of(directory)}: {state}", file=sys.stderr)
+    return int(found.done < found.total or not history.is_planned)
 
 
 def _list() -> int:
+    code = 0
     for journal in sorted(Path().glob(f"*/{FOLDER}")):
         directory = str(journal.parent)
-        history, jobs = read_history(directory), jobs_of(directory)
+        try:
+            history, jobs = read_history(directory), jobs_of(directory)
+        except JournalError as error:  # the others can be read
+            print(f"mpi-runtime batch: {error}", file=sys.stderr)
+            code = 2
+            continue
         if history.plan:
             found = overview(history, time.time(), bool(jobs))
             state = f"run by {jobs[0] if len(jobs) == 1 else f'{len(jobs)} jobs'}" if jobs else "not running"
             failed = f", {len(found.failed)} failed" if found.failed else ""
             print(f"{name_of(directory)}: {found.done} of {found.total} done{failed}; {state}")
-    return 0
+        elif history.damaged_bytes and not jobs:
+            print(f"{name_of(directory)}: {damage_in_words(directory, history)}")
+            code = 2
+    return code

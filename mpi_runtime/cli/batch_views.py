@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,14 +13,25 @@ from typing import Any
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
-from mpi_runtime.batch.memory.past import FOLDER, jobs_of, read_history
+from mpi_runtime.batch.memory.past import (
+    FOLDER,
+    Began,
+    Ended,
+    damage_in_words,
+    jobs_of,
+    planned_history,
+    read_history,
+    readable,
+)
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import report
 from mpi_runtime.cli.facts import add_json, print_json
-from mpi_runtime.errors import JournalError, LaunchError
+from mpi_runtime.errors import LaunchError
 
 FOLLOW_S = 0.5
 """Seconds between looks at an output that is followed."""
+EARLIER_S = 0.1
+"""An output that is older than the start of its command by more than this is that of an earlier run."""
 
 
 class NoBatchError(LaunchError):
@@ -46,11 +58,7 @@ def view(words: Sequence[str]) -> int:
                 "--follow", action="store_true", help="what it writes from now on, too, until it has ended"
             )
     chosen = parser.parse_args(words)
-    directory = directory_of(chosen.name)
-    try:
-        return VERBS[chosen.verb][0](directory, chosen)
-    except (JournalError, OSError) as error:
-        raise LaunchError(str(error)) from error
+    return VERBS[chosen.verb][0](directory_of(chosen.name), chosen)
 
 
 def directory_of(name: str) -> str:
@@ -58,11 +66,13 @@ def directory_of(name: str) -> str:
 
     Raises:
         NoBatchError: there is no such batch.
+        JournalError: it cannot be read.
     """
     tried = dict.fromkeys((name, f"batch-{name}", f"batch-{Path(name).stem}"))
     for directory in tried:
-        if Path(directory, FOLDER).is_dir():
-            return directory
+        with readable(directory):
+            if Path(directory, FOLDER).is_dir():
+                return directory
     raise NoBatchError(
         f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {FOLDER!r} in it. Name the "
         "directory of its output, or change to the directory in which it was started"
@@ -77,7 +87,7 @@ def name_of(directory: str) -> str:
 def show_status(directory: str, chosen: argparse.Namespace) -> int:
     """Print the state of a batch. Return 1 if a command has failed."""
     while True:
-        history, jobs, now = read_history(directory), jobs_of(directory), time.time()
+        history, jobs, now = planned_history(directory), jobs_of(directory), time.time()
         found = overview(history, now, bool(jobs))
         runs = history.session()
         parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
@@ -85,7 +95,10 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
         if chosen.json:
             print_json({"name": name_of(directory), "used_by": ", ".join(jobs), **facts(found)})
             return int(bool(found.failed))
-        print("\n".join(in_lines(name_of(directory), found, job, now, parts)), flush=True)
+        lines = in_lines(name_of(directory), found, job, now, parts)
+        if history.damaged_bytes and not jobs:  # else the last record may be half written
+            lines.append(damage_in_words(directory, history))
+        print("\n".join(lines), flush=True)
         if not chosen.watch or not jobs:
             return int(bool(found.failed))
         time.sleep(2)
@@ -118,52 +131,81 @@ def facts(found: Overview) -> dict[str, Any]:
 def write_report(directory: str, chosen: argparse.Namespace) -> int:
     """Write the page."""
     path = Path(chosen.output or f"{name_of(directory)}.html")
-    page = report(name_of(directory), directory, read_history(directory), time.time(), bool(jobs_of(directory)))
-    path.write_text(page, encoding="utf-8")
+    page = report(name_of(directory), directory, planned_history(directory), time.time(), bool(jobs_of(directory)))
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise LaunchError(f"{path} cannot be written: {error.strerror}; -o names another file") from error
     print(path)
     return 0
 
 
 def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
+    name = chosen.command
     history = read_history(directory)
-    if chosen.follow and chosen.command in {command.name for command in history.commands()}:
-        _follow(directory, chosen.command)
-        return 0
-    ended = history.ends.get(chosen.command)
-    if chosen.command in history.began and jobs_of(directory):
-        with contextlib.suppress(FileNotFoundError):  # it waits for resources, or writes to another file
-            sys.stdout.buffer.write(Path(directory, f"{chosen.command}.out").read_bytes())
-    elif ended is None:
-        names = [command.name for command in history.commands()]
-        if chosen.command not in names:
-            raise LaunchError(unknown("command", chosen.command, names[:NAMES_MAX]))
-        raise LaunchError(f"the command {chosen.command!r} has not ended: see `mpi-runtime batch status {chosen.name}`")
+    names = [command.name for command in history.commands()]
+    if name not in history.ends and name not in names:
+        if not names:
+            planned_history(directory)  # or why none is known
+        raise LaunchError(unknown("command", name, names[:NAMES_MAX]))
+    is_begun = name in history.began and bool(jobs_of(directory))
+    if chosen.follow and (is_begun or name not in history.ends):
+        _follow(directory, name)
+    elif is_begun:
+        if not _print_from(Path(directory, f"{name}.out"), history.began[name], 0):
+            print(f"{name} has written nothing yet, or writes to a file of its own", file=sys.stderr)
+    elif name in history.ends:
+        _print_output(directory, history.ends[name])
     else:
-        sys.stdout.buffer.writelines(open_output(directory, ended.result, ended.packed))
+        raise LaunchError(f"the command {name!r} has not ended: see `mpi-runtime batch status {chosen.name}`")
     sys.stdout.buffer.flush()
     return 0
 
 
+def _print_output(directory: str, ended: Ended) -> None:
+    """Print the output of a command that has ended."""
+    result = ended.result
+    if not result.stdout:
+        raise LaunchError(f"there is no output of {result.name!r}: {result.ending()}")
+    blocks = open_output(directory, result, ended.packed)
+    try:
+        first = next(blocks, b"")
+    except OSError as error:
+        raise LaunchError(
+            f"the output of {result.name!r} cannot be read: {error.strerror} ({error.filename or result.stdout})"
+        ) from error
+    sys.stdout.buffer.write(first)
+    sys.stdout.buffer.writelines(blocks)
+
+
+def _print_from(path: Path, began: Began | None, position: int) -> int:
+    """Print what a command has written from a position; return the next one. `began`: None if it has ended."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        found = os.fstat(file.fileno())
+        if began is not None and not began.host and found.st_mtime < began.time_s - EARLIER_S:
+            return position  # it waits for resources: this is the output of an earlier run
+        file.seek(position if found.st_size >= position else 0)  # else it has begun again
+        shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return file.tell()
+    return position
+
+
 def _follow(directory: str, name: str) -> None:
     """Print the output of a command as it grows, until it has ended or no job runs the batch."""
-    path = Path(directory, f"{name}.out")
     position = 0
-    is_over = False
     while True:
-        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size < position:
-                position = 0  # it has begun again
-            file.seek(position)
-            sys.stdout.buffer.write(file.read())
-            sys.stdout.buffer.flush()
-            position = file.tell()
+        history = read_history(directory)
+        began, ended = history.began.get(name), history.ends.get(name)
+        is_over = not jobs_of(directory) or (ended is not None and began is None)
+        if is_over and ended is not None and began is None and not position:
+            _print_output(directory, ended)  # it may have none
+            return
+        position = _print_from(Path(directory, f"{name}.out"), began, position)
         if is_over:
             return
-        history = read_history(directory)
-        is_over = not jobs_of(directory) or (name in history.ends and name not in history.began)
-        if not is_over:
-            time.sleep(FOLLOW_S)
+        time.sleep(FOLLOW_S)
 
 
 VERBS: dict[str, tuple[Callable[[str, argparse.Namespace], int], str]] = {

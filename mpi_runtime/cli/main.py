@@ -67,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
     function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
     try:
         return _all_written(function(words[1:]))
-    except LaunchError as error:
+    except (JournalError, LaunchError) as error:
         print(f"mpi-runtime {verb}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime.batch.memory.past import FOLDER, read_history, used_by
+from mpi_runtime.batch.memory.past import FOLDER, planned_history, readable, used_by
 from mpi_runtime.batch.show import report
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.errors import LaunchError, MpiRuntimeError
@@ -69,7 +69,9 @@ def _source(job: str | None) -> Any:
     if job is not None and not job.isdecimal():
         directory = Path(job)
         for place in (directory, Path(f"batch-{directory.stem}")):
-            if (place / FOLDER).is_dir():
+            with readable(str(place)):
+                is_batch = (place / FOLDER).is_dir()
+            if is_batch:
                 return Files(place, _batch)
         if (last := training.newest(directory)) is not None:
             return Files(last, _training, f"*{training.RESULTS}")
@@ -125,7 +127,7 @@ def _batch(directory: Path) -> Document:
     name = os.path.basename(os.path.abspath(directory)).removeprefix("batch-")
     try:
         return report.document(
-            name, str(directory), read_history(str(directory)), time.time(), bool(used_by(str(directory)))
+            name, str(directory), planned_history(str(directory)), time.time(), bool(used_by(str(directory)))
         )
     except (MpiRuntimeError, OSError) as error:
         raise LaunchError(str(error)) from error

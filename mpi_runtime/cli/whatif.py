@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.batch.memory.past import History, read_history
+from mpi_runtime.batch.memory.past import History, planned_history
 from mpi_runtime.calls.options import size_in_bytes
 from mpi_runtime.cli.batch_views import NoBatchError, directory_of
 from mpi_runtime.cli.facts import add_json, print_json
-from mpi_runtime.errors import JournalError, LaunchError
+from mpi_runtime.errors import LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
 from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.prospects import Prospect, in_lines, proposal
@@ -77,10 +77,7 @@ def _subject(name: str) -> tuple[Batch | Job, Shape, str]:
 
 def _batch(directory: str) -> tuple[Batch, Shape, str]:
     """A finished batch, the largest node of its last run, and the number of its commands in words."""
-    try:
-        history = read_history(directory)
-    except (JournalError, OSError) as error:
-        raise LaunchError(str(error)) from error
+    history = planned_history(directory)
     batch = Batch(history)
     if not batch.durations:
         raise LaunchError(f"no command of the batch {directory} has run")

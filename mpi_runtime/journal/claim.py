@@ -60,6 +60,8 @@ class Owner(msgspec.Struct):
     pid: int
     started: str
     """The start of its process by the kernel's clock: numbers of processes are used again."""
+    inode: int = 0
+    """Of its file: a copy of the journal has another one, and that process does not own the copy. 0: not known."""
 
 
 class InUseError(Exception):
@@ -138,7 +140,8 @@ class Claim:
         spare = directory / f"owner.{os.urandom(8).hex()}"
         self._file = private.create_file(spare)
         try:
-            owner = Owner(job, here(), os.getpid(), state_and_start(os.getpid())[1])
+            started = state_and_start(os.getpid())[1]
+            owner = Owner(job, here(), os.getpid(), started, os.fstat(self._file).st_ino)
             self._write(b"0")
             os.pwrite(self._file, msgspec.json.encode(owner), _BEAT_BYTES)
             self.number = self._take(spare)
@@ -183,7 +186,7 @@ class Claim:
             time.sleep(LOOK_S)
         content: bytes | None = None
         try:
-            content = path.read_bytes()
+            content = _content(path)
         except FileNotFoundError:
             return None
         except OSError:
@@ -231,10 +234,20 @@ class Claim:
 def owner_of(directory: Path) -> str:
     """Return the job that has claimed a journal, in words; empty: no job, or one that is known to have ended."""
     try:
-        content = (directory / f"{PREFIX}{max(_numbers(directory), default=0)}").read_bytes()
+        content = _content(directory / f"{PREFIX}{max(_numbers(directory), default=0)}")
     except OSError:
         return ""
     return "" if _judge(content) == "free" else _job_in(content)
+
+
+def _content(path: Path) -> bytes:
+    """The content of an owner's file. In that of a copy its process counts as one of another host: its beat shows."""
+    with open(path, "rb") as file:
+        content, inode = file.read(), os.fstat(file.fileno()).st_ino
+    owner = _owner_in(content)
+    if owner is None or owner.inode in (0, inode):
+        return content
+    return content[:_BEAT_BYTES] + msgspec.json.encode(msgspec.structs.replace(owner, host=""))
 
 
 def _judge(content: bytes) -> Verdict:
@@ -270,7 +283,7 @@ def beat_of(directory: Path, number: int) -> tuple[str, int] | None:
         FileNotFoundError: the file is gone: a higher number exists.
         OSError: it cannot be read.
     """
-    content = (directory / f"{PREFIX}{number}").read_bytes()
+    content = _content(directory / f"{PREFIX}{number}")
     beat, _, published = content[: _BEAT_BYTES - 1].decode(errors="replace").strip().partition(" ")
     if _judge(content) == "free":
         return "", 0

@@ -76,8 +76,6 @@ class Damage:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.is_header = False
-        """Whether a segment has no valid header: nothing in it counts."""
 
 
 def header() -> bytes:
@@ -104,8 +102,7 @@ def read(file: BinaryIO, damage: Damage) -> Iterator[Place]:
         own = start[:-_HASH_BYTES]
         if len(start) == HEADER_BYTES and start.startswith(MAGIC) and digest(own, _HASH_BYTES) == start[-_HASH_BYTES:]:
             raise NewerFormatError(str(_LENGTH.unpack_from(own, len(MAGIC))[0]))
-        damage.is_header = bool(start) or damage.is_header
-        damage.bytes += len(start)
+        damage.bytes += file.seek(0, os.SEEK_END)
         return
     at = HEADER_BYTES
     while True:

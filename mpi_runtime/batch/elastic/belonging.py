@@ -19,6 +19,12 @@ LEASE_S = 5.0
 """A command that has not begun this long after the look that allowed it does not begin."""
 
 
+def in_words(error: OSError) -> str:
+    """Why a job cannot take part at present."""
+    where = f" ({error.filename})" if error.filename else ""
+    return f"the files of the batch cannot be used: {error.strerror or error}{where}"
+
+
 class Turn(msgspec.Struct):
     """What the caller is to do after a turn."""
 
@@ -62,12 +68,12 @@ class Belonging:
         try:
             self._files.write_status(status)
         except OSError as error:
-            self.problem = str(error)
+            self.problem = in_words(error)
             is_taking = False
         try:
             is_current = self._look(turn)
         except OSError as error:
-            self.problem = str(error)
+            self.problem = in_words(error)
             self._watch.failed()
             return turn
         if is_current and self._unconfirmed is None:
@@ -118,6 +124,6 @@ class Belonging:
                 is_ours = self._files.make_name(offer.slice) == self.member.token
             except OSError as error:
                 self.member.doubt(offer)
-                self.problem = str(error)
+                self.problem = in_words(error)
                 return
             self.member.took(offer, is_ours)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from mpi_runtime.batch.elastic.belonging import GAP_S
+from mpi_runtime.batch.elastic.belonging import GAP_S, in_words
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.records import Entry, Files, Note, Offer, Status, Stop, entries_in, framed
 from mpi_runtime.batch.elastic.watch import Watch
@@ -76,7 +76,7 @@ class Leading:
                 entries, _ = entries_in(self._files.read_offers(epoch, 0, -1))
                 offers += [entry for entry in entries if isinstance(entry, Offer)]
         except OSError as error:
-            self.problem = str(error)
+            self.problem = in_words(error)
             return False
         for offer in offers:
             self.coordinator.found(offer)
@@ -99,7 +99,7 @@ class Leading:
         try:
             self._look_at_all()
         except OSError as error:
-            self.problem = str(error)
+            self.problem = in_words(error)
         if not any(isinstance(entry, Offer) for entry in self._entries):  # else the disk is full
             for order in self.coordinator.orders(self._clock()):
                 if isinstance(order, TakeBack):
@@ -121,7 +121,7 @@ class Leading:
         try:
             status = self._files.read_status(token, slice)
         except OSError as error:
-            self.problem = str(error)
+            self.problem = in_words(error)
             status = None
         if status is None or (known is not None and status.beat < known.status.beat):
             if known is not None:
@@ -171,7 +171,7 @@ class Leading:
         try:
             notes, one.position = self._files.read_notes(one.status, one.position, is_last)
         except OSError as error:
-            self.problem = str(error)
+            self.problem = in_words(error)
             one.watch.failed()
             return False
         for note in notes:
@@ -195,7 +195,7 @@ class Leading:
                 is_ours = not self._files.make_name(slice, is_back=True)
                 is_known = is_ours or token in self._seen or token == self._token or self._look(token, slice)
             except OSError as error:
-                self.problem = str(error)
+                self.problem = in_words(error)
                 is_known = False
             if is_known:
                 self.coordinator.took_back(slice, is_ours)
@@ -209,7 +209,7 @@ class Leading:
         try:
             self._files.write_offers(self.length, data)
         except OSError as error:
-            self.problem = str(error)
+            self.problem = in_words(error)
             return []
         self.length += len(data)
         entries, self._entries = self._entries, []

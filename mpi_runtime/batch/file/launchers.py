@@ -47,8 +47,8 @@ def wrong_with_launcher(fields: Mapping[str, Any], texts: Sequence[str]) -> list
         The name of the option and a message, for each.
     """
     launcher = fields.get("launcher", "")
-    names = set[str]().union(*(names_in(fields.get(name, "")) for name in texts))
-    names.update(*map(names_in, fields.get("env", {}).values()))
+    shown = [*(fields[name] for name in texts if name in fields), *fields.get("env", {}).values()]
+    names = {name for text in shown if "{" in text for name in names_in(text)}
     if not launcher:
         why = "{hostfile} is for a command that starts its ranks itself: set launcher to 'self'"
         return [("command", why)] if "hostfile" in names else []

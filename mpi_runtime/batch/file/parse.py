@@ -121,11 +121,11 @@ def read_entry(entry: Entry, defaults: Mapping[str, Any], folder: str = ".") -> 
         if command is None:
             break  # the others have the same options
         commands.append(command)
-    parameters = {*BUILT_IN, *(name for row in found[:1] for name in row)}
-    quoted = [one[2] for one in _QUOTED.finditer(str(text)) if one[2] in parameters]
+    quoted = [one[2] for one in _QUOTED.finditer(text)] if isinstance(text, str) and "{" in text else []
     notes = [
         entry.problem("command", f"the value of {{{name}}} is quoted for the shell already: leave out the quotes", True)
         for name in dict.fromkeys(quoted)
+        if name in (*BUILT_IN, *(name for row in found[:1] for name in row))
     ]
     after_place = entry.places.get("after", entry.place)
     after = commands[0].after if commands else names_after(options) if problems else ()

@@ -97,8 +97,8 @@ class BatchJournal:
                 raise
         except OSError as error:
             raise JournalError(
-                f"the journal {self.path} cannot be used: {error.strerror or error}. Name another directory with "
-                "--directory, on a file system that all hosts of the job share."
+                f"the journal {self.path} cannot be used: {error.strerror or error} ({error.filename or self.path}). "
+                "Name another directory with --directory, on a file system that all hosts of the job share."
             ) from error
         self.keys: dict[str, tuple[bytes, int]] = {}
         """The key of each command and array that has ended in this run or before, with the number of its end."""

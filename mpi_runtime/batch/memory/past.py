@@ -18,6 +18,9 @@ The key is the hash of its text, its surroundings, its standard input and the ke
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import gc
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -154,6 +157,9 @@ class History:
         self.again: list[str] = []
         self.only: list[str] | None = None
         self.damaged_bytes = 0
+        """Since the last coordinator began: it has done again what was lost before."""
+        self.is_planned = False
+        """Whether the commands of a run were read: there may be none."""
 
     def add(self, record: Record, data: bytes) -> None:
         """Take one record into account."""
@@ -175,6 +181,7 @@ class History:
         if plan.is_new:
             self.plan = {}
             self.again, self.only, self.since = plan.again, plan.only, plan.since
+            self.is_planned = True
         self.source = plan.source or self.source
         self.plan |= {group.name: group for group in plan.groups}
         if self.runs and plan.nodes:
@@ -224,30 +231,81 @@ def read_history(directory: str) -> History:
     """Read the journal of the batch with this output directory.
 
     Raises:
-        JournalError: a file is of a newer version.
-        OSError: a file cannot be read.
+        JournalError: a file cannot be read, or is of a newer version.
     """
     found = History()
-    for path in segments.paths(Path(directory, FOLDER)):
-        damage = segments.Damage()
-        with open(path, "rb") as file:
-            try:
-                for place in segments.read(file, damage):
-                    if isinstance(place.body, segments.Began):
-                        found.runs.append(Run(place.body.job, place.body.time_s, role=place.body.program))
-                        if place.body.program == RUN:
-                            found.began = {}  # the commands of the run before do not run any more
-                            found.controls = {}
-                    elif isinstance(place.body, Record):
-                        found.add(place.body, place.body.values[0].data)
-            except segments.NewerFormatError as error:
-                raise JournalError(f"{path} was written by a newer mpi_runtime: its format is {error}") from None
-            except (msgspec.DecodeError, IndexError):
-                raise JournalError(
-                    f"{path} is of another version of mpi_runtime, or not of a batch. Move it away, or use --fresh"
-                ) from None
-        found.damaged_bytes += damage.bytes
+    is_collecting = gc.isenabled()
+    gc.disable()  # records are no garbage, and the collector would take a third of the time
+    try:
+        with readable(directory):
+            for path in segments.paths(Path(directory, FOLDER)):
+                _read_segment(found, path)
+    finally:
+        if is_collecting:
+            gc.enable()
     return found
+
+
+def _read_segment(found: History, path: Path) -> None:
+    damage = segments.Damage()
+    with open(path, "rb") as file:
+        try:
+            for _, body in segments.read(file, damage):
+                if isinstance(body, segments.Began):
+                    found.runs.append(Run(body.job, body.time_s, role=body.program))
+                    if body.program == RUN:
+                        found.began = {}  # the commands of the run before do not run any more
+                        found.controls = {}
+                    if body.program in (RUN, SUCCESSOR):
+                        found.damaged_bytes = 0
+                elif isinstance(body, Record):
+                    found.add(body, body.values[0].data)
+        except segments.NewerFormatError as error:
+            raise JournalError(f"{path} was written by a newer mpi_runtime: its format is {error}") from None
+        except (msgspec.DecodeError, IndexError):
+            raise JournalError(
+                f"{path} is of another version of mpi_runtime, or not of a batch. Move it away, or use --fresh"
+            ) from None
+    found.damaged_bytes += damage.bytes
+
+
+def planned_history(directory: str) -> History:
+    """The same for people, who ask for the commands: these must be known if a job has begun the batch.
+
+    Raises:
+        JournalError: they cannot be read.
+    """
+    found = read_history(directory)
+    folder = Path(directory, FOLDER)
+    if not found.is_planned and segments.paths(folder) and not jobs_of(directory):  # a job records them as it begins
+        lost = f", and {found.damaged_bytes} bytes of it cannot be read" if found.damaged_bytes else ""
+        raise JournalError(
+            f"the journal {folder} has no commands of a batch{lost}: it was damaged, as by a crash or a full disk, or "
+            "is that of another program. The line that started the batch records its commands again, and runs those "
+            "that are not recorded as done"
+        )
+    return found
+
+
+def damage_in_words(directory: str, history: History) -> str:
+    """What damage of the journal means, for people."""
+    return (
+        f"{history.damaged_bytes} bytes of the journal {Path(directory, FOLDER)} cannot be read, as after a crash or a "
+        "full disk: commands with their ends there run again"
+    )
+
+
+@contextlib.contextmanager
+def readable(directory: str) -> Iterator[None]:
+    """Raise JournalError, with what to do, if the files of a batch cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        advice = "`ls -l` shows what lies there. Move it away if it is not of a batch, or name another directory"
+        if error.errno in (errno.EACCES, errno.EPERM):
+            advice = "Only the user who has started a batch may read it: `ls -ld` shows who that is"
+        why = f"{error.strerror or error} ({error.filename or Path(directory, FOLDER)})"
+        raise JournalError(f"the batch in {directory} cannot be read: {why}. {advice}") from error
 
 
 def source_of(directory: str, file: str) -> str:
@@ -305,9 +363,14 @@ def used_by(directory: str) -> str:
 
 
 def jobs_of(directory: str) -> list[str]:
-    """The jobs that run the batch of a directory, in words: first the coordinator, if it is not known to be gone."""
+    """The jobs that run the batch of a directory, in words: first the coordinator, if it is not known to be gone.
+
+    Raises:
+        JournalError: the directory cannot be read.
+    """
     first = used_by(directory)
-    others = [one.job for one in files.statuses(Path(directory, FOLDER))]
+    with readable(directory):
+        others = [one.job for one in files.statuses(Path(directory, FOLDER))]
     return [*([first] if first else []), *sorted({*others} - {first})]
 
 

@@ -44,9 +44,9 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     cpu_time: float = 0.0
     """Seconds of CPU time of its processes, without those that it did not wait for."""
     stdout: str = ""
-    """The path of its standard output."""
+    """The path of its standard output; empty if it was not started, or nobody knows what became of it."""
     stderr: str = ""
-    """The path of its standard error."""
+    """The path of its standard error; empty as that of its output."""
     workdir: str = ""
     """The path of its scratch directory; empty if it was removed."""
 
@@ -81,7 +81,8 @@ class CommandError(Exception):
 
     def __str__(self) -> str:
         result = self.result
-        return f"{result.name}: {result.ending()}\n  command: {shortened(result.command)}\n  output:  {result.stdout}"
+        output = f"\n  output:  {result.stdout}" if result.stdout else ""
+        return f"{result.name}: {result.ending()}\n  command: {shortened(result.command)}{output}"
 
 
 def lost(name: str, text: str, error: BaseException) -> CommandResult:

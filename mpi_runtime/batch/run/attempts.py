@@ -181,7 +181,9 @@ def _attempt(
             ending = run_program(program, env, cpus, not made.stdout, is_alone=is_alone)
         is_success = not ending.problem and ending.exit_code in made.success_codes
         kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""
-    output = os.path.abspath(stdout)
+    fields = msgspec.structs.asdict(ending)
+    has_output = fields.pop("has_output")
+    output = os.path.abspath(stdout) if has_output else ""
     return CommandResult(
         name=made.name,
         command=program.text,
@@ -192,9 +194,9 @@ def _attempt(
         cpus=cpus,
         gpu_ids=gpu_ids,
         stdout=output,
-        stderr=output if program.stderr == stdout else os.path.abspath(program.stderr),
+        stderr=os.path.abspath(program.stderr) if has_output and program.stderr != stdout else output,
         workdir=kept,
-        **msgspec.structs.asdict(ending),
+        **fields,
     )
 
 

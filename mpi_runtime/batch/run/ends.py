@@ -15,7 +15,7 @@ from mpi_runtime.batch.memory.graph import STARTED
 from mpi_runtime.batch.memory.outputs import Archive, kept
 from mpi_runtime.batch.memory.past import Ended
 from mpi_runtime.batch.memory.results import CommandResult, lost
-from mpi_runtime.batch.run.events import DOUBT_S, ENDED, LOOK_S, Setting, expired, is_doubtful, results
+from mpi_runtime.batch.run.events import DOUBT_S, ENDED, LOOK_S, Setting, Trouble, expired, is_doubtful, results
 from mpi_runtime.batch.run.starts import Starts
 from mpi_runtime.client import current
 from mpi_runtime.client.ref_futures import Outcome
@@ -45,6 +45,7 @@ class Ends(Starts):
         self._expired: set[str] = set()
         """Commands that are withdrawn because their turn has not come in time."""
         self._expired_s = 0.0
+        self._trouble = Trouble(setting.say)
         self._ends_s = math.inf
         """When commands that still run are ended."""
         self._cpu_time = 0.0
@@ -135,6 +136,7 @@ class Ends(Starts):
             self._share()
         for ended in self._sharing.turn(time.time()):
             self._ended_elsewhere(ended)
+        self._trouble.note(self._sharing.problem, time.monotonic())
         if self._sharing.is_on and time.monotonic() - self._expired_s > LOOK_S:
             self._expired_s = time.monotonic()
             self._expired = set(expired(self._running))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import signal
 import time
@@ -33,9 +34,34 @@ EXPIRED_S = 0.5
 """How long after its time a command is withdrawn."""
 DOUBT_S = 1.0
 """How long the end of a doubtful command is held back: if its job dies meanwhile, another runs the command."""
+LASTS_S, AGAIN_S = 3.0, 10.0
+"""How long a problem lasts until it is shown, and the seconds until it is shown again."""
 ENDED, INTERRUPTED, LATE = "ended", "interrupted", "late"
 results = msgspec.msgpack.Decoder(CommandResult)
 """Reads the result of a command."""
+
+
+class Trouble:
+    """Shows why a job cannot take part in its batch: if that lasts, and not too often."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.problem = ""
+        """What has lasted; empty: all is well, or has only just ceased to be."""
+        self._say = say
+        self._since_s = self._said_s = -math.inf
+
+    def note(self, problem: str, now_s: float) -> None:
+        """Note the problem of a turn; empty: there was none."""
+        if not problem:
+            self.problem, self._since_s = "", -math.inf
+            return
+        if self._since_s == -math.inf:
+            self._since_s = now_s
+        if now_s - self._since_s >= LASTS_S:
+            self.problem = problem
+            if now_s - self._said_s >= AGAIN_S:
+                self._said_s = now_s
+                self._say(problem)
 
 
 class Running(msgspec.Struct, frozen=True):

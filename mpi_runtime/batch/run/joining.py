@@ -34,6 +34,7 @@ from mpi_runtime.batch.run.events import (
     Events,
     Place,
     Running,
+    Trouble,
     ctrl_c_as_event,
     expired,
     is_doubtful,
@@ -87,6 +88,7 @@ class MemberRun:
         self._leave_s: float | None = None
         """When commands that still run are ended, and the job leaves; None: it stays."""
         self._is_interrupted = False
+        self._trouble = Trouble(say)
         self._election: threading.Thread | None = None
         self._claim: Claim | None = None
 
@@ -106,7 +108,7 @@ class MemberRun:
                 turn = self._belonging.turn(
                     self._statuses.next(not problem and self._leave_s is None), not problem and self._leave_s is None
                 )
-                self._show_problem(problem or self._belonging.problem)
+                self._trouble.note(problem or self._belonging.problem, time.monotonic())
                 for number in turn.end:
                     self._cancel(number)
                 now_s = time.time() - boot_clock()
@@ -150,8 +152,9 @@ class MemberRun:
                 self._end_all()
             return 130 if self._is_interrupted else TIME_IS_OVER
         if time.monotonic() - self._busy_s > self._idle_s:
-            self._say(f"nothing to do for {self._idle_s:g} s: this job leaves the batch")
-            return 0
+            why, problem = f"nothing to do for {self._idle_s:g} s", self._trouble.problem
+            self._say(f"{why}{problem and ', and '}{problem}: this job leaves the batch")
+            return int(bool(problem))
         return None
 
     def _end_all(self) -> None:
@@ -258,8 +261,3 @@ class MemberRun:
         except OSError as error:
             return f"the journal cannot be written, so this job takes nothing more: {error.strerror or error}"
         return ""
-
-    def _show_problem(self, problem: str) -> None:
-        if problem and time.monotonic() - self._said_s >= PROGRESS_S:
-            self._said_s = time.monotonic()
-            self._say(problem)

@@ -44,6 +44,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     problem: str = ""
+    has_output: bool = False
+    """Whether its outputs were opened for it. If not, what lies at their paths is of an earlier run."""
     start: float
     end: float
     peak_memory: int = 0
@@ -81,7 +83,7 @@ def run_program(
             os.killpg(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
     except OSError as error:
-        return Ending(problem=f"it could not be started: {error}", start=start, end=time.time())
+        return msgspec.structs.replace(not_started(error, start), has_output=outputs is not None)
     finally:
         _kill_new(before)
         if not is_alone:
@@ -91,11 +93,20 @@ def run_program(
         exit_code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
         problem=problem,
+        has_output=True,
         start=start,
         end=time.time(),
         peak_memory=usage.ru_maxrss * 1024,
         cpu_time=usage.ru_utime + usage.ru_stime,
     )
+
+
+def not_started(error: Exception, start: float) -> Ending:
+    """The end of a command that an error has kept from starting."""
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        words = f"{error.strerror} ({error.filename})"
+    return Ending(problem=f"it could not be started: {words}", start=start, end=time.time())
 
 
 def _run_to_its_end(

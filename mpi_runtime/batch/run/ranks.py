@@ -27,7 +27,7 @@ from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.run.launched import LaunchProblemError, Where, environment_of, line_of
 from mpi_runtime.batch.run.ordered import Ordered
-from mpi_runtime.batch.run.program import Ending, open_outputs, run_program
+from mpi_runtime.batch.run.program import Ending, not_started, open_outputs, run_program
 from mpi_runtime.gangs import member
 from mpi_runtime.gangs.library import PMI1, PMIX
 from mpi_runtime.gangs.talk import NAME, VARIABLE, AgentLostError, Status
@@ -96,7 +96,7 @@ class Rank:
                 ending = msgspec.structs.replace(ending, exit_code=code & 255, signal=None, problem=problem)
             return self._ended(program, ending)
         except OSError as error:
-            return Ending(problem=f"it could not be started: {error}", start=time.time(), end=time.time())
+            return not_started(error, time.time())
         finally:
             self._ordered.flush()
             for descriptor in opened:
@@ -120,7 +120,7 @@ class Rank:
         try:
             line = line_of(program, places, self.values()["hostfile"], env, NAME)
         except LaunchProblemError as error:
-            return Ending(problem=f"it could not be started: {error}", start=time.time(), end=time.time())
+            return not_started(error, time.time())
         ending = run_program(msgspec.structs.replace(program, text=line), env, (), is_own)
         if ending.exit_code not in program.success_codes and program.launcher != SELF:
             tried = line.removeprefix("exec ").partition(" env ")[0]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from mpi_runtime.batch.elastic.belonging import LEASE_S
+from mpi_runtime.batch.elastic.belonging import LEASE_S, in_words
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.leading import Leading
@@ -123,6 +123,8 @@ class Sharing:
         self.token = token or os.urandom(8).hex()
         self.is_on = False
         """Whether there are other jobs, or were."""
+        self.problem = ""
+        """Why the files of the jobs cannot be read or written at present; empty: they can."""
         self._journal = journal
         self._start = start
         self._end_s = end_s
@@ -219,12 +221,14 @@ class Sharing:
             self._files.write_status(self.statuses.next())
         for offer in self._leading.turn():
             self._member.offered(offer)
+        self.problem = self._leading.problem
         self._journal.published = self._leading.length
         while (own := self._member.wants()) is not None:
             try:
                 holder = self._files.make_name(own.slice)
-            except OSError:
+            except OSError as error:
                 self._member.doubt(own)
+                self.problem = in_words(error)
                 break
             self._member.took(own, holder == self.token)
         overdue = self._member.overdue(boot_clock())

@@ -103,8 +103,9 @@ class Executor(RemoteExecutor):
             elif (result := future.result()).is_success:
                 self.report_job_success(info)
             else:
-                where = f"on {result.host}; its output is in {result.stdout}"
-                self.report_job_error(info, msg=f"{result.ending()} {where}\n", aux_logs=[result.stdout])
+                logs = [result.stdout] if result.stdout else []  # it has none if it could not be started
+                where = f"on {result.host}" + (f"; its output is in {result.stdout}" if logs else "")
+                self.report_job_error(info, msg=f"{result.ending()} {where}\n", aux_logs=logs)
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """End these jobs, with all of their processes."""

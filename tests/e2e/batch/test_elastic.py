@@ -139,6 +139,21 @@ def test_a_coordinator_that_stood_still_joins_the_batch_again(tmp_path: Path) ->
     watcher.judge(600, again=8)
 
 
+def test_jobs_say_that_their_directory_is_gone(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", commands(300))
+    with jobs(tmp_path, 2, "--idle-timeout", "6") as (first, second):
+        (tmp_path / "batch-jobs").rename(tmp_path / "elsewhere")
+        assert "the journal or the outputs in batch-jobs cannot be written" in first.finish().expect(2).stderr
+        left = second.finish().expect(1).stderr
+    problem = "the files of the batch cannot be used: No such file or directory (batch-jobs/journal)"
+    assert left.count(problem) >= 2, "while it lasts, and at the end"
+    assert "nothing to do for 6 s, and the files of the batch" in left
+    assert "differs from the batch" not in left
+    (tmp_path / "elsewhere").rename(tmp_path / "batch-jobs")
+    run_batch("jobs.txt", cwd=tmp_path).expect(0)
+    assert sorted(lines(tmp_path, "done"), key=int) == [str(number) for number in range(300)]
+
+
 def test_a_job_can_only_join_a_batch_as_it_is(tmp_path: Path) -> None:
     written(tmp_path / "jobs.txt", "touch began; while [ ! -e go ]; do sleep 0.1; done\n")
     with jobs(tmp_path, 1) as (program,):

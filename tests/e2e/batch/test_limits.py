@@ -74,7 +74,7 @@ def test_a_command_has_the_shell_that_it_names(tmp_path: Path) -> None:
     done = run_batch(*words, cwd=tmp_path).expect(1)
     out = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.out")}
     assert (out["path"], out["elsewhere"]) == ("/bin/sh\n", "same\n")
-    assert "failed: missing: it could not be started: [Errno 2] No such file or directory: '/no/shell'" in done.stderr
+    assert "failed: missing: it could not be started: No such file or directory (/no/shell)" in done.stderr
     assert "its shell 'no-such-shell' is not in the PATH of this host" in done.stderr
     assert "failed: named" not in done.stderr
 

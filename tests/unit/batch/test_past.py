@@ -250,5 +250,5 @@ def test_a_journal_that_may_not_be_read_is_not_taken_for_an_empty_one(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "listdir", refused)
-    with pytest.raises(PermissionError):
+    with pytest.raises(JournalError, match="cannot be read: Permission denied"):
         read_history(str(tmp_path))

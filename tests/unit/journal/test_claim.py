@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -207,6 +208,20 @@ def test_a_journal_of_a_dead_process_is_free(tmp_path: Path) -> None:
     Claim(tmp_path, "the next").release()
 
 
+def test_a_copy_of_a_journal_in_use_has_no_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner's process lives, but writes to the original: without this the copy was in use as long as that ran."""
+    at_once(monkeypatch)
+    (tmp_path / "own").mkdir()
+    first = Claim(tmp_path / "own", "the first")
+    shutil.copytree(tmp_path / "own", tmp_path / "copy")
+    with pytest.raises(JournalError, match="in use by the first"):
+        Claim(tmp_path / "own", "another")
+    second = Claim(tmp_path / "copy", "the second")
+    first.beat()
+    second.beat()
+    assert (claim.owner_of(tmp_path / "own"), claim.owner_of(tmp_path / "copy")) == ("the first", "the second")
+
+
 def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Claim:
     """A claim of a job on another host."""
     with monkeypatch.context() as there:
@@ -284,7 +299,7 @@ def test_a_look_that_fails_or_is_late_does_not_count(tmp_path: Path, monkeypatch
     """A living owner whose file cannot be read for a while keeps the journal: ESTALE is not damage."""
     at_once(monkeypatch)
     first = elsewhere(tmp_path, monkeypatch)
-    read, looks = Path.read_bytes, 0
+    read, looks = claim._content, 0
 
     def stale(path: Path) -> bytes:
         nonlocal looks
@@ -296,7 +311,7 @@ def test_a_look_that_fails_or_is_late_does_not_count(tmp_path: Path, monkeypatch
             first.beat()
         raise OSError(errno.ESTALE, "Stale file handle")
 
-    monkeypatch.setattr(Path, "read_bytes", stale)
+    monkeypatch.setattr(claim, "_content", stale)
     with pytest.raises(JournalError, match="in use by the first"):
         Claim(tmp_path, "the second")
     assert looks > 12
