@@ -209,7 +209,7 @@ class LiveJob:
             facts.state = "ended"
             facts.glance = final
             facts.now_s = time.time()
-        facts.curves, facts.estimates, facts.waits = {}, {}, []
+        facts.curves, facts.estimates, facts.waits, facts.searches = {}, {}, [], []
         facts.ran = facts.glance["counts"].get("ran", facts.ran)
 
     def document(self) -> Document:

@@ -84,7 +84,7 @@ def read(directory: Path) -> Iterator[Line]:
 
 
 def header(directory: Path) -> dict[str, Any]:
-    """The header of the last run that has one: name, metric and mode; or nothing.
+    """The header of the last run that has one, as `Tuner` writes it: name, metric, mode and more; or nothing.
 
     Raises:
         JournalError: there is no journal.
@@ -95,6 +95,11 @@ def header(directory: Path) -> dict[str, Any]:
                 if isinstance(place.body, Noted) and place.body.kind == HEADER:
                     return msgspec.msgpack.decode(place.body.data, type=dict[str, Any])
     return {}
+
+
+def written_s(directory: Path) -> float:
+    """When the last line was written, in seconds since 1970."""
+    return _paths(directory)[-1].stat().st_mtime
 
 
 def _paths(directory: Path) -> list[Path]:

@@ -42,6 +42,7 @@ from mpi_runtime.tune.study.events import (
     Start,
     Woken,
 )
+from mpi_runtime.tune.study.remaining import Remaining, remaining
 from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, ends_all, time_limit
 from mpi_runtime.tune.trial import (
     DEFAULT_METRIC,
@@ -151,9 +152,22 @@ class Study:
         has_stopper = not isinstance(self.stopper, CombinedStopper) or bool(self.stopper.stoppers)
         return self.scheduler.is_passive and not has_stopper
 
+    @property
+    def time_limit_s(self) -> float:
+        """The seconds after which it ends; infinity: no limit."""
+        return min(self.limits.time_budget_s, time_limit(self.stopper))
+
+    def remaining(self, now: float) -> Remaining | None:
+        """How long it still takes; None: not known."""
+        trials = (
+            (one.status, one.time_total_s + (now - one.last_event_at if one.status == RUNNING else 0.0))
+            for one in self.trials.values()
+        )
+        return remaining(trials, self.most, not self.scheduler.is_passive, self.deadline - now)
+
     def begin(self, now: float) -> list[Order]:
         """Start the first trials. `now` counts seconds from any moment."""
-        self.deadline = now + min(self.limits.time_budget_s, time_limit(self.stopper))
+        self.deadline = now + self.time_limit_s
         return self._filled(now)
 
     def handle(self, event: Event, now: float) -> list[Order]:
