@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import os
 import pickle
 import threading
@@ -211,15 +210,7 @@ class Tuner:
         slots = self._slots()
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
         count = self._lines
-        header = {
-            "name": self._prepared.name,
-            "metric": study.metric,
-            "mode": study.mode,
-            "most": study.most,
-            "stops_early": not study.scheduler.is_passive,
-            "limit_s": study.time_limit_s if math.isfinite(study.time_limit_s) else None,
-        }
-        log = study_log.StudyLog(self._directory, count, header)
+        log = study_log.StudyLog(self._directory, count, study_log.header_of(self._prepared.name, study))
         try:
             if is_new:
                 self._write()

@@ -12,8 +12,8 @@ from typing import Any
 
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
+from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Reported
-from mpi_runtime.tune.study.remaining import Remaining, remaining
 from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, named_in
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.absent import advised
+from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import ERROR, OF_EACH_REPORT, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
 
@@ -91,7 +92,7 @@ class ProgressReporter(Callback):
         text = f"{of} after {self._driver.now():.0f} s: {words or 'none'}"
         if best is not None:
             text += f"; best {study.metric} {_short(best.best_result.get(study.metric))} in trial {best.trial_id}"
-        if (left := study.remaining(self._driver.now())) is not None:
+        if (left := remaining_of(study, self._driver.now())) is not None:
             text += f"; {left}, {left.basis}" if left.how == "at most" else f"; {left}"
         return text
 

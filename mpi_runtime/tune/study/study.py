@@ -42,7 +42,6 @@ from mpi_runtime.tune.study.events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.study.remaining import Remaining, remaining
 from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, ends_all, time_limit
 from mpi_runtime.tune.trial import (
     DEFAULT_METRIC,
@@ -156,14 +155,6 @@ class Study:
     def time_limit_s(self) -> float:
         """The seconds after which it ends; infinity: no limit."""
         return min(self.limits.time_budget_s, time_limit(self.stopper))
-
-    def remaining(self, now: float) -> Remaining | None:
-        """How long it still takes; None: not known."""
-        trials = (
-            (one.status, one.time_total_s + (now - one.last_event_at if one.status == RUNNING else 0.0))
-            for one in self.trials.values()
-        )
-        return remaining(trials, self.most, not self.scheduler.is_passive, self.deadline - now)
 
     def begin(self, now: float) -> list[Order]:
         """Start the first trials. `now` counts seconds from any moment."""

@@ -10,6 +10,7 @@ import pytest
 from mpi_runtime import tune
 from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
 from mpi_runtime.tune.search import BasicVariantGenerator, Searcher
+from mpi_runtime.tune.show.remaining import Remaining, remaining_of
 from mpi_runtime.tune.study.events import (
     Continue,
     Crashed,
@@ -23,7 +24,6 @@ from mpi_runtime.tune.study.events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.study.remaining import Remaining
 from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
 from mpi_runtime.tune.study.study import Limits, Study
 from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
@@ -393,17 +393,17 @@ def test_the_rest_takes_as_long_as_the_trials_before(
 ) -> None:
     machine = study(5, 2, scheduler=scheduler)
     machine.begin(0.0)
-    assert machine.remaining(1.0) is None, "no trial has ended"
+    assert remaining_of(machine, 1.0) is None, "no trial has ended"
     machine.handle(Reported("00000", {"x": 1}), 40.0)
     machine.handle(Failed("00001", "at once"), 40.0)
-    assert machine.remaining(40.0) is None, "a trial that has failed says nothing"
+    assert remaining_of(machine, 40.0) is None, "a trial that has failed says nothing"
     machine.handle(Ended("00000"), 40.0)
-    found = machine.remaining(40.0)
+    found = remaining_of(machine, 40.0)
     assert found is not None
     assert (found.seconds, found.how) == first
     machine.handle(Reported("00002", {"x": 2}), 110.0)
     machine.handle(Ended("00002"), 110.0)
-    found = machine.remaining(110.0)
+    found = remaining_of(machine, 110.0)
     assert found is not None
     assert (found.seconds, found.how) == second, "the median, or the longest"
 
@@ -411,18 +411,18 @@ def test_the_rest_takes_as_long_as_the_trials_before(
 def test_a_time_budget_ends_an_experiment_at_the_latest() -> None:
     machine = study(-1, 2, time_budget_s=100.0)
     machine.begin(0.0)
-    assert machine.remaining(30.0) == Remaining(70.0, "at most", "then its time ends")
-    assert str(machine.remaining(30.0)) == "at most 70 s left"
+    assert remaining_of(machine, 30.0) == Remaining(70.0, "at most", "then its time ends")
+    assert str(remaining_of(machine, 30.0)) == "at most 70 s left"
     machine = study(4, 2, time_budget_s=100.0)
     machine.begin(0.0)
     machine.handle(Reported("00000", {"x": 1}), 40.0)
     machine.handle(Ended("00000"), 40.0)
-    assert str(machine.remaining(40.0)) == "about 40 s left", "two more, one of which is nearly done"
-    assert machine.remaining(80.0) == Remaining(20.0, "at most", "then its time ends"), "both outlast the first"
+    assert str(remaining_of(machine, 40.0)) == "about 40 s left", "two more, one of which is nearly done"
+    assert remaining_of(machine, 80.0) == Remaining(20.0, "at most", "then its time ends"), "both outlast the first"
     machine.handle(Ended("00001"), 85.0)
-    assert str(machine.remaining(90.0)) == "at most 10 s left"
+    assert str(remaining_of(machine, 90.0)) == "at most 10 s left"
     machine.handle(Woken(), 100.0)
-    assert machine.remaining(95.0) is None, "it is over"
+    assert remaining_of(machine, 95.0) is None, "it is over"
 
 
 def test_the_line_of_an_experiment_that_continues_counts_the_trials_of_earlier_runs() -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mpi_runtime.show.estimates import rest_s
 from mpi_runtime.show.numbers import seconds
+from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED
 
 
@@ -53,3 +54,12 @@ def remaining(
     if stops_early:
         return Remaining(left_s, "at most", "if no trial takes longer than the longest so far")
     return Remaining(left_s, "about", "if the rest takes as long as the trials that have ended")
+
+
+def remaining_of(study: Study, now: float) -> Remaining | None:
+    """Estimate the time until a study that runs in this process ends; None: nothing is known."""
+    trials = (
+        (one.status, one.time_total_s + (now - one.last_event_at if one.status == RUNNING else 0.0))
+        for one in study.trials.values()
+    )
+    return remaining(trials, study.most, not study.scheduler.is_passive, study.deadline - now)
