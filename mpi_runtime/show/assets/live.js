@@ -98,7 +98,7 @@ async function look() {
   } catch {
     missing("Trying again. If it has ended, start it again, and open the address that it prints.");
   }
-  next = setTimeout(look, document.hidden ? 5000 : 1000);
+  next = setTimeout(look, document.hidden || !event ? 5000 : 1000);
   number = event?.number ?? number;
   if (event?.head) receive(event);
 }

@@ -25,7 +25,8 @@ from tests.helpers import ROOT
 def test_numbers_have_three_digits_and_units() -> None:
     assert [three(one) for one in (0, 12.345, 1234.5, 0.04567, 1e7)] == ["0", "12.3", f"1{GAP}230", "0.0457", "1.00e7"]
     assert [three(one) for one in (4.12e-5, -3.9e10)] == ["4.12e\u22125", "\u22123.90e10"]
-    assert [seconds(one) for one in (0, 5.5e-5, 0.01234, 0.9999, 12.34, 99.97, 185, 7260)] == [
+    assert [seconds(one) for one in (-5, 0, 5.5e-5, 0.01234, 0.9999, 12.34, 99.97, 185, 7260)] == [
+        "0 s",
         "0 s",
         "55 µs",
         "12.3 ms",
