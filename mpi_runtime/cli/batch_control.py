@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 def _send(directory: str, chosen: argparse.Namespace) -> int:
     jobs = jobs_of(directory)
     if not jobs:
-        raise LaunchError(f"no job runs the batch {name_of(directory)}, so there is nothing to {chosen.verb}")
+        raise LaunchError(f"no job runs the batch {name_of(directory)}, so `{chosen.verb}` changes nothing")
     if chosen.verb == "add":
         text, folder = read_text(chosen.file), os.path.dirname(os.path.abspath(chosen.file))
         request = Request("add", text=text, form=chosen.form or form_of(chosen.file), folder=folder, file=chosen.file)

@@ -119,7 +119,10 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
     """Write the page."""
     path = Path(chosen.output or f"{name_of(directory)}.html")
     page = report(name_of(directory), directory, read_history(directory), time.time(), bool(jobs_of(directory)))
-    path.write_text(page, encoding="utf-8")
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise LaunchError(f"{path} cannot be written: {error.strerror}") from error
     print(path)
     return 0
 
