@@ -12,6 +12,7 @@ from mpi_runtime.cli.facts import print_json
 from mpi_runtime.cli.main import on_directory
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal.claim import owner_of
+from mpi_runtime.show.numbers import plural
 
 
 @dataclass
@@ -49,8 +50,15 @@ def list_all(directory: Path, as_json: bool) -> int:
         best = _best(about, trials)
         end = f", best {about['metric']} {trials[best].last[about['metric']]:.6g} in trial {best}" if best else ""
         job = owner_of(path)
-        print(f"{path.name}: {len(trials)} trials ({words}){end}{f'; run by {job}' if job else ''}")
+        print(f"{path.name}: {plural(len(trials), 'trial')} ({words}){end}{_run_by(path, job)}")
     return 0
+
+
+def _run_by(path: Path, job: str) -> str:
+    from mpi_runtime.tune.experiment.watched import Watched  # as in `_read`
+
+    left = Watched(path).remaining() if job else None
+    return (f"; run by {job}" if job else "") + (f", {left}" if left is not None else "")
 
 
 def _summary(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ The module of a verb is imported only when the verb is called.
 """
 
 import codecs
+import errno
 import io
 import os
 import select
@@ -56,30 +57,44 @@ def main(words: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="mpi_runtime")
-    if not words or words[0] in ("-h", "--help", "help"):
+    verb = words[0] if words else "--help"
+    try:
+        code = _perform(verb, words[1:])
+        sys.stdout.flush()
+    except (JournalError, LaunchError, OSError) as error:
+        is_plain = isinstance(error, OSError)
+        cause = error if is_plain else error.__cause__  # a verb may have made it an error of its own
+        if isinstance(cause, BrokenPipeError) and _is_unread():
+            _drop_output()
+            return 128 + signal.SIGPIPE
+        if is_plain and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        what = f"the output cannot be written: {error.strerror}" if is_plain else error
+        print(f"mpi-runtime {verb}: {what}", file=sys.stderr)
+        _drop_output()
+        return 2
+    return code
+
+
+def _perform(verb: str, words: Sequence[str]) -> int:
+    if verb in ("-h", "--help", "help"):
         print(help_text())
         return 0
-    verb = "version" if words[0] in ("-V", "--version") else words[0]
+    verb = "version" if verb in ("-V", "--version") else verb
     if verb not in VERBS:
         print(f"mpi-runtime: there is no verb {verb!r}; {advice(verb)}", file=sys.stderr)
         return 2
     module, _, name = VERBS[verb][0].partition(":")
     function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+    return function(words)
+
+
+def _drop_output() -> None:
+    """What cannot be written goes nowhere, or the interpreter complains when it ends."""
     try:
-        return _all_written(function(words[1:]))
-    except (JournalError, LaunchError) as error:
-        print(f"mpi-runtime {verb}: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        if not _is_unread():
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
-        return 128 + signal.SIGPIPE
-
-
-def _all_written(code: int) -> int:
-    sys.stdout.flush()
-    return code
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_unread() -> bool:

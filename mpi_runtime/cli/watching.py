@@ -7,10 +7,14 @@ import os
 import select
 import shlex
 import socket
+from pathlib import Path
 
-from mpi_runtime.errors import LaunchError
+from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.head import visitor
+from mpi_runtime.journal.segments import SUFFIX
 from mpi_runtime.show.live import LiveJob
+
+SEARCHES_S = 5.0
 
 
 class Watching(LiveJob):
@@ -30,6 +34,7 @@ class Watching(LiveJob):
         try:
             if super().sample():
                 self._watched = visitor.watch(pid)
+                self._look_at_searches()
         except LookupError as error:
             raise LaunchError(f"job {pid} cannot answer: {error}") from error
         except OSError:
@@ -49,6 +54,7 @@ class Watching(LiveJob):
                 self.facts.state, self.facts.cause = "lost", str(error)
                 return True
             self.facts.state, self.facts.cause = "running", ""
+            self._slowly("searches", self._look_at_searches, SEARCHES_S)
         if has_ended:
             final = None
             with contextlib.suppress(OSError, LookupError):
@@ -57,3 +63,28 @@ class Watching(LiveJob):
             self._watched = None
             self.end(final)
         return not has_ended
+
+    def _look_at_searches(self) -> None:
+        self.facts.searches = [
+            (place.name, progress) for place in searches(self.facts.pid) if (progress := _seen(place))
+        ]
+
+
+def searches(pid: int) -> list[Path]:
+    """Return the directories of the experiments that a program runs: it has their journals open."""
+    found: set[Path] = set()
+    with contextlib.suppress(OSError):
+        for one in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                path = Path(os.readlink(one))
+                if path.suffix == SUFFIX and (path.parent / "tuner.pickle").is_file():
+                    found.add(path.parent)
+    return sorted(found)
+
+
+def _seen(directory: Path) -> str:
+    from mpi_runtime.tune.experiment.watched import Watched  # not at the top: few jobs search
+
+    with contextlib.suppress(JournalError, OSError, ValueError):
+        return Watched(directory).in_words()
+    return ""

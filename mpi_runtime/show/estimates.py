@@ -1,4 +1,4 @@
-"""When a job may be done: open calls divided by the rate of the last minutes, with a range."""
+"""When work may be done: open calls divided by the rate of the last minutes, with a range; the rest of equal parts."""
 
 from __future__ import annotations
 
@@ -47,3 +47,16 @@ def estimate(samples: Sequence[tuple[float, float]], open_calls: int) -> Estimat
     rate = (last - first) / (now_s - begin_s)
     slow, fast = min(rates), max(rates)
     return Estimate(now_s + open_calls / rate, now_s + open_calls / fast, now_s + open_calls / slow, rate, open_calls)
+
+
+def rest_s(each_s: float, running_s: Sequence[float], waiting: int) -> float:
+    """Return how long the rest takes, if each part takes `each_s`, and as many run at a time as now.
+
+    Args:
+        each_s: how long a part takes.
+        running_s: how long each of those that run has run; at least one.
+        waiting: the number of parts that have not begun.
+    """
+    left_s = sorted(max(0.0, each_s - ran_s) for ran_s in running_s)
+    rounds, more = divmod(waiting, len(left_s))
+    return rounds * each_s + (left_s[more - 1] + each_s if more else left_s[-1])

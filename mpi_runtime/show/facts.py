@@ -44,6 +44,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """Open calls by function, for those without an estimate."""
     waits: list[tuple[str, int, str]] = []
     """Why calls wait: reason, count, function."""
+    searches: list[tuple[str, str]] = []
+    """The searches that the program runs: name and progress, in words."""
     measured: dict[str, Measured] = {}
     """By name of the node: what was measured there."""
     sizes: dict[tuple[str, int], int] = {}
@@ -113,7 +115,7 @@ def time_left(facts: Facts) -> str:
 
 def on_terminal(facts: Facts) -> Facts:
     """Return the facts without characters that would move the cursor, or clear the screen."""
-    shown = ("name", "cause", "glance", "actors", "errors", "rates", "estimates", "unknown", "waits")
+    shown = ("name", "cause", "glance", "actors", "errors", "rates", "estimates", "unknown", "waits", "searches")
     return msgspec.structs.replace(facts, **{field: visible(getattr(facts, field)) for field in shown})
 
 

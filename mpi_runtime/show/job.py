@@ -78,7 +78,7 @@ def _cards(facts: Facts) -> list[dict[str, Any]]:
         _doing(facts, counts, functions, ended),
         _went(facts, ended) if facts.is_over else _waits(facts, counts),
         _failed(facts, counts, ended),
-        _when(facts, counts, ended),
+        _with_searches(facts, _when(facts, counts, ended)),
     ]
 
 
@@ -198,6 +198,11 @@ def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
         "note": note,
         "bad": late_s > 0,
     }
+
+
+def _with_searches(facts: Facts, card: dict[str, Any]) -> dict[str, Any]:
+    rows = [[f"search {name}", progress] for name, progress in facts.searches]
+    return {**card, "rows": [*rows, *card.get("rows", [])]} if rows else card
 
 
 def _not_before(facts: Facts) -> dict[str, Any]:

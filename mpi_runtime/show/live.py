@@ -149,7 +149,7 @@ class LiveJob:
         if not self._ended:
             self._ended.extend(_before(by_name, self._runs, facts.ran, facts.now_s))
         self._ended.append((facts.now_s, by_name))
-        while self._ended[0][0] < facts.now_s - ESTIMATE_S:
+        while not facts.now_s - ESTIMATE_S <= self._ended[0][0] <= facts.now_s:  # later: the clock was put back
             self._ended.popleft()
         recent = next(one for one in self._ended if one[0] >= facts.now_s - RATE_S)
         span_s = max(1e-9, facts.now_s - recent[0])
@@ -209,7 +209,7 @@ class LiveJob:
             facts.state = "ended"
             facts.glance = final
             facts.now_s = time.time()
-        facts.curves, facts.estimates, facts.waits = {}, {}, []
+        facts.curves, facts.estimates, facts.waits, facts.searches = {}, {}, [], []
         facts.ran = facts.glance["counts"].get("ran", facts.ran)
 
     def document(self) -> Document:

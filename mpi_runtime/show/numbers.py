@@ -26,7 +26,8 @@ def three(number: float) -> str:
 
 
 def seconds(took: float) -> str:
-    """Return a duration: 12.3 ms, 4.56 s, 3 min 05 s, 2 h 07 min."""
+    """Return a duration: 12.3 ms, 4.56 s, 3 min 05 s, 2 h 07 min. Below 0, as after a clock was put back: 0 s."""
+    took = max(0.0, took)
     for limit, factor, unit in ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (99.95, 1.0, "s")):
         if took < limit:
             return f"{three(took * factor)} {unit}" if took else "0 s"

@@ -1,4 +1,4 @@
-"""The small server of `mpi-runtime view`: one page, kept up to date by server-sent events.
+"""The small server of `mpi-runtime view`: one page, which asks once a second for what has changed.
 
 It belongs to the user who has started it, listens on 127.0.0.1 alone, and ends with Ctrl-C. Another user of the host
 can connect, and a page from elsewhere can make a browser connect, so:
@@ -14,22 +14,20 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from mpi_runtime.show import metrics
 from mpi_runtime.show.page import SCRIPTS, Block, Document, as_json, html_page
 
 SAMPLE_S = 1.0
-BEAT_S = 5.0
-"""Something is sent at least this often, so that the page notices that the server has ended."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -71,16 +69,16 @@ class Viewer:
         self._token = token
         self._hosts = hosts
         self._state: dict[str, Any] = {}
-        self._blocks: dict[str, str] = {}
-        """By id: the blocks as JSON."""
-        self._changed = asyncio.Condition()
-        self.is_ending = False
+        self._blocks: dict[str, tuple[int, str]] = {}
+        """By id: the number of the look that has found a block, and the block as JSON."""
+        self._number = 0
+        """Counts the looks at the source."""
 
     def app(self) -> Starlette:
         """The application."""
         routes = [
             Route("/", self._guarded(self._page)),
-            Route("/events", self._guarded(self._events)),
+            Route("/changes", self._guarded(self._changes)),
             Route("/detail", self._guarded(self._detail)),
             Route("/stack", self._guarded(self._stack), methods=["POST"]),
             Route("/metrics", self._guarded(self._metrics)),
@@ -111,27 +109,19 @@ class Viewer:
         )
         return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
-    async def _events(self, _: Request) -> Response:
-        return StreamingResponse(self._stream(), media_type="text/event-stream")
+    async def _changes(self, request: Request) -> Response:
+        """What has changed since an answer with this number: the page asks once a second.
 
-    async def _stream(self) -> AsyncIterator[bytes]:
-        """Send the blocks that have changed, each time that any has."""
-        sent: dict[str, str] = {}
-        was: dict[str, Any] = {}
-        while not self.is_ending:
-            state, blocks = self._state, self._blocks
-            if state and state is not was:
-                changed = [text for id, text in blocks.items() if sent.get(id) != text]
-                head = as_json({**state, "order": list(blocks)})
-                yield f'data: {{"head":{head},"blocks":[{",".join(changed)}]}}\n\n'.encode()
-                sent, was = blocks, state
-            else:
-                yield b": still here\n\n"
-            async with self._changed:
-                try:
-                    await asyncio.wait_for(self._changed.wait(), BEAT_S)
-                except (asyncio.TimeoutError, TimeoutError):
-                    continue
+        A stream of events would hold a connection, and browsers have six for each address: the seventh tab would wait.
+        """
+        given = request.query_params.get("since", "")
+        since = int(given) if given.isdecimal() and len(given) < 12 else 0
+        if since >= self._number:
+            return Response(as_json({"number": self._number}), media_type="application/json")
+        changed = ",".join(text for number, text in self._blocks.values() if number > since)
+        head = as_json({**self._state, "order": list(self._blocks)})
+        text = f'{{"number":{self._number},"head":{head},"blocks":[{changed}]}}'
+        return Response(text, media_type="application/json")
 
     async def _detail(self, request: Request) -> Response:
         block, id = request.query_params.get("block", ""), request.query_params.get("id", "")
@@ -156,41 +146,24 @@ class Viewer:
     async def look(self) -> None:
         """Look at the source once a second, until nothing can change any more."""
         is_running = True
-        while not self.is_ending:
+        while is_running:
             begin_s = time.monotonic()
-            if is_running:
-                try:
-                    is_running = await run_in_threadpool(self._source.sample)
-                    await self._publish(await run_in_threadpool(self._source.document))
-                except Exception as error:
-                    state = {**UNKNOWN, **self._state, "banner": ["warn", f"{type(error).__name__}: {error}"]}
-                    async with self._changed:
-                        self._state = state
-                        self._changed.notify_all()
+            try:
+                is_running = await run_in_threadpool(self._source.sample)
+                document = await run_in_threadpool(self._source.document)
+                self._publish({one["id"]: as_json(one) for one in document["blocks"]}, document)
+            except Exception as error:
+                self._state = {**UNKNOWN, **self._state, "banner": ["warn", f"{type(error).__name__}: {error}"]}
+                self._number += 1
             await asyncio.sleep(max(0.1, SAMPLE_S - (time.monotonic() - begin_s)))
 
-    async def _publish(self, document: Document) -> None:
-        blocks = {one["id"]: as_json(one) for one in document["blocks"]}
-        async with self._changed:
-            self._blocks = blocks
-            self._state = {key: value for key, value in document.items() if key != "blocks"}
-            self._changed.notify_all()
-
-    async def stop(self) -> None:
-        """Let all streams end."""
-        self.is_ending = True
-        async with self._changed:
-            self._changed.notify_all()
-
-
-class _Server(uvicorn.Server):
-    """Ends the streams first: uvicorn waits for its connections."""
-
-    viewer: Viewer
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.viewer.stop()
-        await super().shutdown(sockets)
+    def _publish(self, blocks: dict[str, str], document: Document) -> None:
+        self._number += 1
+        old, number = self._blocks, self._number
+        self._blocks = {
+            id: old[id] if id in old and old[id][1] == text else (number, text) for id, text in blocks.items()
+        }
+        self._state = {key: value for key, value in document.items() if key != "blocks"}
 
 
 def serve(source: Source, port: int, opened: Callable[[str], None]) -> None:
@@ -220,8 +193,7 @@ def serve(source: Source, port: int, opened: Callable[[str], None]) -> None:
             timeout_graceful_shutdown=1,
             server_header=False,
         )
-        server = _Server(config)
-        server.viewer = viewer
+        server = uvicorn.Server(config)
 
         async def run() -> None:
             looking = asyncio.create_task(viewer.look())

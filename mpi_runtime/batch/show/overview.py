@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ import msgspec
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.past import Began, Ended, History
 from mpi_runtime.batch.memory.results import shortened
+from mpi_runtime.show.estimates import rest_s
 
 FAILURES_SHOWN = 5
 RUNNING_SHOWN = 10
@@ -66,8 +68,21 @@ def overview(history: History, now: float, is_running: bool) -> Overview:
     )
     missing = found.waiting + len(found.running)
     if is_running and own and missing:
-        found.left_s = (end_s - begin_s) / len(own) * missing
+        took_s = [ended.result.end - ended.result.start for ended in own]
+        ran_s = [max(0.0, now - one.time_s) for one in began if one.host]
+        found.left_s = _left_s(took_s, ran_s, missing, end_s - begin_s)
     return found
+
+
+def _left_s(took_s: Sequence[float], ran_s: Sequence[float], missing: int, time_s: float) -> float:
+    """How long the missing commands take, each as long as the mean of those that have ended.
+
+    Those that run count for what they have run: when the first of many at a time has ended, the others are nearly done.
+    Short ones are not seen while they run, so the time that all have taken says how many run at a time.
+    """
+    at_a_time = min(missing, max(1, len(ran_s), round((sum(took_s) + sum(ran_s)) / max(time_s, 1e-9))))
+    running_s = [*ran_s, *[0.0] * (at_a_time - len(ran_s))]
+    return rest_s(statistics.fmean(took_s), running_s, missing - at_a_time) or time_s / len(took_s) * missing
 
 
 def _use(had: Sequence[tuple[Ended, float]], whole: float, time_s: float) -> float:

@@ -1,5 +1,5 @@
 "use strict";
-// The live page: the document arrives block by block as server-sent events.
+// The live page: it asks for the blocks that have changed.
 const token = asked.get("token") || "",
   ask = (path, more = {}, how = {}) => fetch(`${path}?${new URLSearchParams({ token, ...more })}`, how);
 const now = new Map();
@@ -71,24 +71,37 @@ const pause = h(
   "Pause",
 );
 $("#buttons").prepend(pause, " ");
-const events = new EventSource(`events?${new URLSearchParams({ token })}`);
-events.onmessage = e => {
-  const event = JSON.parse(e.data);
-  if (paused) {
-    paused = [
-      {
-        head: event.head,
-        blocks: [...(paused.at(-1)?.blocks || []).filter(b => !event.blocks.some(n => n.id === b.id)), ...event.blocks],
-      },
-    ];
-  } else take(event);
-};
-events.onerror = () => {
+function receive(event) {
+  if (!paused) return take(event);
+  document.body.classList.remove("stale");
+  banner(event.head.banner);
+  const before = (paused.at(-1)?.blocks || []).filter(b => !event.blocks.some(n => n.id === b.id));
+  paused = [{ head: event.head, blocks: [...before, ...event.blocks] }];
+}
+function missing(text) {
   if (over) return;
   document.body.classList.add("stale");
-  banner([
-    "warn",
-    `No answer from mpi-runtime view${last ? ` since ${clock(last / 1000)}: the numbers are those of then` : ""}. Trying again. If it has ended, start it again.`,
-  ]);
-};
+  const then = last ? ` since ${clock(last / 1000)}: the numbers are those of then` : "";
+  banner(["warn", `No answer from mpi-runtime view${then}. ${text}`]);
+}
+// A hidden tab asks less often: browsers see to that, and its title needs no more.
+let number = 0,
+  next = 0;
+async function look() {
+  clearTimeout(next);
+  next = Infinity;
+  let event = null;
+  try {
+    const answer = await ask("changes", { since: number }, { signal: AbortSignal.timeout(10000) });
+    if (answer.status === 403) return missing("It was started again, and has another address: open that.");
+    event = await answer.json();
+  } catch {
+    missing("Trying again. If it has ended, start it again, and open the address that it prints.");
+  }
+  next = setTimeout(look, document.hidden || !event ? 5000 : 1000);
+  number = event?.number ?? number;
+  if (event?.head) receive(event);
+}
+document.addEventListener("visibilitychange", () => document.hidden || next === Infinity || look());
+look();
 setInterval(fresh, 1000);

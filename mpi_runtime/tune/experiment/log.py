@@ -6,6 +6,7 @@ and lines after a missing one do not count. A new study that handles these event
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -22,6 +23,7 @@ from mpi_runtime.journal import private, segments
 from mpi_runtime.journal.claim import Claim
 from mpi_runtime.journal.segments import Began, Noted
 from mpi_runtime.tune.study.events import Event, Moved, Reported
+from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 LINE, HEADER = "tune", "tune header"
@@ -83,8 +85,20 @@ def read(directory: Path) -> Iterator[Line]:
                 raise JournalError(f"{path} is in a newer format, {error}: use that version of mpi_runtime") from None
 
 
+def header_of(name: str, study: Study) -> dict[str, Any]:
+    """The header of an experiment with a trainable of this name: what those who look at it must know."""
+    return {
+        "name": name,
+        "metric": study.metric,
+        "mode": study.mode,
+        "most": study.most,
+        "stops_early": not study.scheduler.is_passive,
+        "limit_s": study.time_limit_s if math.isfinite(study.time_limit_s) else None,
+    }
+
+
 def header(directory: Path) -> dict[str, Any]:
-    """The header of the last run that has one: name, metric and mode; or nothing.
+    """The header of the last run that has one, as `header_of` makes it; or nothing.
 
     Raises:
         JournalError: there is no journal.
@@ -95,6 +109,11 @@ def header(directory: Path) -> dict[str, Any]:
                 if isinstance(place.body, Noted) and place.body.kind == HEADER:
                     return msgspec.msgpack.decode(place.body.data, type=dict[str, Any])
     return {}
+
+
+def written_s(directory: Path) -> float:
+    """When the last line was written, in seconds since 1970."""
+    return _paths(directory)[-1].stat().st_mtime
 
 
 def _paths(directory: Path) -> list[Path]:

@@ -210,8 +210,7 @@ class Tuner:
         slots = self._slots()
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
         count = self._lines
-        header = {"name": self._prepared.name, "metric": study.metric, "mode": study.mode}
-        log = study_log.StudyLog(self._directory, count, header)
+        log = study_log.StudyLog(self._directory, count, study_log.header_of(self._prepared.name, study))
         try:
             if is_new:
                 self._write()

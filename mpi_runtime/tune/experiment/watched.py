@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.show.numbers import count, plural
+from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Reported
-from mpi_runtime.tune.trial import named_in
+from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, named_in
 
 
 @dataclass
@@ -25,6 +29,17 @@ class WatchedTrial:
     error: Exception | None = None
     checkpoint: None = None
     began_s: float = 0.0
+    ran_s: float = 0.0
+    """The seconds in which it ran, up to its last change of status, `since_s`."""
+    since_s: float = 0.0
+
+    def moved(self, status: str, now_s: float) -> None:
+        """Note a change of status."""
+        self.ran_s, self.since_s, self.status = self.ran_until(now_s), now_s, status
+
+    def ran_until(self, now_s: float) -> float:
+        """The seconds in which it has run."""
+        return self.ran_s + (max(0.0, now_s - self.since_s) if self.status == RUNNING else 0.0)
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -46,14 +61,20 @@ class Watched(Sequence[WatchedTrial]):
         header = study_log.header(directory)
         self.metric: str | None = header.get("metric") or None
         self.mode: str | None = header.get("mode") or None
+        self.most: int | None = header.get("most")
+        """The number of trials; None: unlimited, or not known."""
+        self._stops_early = bool(header.get("stops_early"))
+        self._limit_s = math.inf if header.get("limit_s") is None else float(header["limit_s"])
+        self._now_s = 0.0
         self.experiment_path = os.fspath(directory)
         self._trials: dict[str, WatchedTrial] = {}
         for line in study_log.read(directory):
+            self._now_s = line.now
             for trial_id, config in line.configs.items():
                 path = os.path.join(directory, trial_id)
                 self._trials[trial_id] = WatchedTrial(trial_id, config, path, began_s=line.now)
             for trial_id, status in line.states.items():
-                self._trials[trial_id].status = status
+                self._trials[trial_id].moved(status, line.now)
             event = line.event
             if isinstance(event, Reported):
                 trial = self._trials[event.trial_id]
@@ -61,6 +82,20 @@ class Watched(Sequence[WatchedTrial]):
                 trial.history.append({"training_iteration": len(trial.history) + 1, "time_s": line.now, **metrics})
             elif isinstance(event, (Failed, Crashed)):
                 self._trials[event.trial_id].error = RuntimeError(str(event.error))
+
+    def remaining(self) -> Remaining | None:
+        """How long it still takes, if it runs; None: not known."""
+        written_s = study_log.written_s(Path(self.experiment_path))
+        now_s = self._now_s + max(0.0, time.time() - written_s)
+        trials = [(trial.status, trial.ran_until(now_s)) for trial in self]
+        return remaining(trials, self.most, self._stops_early, self._limit_s - now_s)
+
+    def in_words(self) -> str:
+        """Its progress, if it runs: 12 of 100 trials ended, about 3 min 05 s left."""
+        ended = sum(trial.status in (TERMINATED, ERROR) for trial in self)
+        left = self.remaining()
+        of = f"{count(ended)} of {plural(max(len(self), self.most or 0), 'trial')} ended"
+        return of if left is None else f"{of}, {left}"
 
     def __len__(self) -> int:
         return len(self._trials)

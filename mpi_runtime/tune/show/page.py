@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.show.numbers import count, plural, seconds, three
+from mpi_runtime.show.numbers import clock, count, plural, seconds, three
 from mpi_runtime.show.page import Block, Document, table
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.trial import OF_EACH_REPORT, flat, sign_of
@@ -160,16 +161,33 @@ def _cards(
     }
     if failed:
         failure.update(note="Errors and tracebacks", link="#trials")
-    took_s = max((one["end"] for one in trials), default=0.0)
-    when = {
-        "q": "How far is it?" if is_running else "How long did it take?",
-        "big": seconds(took_s),
-        "small": "from the first report to the last",
-        "said": f"{count(ended)} of {plural(len(trials), 'trial')} ended",
-        "meter": [ended - failed, failed, running, len(trials)],
+    return [best_card, doing, failure, _when(results, trials, ended, failed, is_running)]
+
+
+def _when(results: Any, trials: list[dict[str, Any]], ended: int, failed: int, is_running: bool) -> dict[str, Any]:
+    took = seconds(max((one["end"] for one in trials), default=0.0))
+    span = "from the first report to the last"
+    whole = max(len(trials), results.most or 0) if is_running else len(trials)
+    card = {
+        "q": "How long did it take?",
+        "big": took,
+        "small": span,
+        "said": f"{count(ended)} of {plural(whole, 'trial')} ended",
+        "meter": [ended - failed, failed, len(trials) - ended, whole],
         "rows": [["trials added up", seconds(sum(one["took"] for one in trials))]],
     }
-    return [best_card, doing, failure, when]
+    if not is_running:
+        return card
+    left = results.remaining()
+    card |= {"q": "When is it done?", "rows": [[span, took], *card["rows"]]}
+    if left is None:
+        return card | {"big": "\u2013", "small": "not known"}
+    end_s = time.time() + left.seconds
+    return card | {
+        "big": clock(end_s, with_seconds=left.seconds < 600),
+        "small": f"{left.how}, in {seconds(left.seconds)}",
+        "note": left.basis,
+    }
 
 
 def _axes(results: Any, known: list[dict[str, Any]], metric: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.show.numbers import plural
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.absent import advised
+from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import ERROR, OF_EACH_REPORT, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
 
@@ -43,7 +45,6 @@ class ProgressReporter(Callback):
         """
         self._metrics, self._parameters = list(metric_columns), list(parameter_columns)
         self._every_s = self.every_s if max_report_frequency is None else max_report_frequency
-        self._counts: Counter[str] = Counter()
         self._live: dict[str, Trial] = {}
         """Trials that have started and not ended."""
         self._driver: Any = None
@@ -58,11 +59,9 @@ class ProgressReporter(Callback):
         self._live[trial.trial_id] = trial
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        self._counts[TERMINATED] += 1
         self._live.pop(trial.trial_id, None)
 
     def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        self._counts[ERROR] += 1
         self._live.pop(trial.trial_id, None)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
@@ -81,13 +80,20 @@ class ProgressReporter(Callback):
     def summary(self) -> str:
         """The state in a line."""
         study = self._driver.study
-        counts = self._counts.copy()
-        counts.update(trial.status for trial in self._live.values())
+        counts = Counter(trial.status for trial in study.trials.values())  # those of earlier runs too
         words = ", ".join(f"{counts[state]} {state.lower()}" for state in STATES if counts[state])
         best = self._best()
-        text = f"{len(study.trials)} trials after {self._driver.now():.0f} s: {words or 'none'}"
+        known = len(study.trials)
+        of = (
+            f"{known} of {study.most} trials"
+            if study.most is not None and study.most > known
+            else plural(known, "trial")
+        )
+        text = f"{of} after {self._driver.now():.0f} s: {words or 'none'}"
         if best is not None:
             text += f"; best {study.metric} {_short(best.best_result.get(study.metric))} in trial {best.trial_id}"
+        if (left := remaining_of(study, self._driver.now())) is not None:
+            text += f"; {left}, {left.basis}" if left.how == "at most" else f"; {left}"
         return text
 
     def _best(self) -> Trial | None:

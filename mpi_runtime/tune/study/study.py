@@ -151,9 +151,14 @@ class Study:
         has_stopper = not isinstance(self.stopper, CombinedStopper) or bool(self.stopper.stoppers)
         return self.scheduler.is_passive and not has_stopper
 
+    @property
+    def time_limit_s(self) -> float:
+        """The seconds after which it ends; infinity: no limit."""
+        return min(self.limits.time_budget_s, time_limit(self.stopper))
+
     def begin(self, now: float) -> list[Order]:
         """Start the first trials. `now` counts seconds from any moment."""
-        self.deadline = now + min(self.limits.time_budget_s, time_limit(self.stopper))
+        self.deadline = now + self.time_limit_s
         return self._filled(now)
 
     def handle(self, event: Event, now: float) -> list[Order]:

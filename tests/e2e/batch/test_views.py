@@ -112,10 +112,10 @@ def test_an_overview_counts_and_tells_when_it_may_end() -> None:
     assert (found.total, found.done, len(found.failed), len(found.running), found.waiting) == (8, 4, 1, 1, 2)
     assert found.cpu_use == pytest.approx((10 + 5 + 5 + 20 + 10) / (4 * 20))
     assert found.gpu_use == pytest.approx(1.0)
-    assert found.left_s == pytest.approx(20 / 5 * 3)
+    assert found.left_s == pytest.approx(10), "three at a time, 10 s each"
     assert in_lines("c", found, "vm (pid 1)", 120.0)[1:] == [
         "4 of 8 done, 1 failed, 1 running, 2 waiting",
-        "CPUs used: 62%, GPUs used: 100%; at this pace it ends in 12 s",
+        "CPUs used: 62%, GPUs used: 100%; at this pace it ends in 10 s",
         "  runs    c.5 for 5 s on a",
         "  failed  c.1: exit code 3",
     ]
@@ -124,6 +124,17 @@ def test_an_overview_counts_and_tells_when_it_may_end() -> None:
     found = overview(History(), 500.0, False)
     assert (found.total, found.cpu_use) == (0, 0.0)
     assert [duration(one) for one in (0.2, 99, 185, 7200, 5999)] == ["0 s", "99 s", "3:05 min", "2:00 h", "99:59 min"]
+
+
+def test_the_first_end_of_many_commands_that_run_at_a_time_says_how_long_the_rest_takes() -> None:
+    history = History()
+    names = [f"c.{number}" for number in range(24)]
+    history.plan = {"c": Planned("c", tuple(Command(text="true", name=name) for name in names), True)}
+    history.runs = [Run("vm (pid 1)", 100.0, [Capacity("a", 8, 0, 0)])]
+    history.began = {name: Began(name, 100.0, "a") for name in names[:8]}
+    history.note(ended("c.0", 100, 60))
+    found = overview(history, 160.0, True)
+    assert found.left_s == pytest.approx(120), "two more rounds of 60 s, and not 23 times 60 s"
 
 
 def block(document: Any, id: str) -> Any:

@@ -151,6 +151,9 @@ def test_the_page_notices_that_its_server_has_ended(tmp_path: Path) -> None:
             browser.wait_for("document.querySelector('#banner').innerText.includes('No answer')")
             assert browser.run("document.body.classList.contains('stale')")
             server.finish()
+            with viewed(str(program.pid), "--port", str(urlsplit(address).port)):
+                browser.wait_for("document.querySelector('#banner').innerText.includes('has another address')")
+                assert browser.run("document.body.classList.contains('stale')"), "what it shows is old"
         gate.touch()
         program.finish().expect(0)
 
@@ -161,7 +164,7 @@ def test_who_gets_an_answer(tmp_path: Path) -> None:
         program.wait_for_line("up")
         with viewed(str(program.pid)) as (_, address):
             port = urlsplit(address).port
-            for path in ("", "events", "detail", "metrics"):
+            for path in ("", "changes", "detail", "metrics"):
                 assert request(address, path, token="wrong")[0] == 403
                 assert request(address, path, token="")[0] == 403
                 assert request(address, path, host="evil.example")[0] == 403, "DNS may lead any name here"
@@ -173,6 +176,14 @@ def test_who_gets_an_answer(tmp_path: Path) -> None:
             assert 'mpi_runtime_calls_failed_total{function="wrong"} 3' in text
             status, text = request(address, "detail", token=f"{urlsplit(address).query[6:]}&block=functions&id=wrong")
             assert json.loads(text)[0]["errors"][0]["text"].startswith("ValueError: wrong <img")
+            helpers.wait_until(lambda: '"head"' in request(address, "changes")[1], 60, "the first look at the job")
+            whole = json.loads(request(address, "changes")[1])
+            assert whole["head"]["order"] == [one["id"] for one in whole["blocks"]], "no answer stays open"
+            own = urlsplit(address).query[6:]
+            later = json.loads(request(address, "changes", token=f"{own}&since={whole['number']}")[1])
+            assert "output" not in [one["id"] for one in later.get("blocks", [])], "it has not changed"
+            none = json.loads(request(address, "changes", token=f"{own}&since=999999")[1])
+            assert list(none) == ["number"]
             for sockets in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
                 listening = [
                     line.split()[1] for line in sockets.read_text().splitlines()[1:] if line.split()[3] == "0A"

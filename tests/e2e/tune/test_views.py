@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from mpi_runtime import tune
+from mpi_runtime.cli.watching import searches
 from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.show.page import document as page_of
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.show.progress import CLIReporter, ProgressReporter
+from mpi_runtime.tune.study.callback import Callback
 from tests.browser import Browser, loads_nothing, needs_browser
 from tests.helpers import ROOT, run_program
 
@@ -141,10 +143,33 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
         assert not browser.problems
 
 
+def test_whoever_looks_at_a_search_sees_when_it_ends(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Looks(Callback):
+        def on_trial_complete(self, *args: Any, **info: Any) -> None:
+            if not seen:  # the first of three, which run one at a time
+                (place,) = searches(os.getpid())
+                seen.extend((place, Watched(place).in_words(), page_of(Watched(place), "app.py")))
+
+    config = tune.TuneConfig("loss", "min", max_concurrent_trials=1)
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0, callbacks=[Looks()])
+    space = {"a": tune.grid_search([1, 2, 3]), "b": 0}
+    tune.Tuner(fall, param_space=space, tune_config=config, run_config=run).fit()
+    place, words, page = seen
+    assert place == tmp_path / "e"
+    assert re.fullmatch(r"1 of 3 trials ended, about \S+ m?s left", words)
+    card = block(page, "answers")["cards"][3]
+    assert (card["q"], card["said"]) == ("When is it done?", "1 of 3 trials ended")
+    assert card["small"].startswith("about, in ")
+    assert not searches(os.getpid()), "the journal is closed"
+
+
 IN_A_TERMINAL = """
 import sys, time
 import mpi_runtime
 from mpi_runtime import tune
+from mpi_runtime.cli.watching import searches
 
 def train(config):
     for epoch in range(4):
@@ -179,6 +204,7 @@ def test_a_terminal_shows_a_table_that_is_drawn_anew(tmp_path: Path) -> None:
     assert re.search(r"trial\s+┃ status\s+┃ runs on", plain)
     assert re.search(r"RUNNING\s+│ \S+:\d+", plain), "what it runs on"
     assert "2 running" in plain
+    assert re.search(r"3 trials after \d+ s: 1 running, 2 terminated; .* in trial 00000; about [\d.]+ m?s left", plain)
     assert re.search(r"3 trials after \d+ s: 3 terminated; best loss 1.25 in trial 00000", plain)
 
 
@@ -190,6 +216,7 @@ cell = """
 import time
 import mpi_runtime
 from mpi_runtime import tune
+from mpi_runtime.cli.watching import searches
 
 def train(config):
     for epoch in range(4):

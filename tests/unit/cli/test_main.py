@@ -1,10 +1,12 @@
-"""What the command prints where letters are missing, or nobody reads it."""
+"""What the command prints where letters are missing, nobody reads it, or its disk is full."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from mpi_runtime.cli import main
+from tests.unit.cli.test_journals import journal
 
 
 def test_a_terminal_without_utf_8_gets_other_letters() -> None:
@@ -14,12 +16,27 @@ def test_a_terminal_without_utf_8_gets_other_letters() -> None:
     assert "é\udcff".encode(errors="mpi_runtime") == "é\\udcff".encode()
 
 
-def test_output_that_nobody_reads_is_no_error() -> None:
+def printed_to(output: int, *verb: str, unbuffered: str = "") -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "mpi_runtime", *verb], stdout=output, stderr=subprocess.PIPE, text=True, timeout=60,
+        check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_output_that_nobody_reads_is_no_error_and_a_full_disk_no_traceback(tmp_path: Path) -> None:
+    listed = ("journal", "list", str(journal(tmp_path)))
+    full = os.open("/dev/full", os.O_WRONLY)
     reader, writer = os.pipe()
     os.close(reader)
-    words = [sys.executable, "-m", "mpi_runtime", "completion", "bash"]
     try:
-        done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        for verb, unbuffered in ((("completion", "bash"), "1"), (listed, "")):
+            assert printed_to(writer, *verb, unbuffered=unbuffered) == (141, "")
+            code, text = printed_to(full, *verb, unbuffered=unbuffered)
+            assert code == 2
+            assert text.startswith(f"mpi-runtime {verb[0]}: ")
+            assert text.endswith("No space left on device\n")
+            assert text.count("\n") == 1
     finally:
         os.close(writer)
-    assert (done.returncode, done.stderr) == (141, "")
+        os.close(full)

@@ -10,10 +10,13 @@ from mpi_runtime.show.live import LiveJob
 from tests.unit.show.test_pages import glance_of
 
 
-def seen(monkeypatch: pytest.MonkeyPatch, open_of_others: int) -> LiveJob:
-    """A job of which two calls of `a` end each second, and none of `b`; its time ends after 100 s."""
+def seen(monkeypatch: pytest.MonkeyPatch, open_of_others: int, put_back_s: float = 0.0) -> LiveJob:
+    """A job of which two calls of `a` end each second, and none of `b`; its time ends after 100 s.
+
+    After 15 s the clock is put back by `put_back_s`.
+    """
     now_s = 1000.0
-    monkeypatch.setattr(live.time, "time", lambda: now_s)
+    monkeypatch.setattr(live.time, "time", lambda: now_s - (put_back_s if now_s >= 1015 else 0))
 
     def ask(what: str, argument: Any) -> Any:
         if what == "several":
@@ -46,6 +49,12 @@ def when(job: LiveJob) -> dict[str, Any]:
     (answers,) = [one for one in document(job.facts)["blocks"] if one["id"] == "answers"]
     found: dict[str, Any] = answers["cards"][3]
     return found
+
+
+def test_a_clock_that_is_put_back_costs_estimates_only_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = seen(monkeypatch, 0, put_back_s=500)
+    assert job.facts.estimates["a"].end_s == pytest.approx(700, abs=3)
+    assert job.facts.rates["a"] == pytest.approx(2)
 
 
 def test_what_will_not_end_in_the_time_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

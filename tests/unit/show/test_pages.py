@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from mpi_runtime.gpu.device import Measures as Gpu
 from mpi_runtime.show import metrics
 from mpi_runtime.show.charts import BARS_MAX, DONE, FAILED, Ran, colours, lanes, use
-from mpi_runtime.show.estimates import estimate
+from mpi_runtime.show.estimates import estimate, rest_s
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.job import document
 from mpi_runtime.show.measures import Measured
@@ -25,7 +25,8 @@ from tests.helpers import ROOT
 def test_numbers_have_three_digits_and_units() -> None:
     assert [three(one) for one in (0, 12.345, 1234.5, 0.04567, 1e7)] == ["0", "12.3", f"1{GAP}230", "0.0457", "1.00e7"]
     assert [three(one) for one in (4.12e-5, -3.9e10)] == ["4.12e\u22125", "\u22123.90e10"]
-    assert [seconds(one) for one in (0, 5.5e-5, 0.01234, 0.9999, 12.34, 99.97, 185, 7260)] == [
+    assert [seconds(one) for one in (-5, 0, 5.5e-5, 0.01234, 0.9999, 12.34, 99.97, 185, 7260)] == [
+        "0 s",
         "0 s",
         "55 µs",
         "12.3 ms",
@@ -84,6 +85,15 @@ def test_an_estimate_needs_ends_and_has_a_range() -> None:
     slower = estimate([(float(at), min(300.0, 10.0 * at) + max(0, at - 30)) for at in range(61)], 600)
     assert slower is not None
     assert slower.high_s - slower.low_s > 3 * (found.high_s - found.low_s), "the rate has changed"
+
+
+def test_the_rest_of_equal_parts_runs_in_rounds() -> None:
+    assert rest_s(60, [60, 20], 0) == 40
+    assert rest_s(60, [90], 0) == 0, "it takes longer than the others: nobody knows how much"
+    assert rest_s(60, [50, 20], 1) == 70
+    assert rest_s(60, [50, 20], 2) == 100
+    assert rest_s(60, [0] * 8, 16) == 180
+    assert rest_s(60, [0] * 8, 17) == 240
 
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mpi_runtime import tune
 from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
 from mpi_runtime.tune.search import BasicVariantGenerator, Searcher
+from mpi_runtime.tune.show.remaining import Remaining, remaining_of
 from mpi_runtime.tune.study.events import (
     Continue,
     Crashed,
@@ -377,3 +379,60 @@ def test_who_takes_the_place_of_one_that_is_at_its_end_ends_there_with_its_check
     worst = machine.trials["00001"]
     assert (worst.status, worst.checkpoint, worst.checkpoint_iteration) == (TERMINATED, "first 12", 12)
     assert worst.last_result["training_iteration"] == 9
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "first", "second"),
+    [
+        (FIFOScheduler(), (80.0, "about"), (55.0, "about")),
+        (ASHAScheduler(metric="x", mode="max"), (80.0, "at most"), (70.0, "at most")),
+    ],
+)
+def test_the_rest_takes_as_long_as_the_trials_before(
+    scheduler: Any, first: tuple[float, str], second: tuple[float, str]
+) -> None:
+    machine = study(5, 2, scheduler=scheduler)
+    machine.begin(0.0)
+    assert remaining_of(machine, 1.0) is None, "no trial has ended"
+    machine.handle(Reported("00000", {"x": 1}), 40.0)
+    machine.handle(Failed("00001", "at once"), 40.0)
+    assert remaining_of(machine, 40.0) is None, "a trial that has failed says nothing"
+    machine.handle(Ended("00000"), 40.0)
+    found = remaining_of(machine, 40.0)
+    assert found is not None
+    assert (found.seconds, found.how) == first
+    machine.handle(Reported("00002", {"x": 2}), 110.0)
+    machine.handle(Ended("00002"), 110.0)
+    found = remaining_of(machine, 110.0)
+    assert found is not None
+    assert (found.seconds, found.how) == second, "the median, or the longest"
+
+
+def test_a_time_budget_ends_an_experiment_at_the_latest() -> None:
+    machine = study(-1, 2, time_budget_s=100.0)
+    machine.begin(0.0)
+    assert remaining_of(machine, 30.0) == Remaining(70.0, "at most", "then its time ends")
+    assert str(remaining_of(machine, 30.0)) == "at most 70 s left"
+    machine = study(4, 2, time_budget_s=100.0)
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"x": 1}), 40.0)
+    machine.handle(Ended("00000"), 40.0)
+    assert str(remaining_of(machine, 40.0)) == "about 40 s left", "two more, one of which is nearly done"
+    assert remaining_of(machine, 80.0) == Remaining(20.0, "at most", "then its time ends"), "both outlast the first"
+    machine.handle(Ended("00001"), 85.0)
+    assert str(remaining_of(machine, 90.0)) == "at most 10 s left"
+    machine.handle(Woken(), 100.0)
+    assert remaining_of(machine, 95.0) is None, "it is over"
+
+
+def test_the_line_of_an_experiment_that_continues_counts_the_trials_of_earlier_runs() -> None:
+    machine = study(3, 1, metric="x", mode="max")
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"x": 1}), 2.0)
+    machine.handle(Ended("00000"), 2.0)
+    reporter = tune.CLIReporter()
+    reporter.setup(driver=SimpleNamespace(study=machine, now=lambda: 3.0))
+    assert (
+        reporter.summary()
+        == "2 of 3 trials after 3 s: 1 running, 1 terminated; best x 1 in trial 00000; about 3 s left"
+    )
