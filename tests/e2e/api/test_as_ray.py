@@ -176,7 +176,8 @@ from ray.util import state
 ray.init(num_cpus=2)
 add = ray.remote(lambda a, b: a + b)
 ref = ray.put(3)
-print(ray.get(object_refs=ref, timeout=9), ray.get([ref], copy=True), ray.wait(ray_waitables=[ref], timeout=9) == ([ref], []))
+print(ray.get(object_refs=ref, timeout=9), ray.get([ref], copy=True))
+print(ray.wait(ray_waitables=[ref], timeout=9) == ([ref], []))
 ray.cancel(ray_waitable=ref, force=False)
 print(ref.job_id() == ray.JobID.from_hex(ray.get_runtime_context().get_job_id()))
 with InputNode() as given:
@@ -202,12 +203,13 @@ print(by_id.state, state.get_worker(worker.worker_id).pid == worker.pid, len(sta
 print(state.get_worker("0" * 31 + "9"), state.summarize_objects(raise_on_missing_output=False)["total_objects"] > 0)
 inside = ray.remote(lambda: ray.get_runtime_context().current_placement_group_id).options(placement_group=group)
 print(ray.get(inside.remote()) == group.id, ray.get_runtime_context().current_placement_group_id)
-for wrong in (lambda: state.list_tasks("10.0.0.1"), lambda: ray.util.multiprocessing.Pool(1, ray_address="10.0.0.1:6379")):
+Pool = ray.util.multiprocessing.Pool
+for wrong in (lambda: state.list_tasks("10.0.0.1"), lambda: Pool(1, ray_address="10.0.0.1:6379")):
     try:
         wrong()
     except ValueError as error:
         print(error)
-with ray.util.multiprocessing.Pool(1, ray_address="auto") as pool:
+with Pool(1, ray_address="auto") as pool:
     print(pool.map(abs, [-1]))
 ray.shutdown(wait_for_processes=True)
 """
@@ -216,7 +218,8 @@ ray.shutdown(wait_for_processes=True)
 def test_arguments_with_the_names_of_ray() -> None:
     printed = run_program(ARGUMENTS, options=("-m", "mpi_runtime", "--as-ray")).expect(0).stdout.splitlines()
     assert printed == [
-        "3 [3] True",
+        "3 [3]",
+        "True",
         "True",
         "[11, 22]",
         "['inc', 'total', 'remote']",

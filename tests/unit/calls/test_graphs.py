@@ -30,7 +30,7 @@ class Method:
     def __init__(self, name: str, submitted: list[str]) -> None:
         self.name, self.submitted = name, submitted
 
-    def options(self, **options: Any) -> "Method":
+    def options(self, **options: Any) -> Method:
         """Note the options as a part of the name."""
         return Method(self.name + "".join(f" {name}={value}" for name, value in options.items()), self.submitted)
 
@@ -131,11 +131,11 @@ def test_inputs_that_do_not_fit() -> None:
     with InputNode() as given:
         whole = Node(Noted()("f"), (given,), {})
         part = Node(Noted()("f"), (given.by,), {})
-    with pytest.raises(TypeError, match="one argument, and execute.* none"):
+    with pytest.raises(TypeError, match=r"one argument, and execute.* none"):
         whole.execute()
-    with pytest.raises(TypeError, match="one argument, and execute.* \\[0, 1\\]"):
+    with pytest.raises(TypeError, match=r"one argument, and execute.* \[0, 1\]"):
         whole.execute(1, 2)
-    with pytest.raises(TypeError, match="an argument 'by', and execute.* \\['x'\\]"):
+    with pytest.raises(TypeError, match=r"an argument 'by', and execute.* \['x'\]"):
         part.execute(x=1)
     with pytest.raises(TypeError, match="a part of a part"):
         given.by.name  # noqa: B018
