@@ -9,7 +9,7 @@ from typing import Any
 from mpi_runtime.calls.actor_class import handle_of
 from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client import current
-from mpi_runtime.client.typed_ids import ActorID, JobID, NodeID, TaskID
+from mpi_runtime.client.typed_ids import JOB_ID, ActorID, JobID, NodeID, PlacementGroupID, TaskID
 from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.job import running
@@ -21,7 +21,7 @@ class RuntimeContext:
 
     def get_job_id(self) -> str:
         """The id of the job: a constant, since a program has one job at a time."""
-        return "01000000"
+        return JOB_ID.hex()
 
     def get_node_id(self) -> str:
         """The id of this node, as in `nodes()`. Nodes are numbered in the order of their lowest ranks."""
@@ -61,7 +61,7 @@ class RuntimeContext:
     @property
     def job_id(self) -> JobID:
         """The id of the job."""
-        return JobID.from_hex(self.get_job_id())
+        return JOB_ID
 
     @property
     def node_id(self) -> NodeID:
@@ -120,6 +120,12 @@ class RuntimeContext:
         executor = running.client().executor
         where = executor.where if executor is not None else None
         return where.group.hex() if where is not None and where.group else None
+
+    @property
+    def current_placement_group_id(self) -> PlacementGroupID | None:
+        """The id of the placement group in which this code runs; None outside of one."""
+        id = self.get_placement_group_id()
+        return PlacementGroupID.from_hex(id) if id is not None else None
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:

@@ -13,6 +13,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ray.autoscaler", "ray.autoscaler.sdk"), ()),
     "ray.cloudpickle": ("mpi_runtime.cloudpickle",),
     "ray.cross_language": (),
+    **dict.fromkeys(
+        ("ray.dag", "ray.dag.dag_node", "ray.dag.input_node", "ray.dag.output_node"), ("mpi_runtime.calls.graphs",)
+    ),
     "ray.data": (),
     "ray.exceptions": ("mpi_runtime.exceptions",),
     "ray.experimental": ("mpi_runtime.api.locations",),
@@ -90,7 +93,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         for name in (
             *("accelerators", "actor_pool", "check_serialize", "collective", "dask", "helpers"),
             *("joblib", "metrics", "multiprocessing", "placement_group", "queue"),
-            *("scheduling_strategies", "serialization", "state"),
+            *("scheduling_strategies", "serialization"),
         )
     },
     "ray.util.annotations": ("mpi_runtime.as_ray.annotations",),
@@ -98,7 +101,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.util.client": ("mpi_runtime.as_ray.ray_client",),
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),
     "ray.util.multiprocessing.pool": ("mpi_runtime.util.multiprocessing",),
-    "ray.util.state.api": ("mpi_runtime.util.state",),
+    **dict.fromkeys(("ray.util.state", "ray.util.state.api"), ("mpi_runtime.as_ray.state",)),
 }
 _OF_AIR = (
     "Checkpoint",
@@ -174,7 +177,6 @@ LIBRARIES = {
     "ray.air.integrations.mlflow.setup_mlflow": "call mlflow.start_run() in the trial",
     "ray.air.integrations.wandb.setup_wandb": "call wandb.init() in the trial",
     "ray.cluster_utils": "`mpi-runtime run -n 4` starts four ranks on one host",
-    "ray.dag": "f.bind(g.bind()).execute() needs no module; for an InputNode, write a function that calls .remote()",
     "ray.dashboard": "`mpi-runtime view` shows a running job in a browser, `mpi-runtime top` in a terminal",
     "ray.experimental.channel": "values between actors go through the object store",
     "ray.experimental.collective": "tensors go through the object store, or by ray.util.collective",

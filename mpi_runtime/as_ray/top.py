@@ -1,8 +1,9 @@
-"""Names of the module `ray` that have no meaning in this runtime."""
+"""Names of the module `ray` that have no meaning in this runtime, or other names of arguments."""
 
 import enum
 from typing import Any
 
+from mpi_runtime.api import calls, job, values
 from mpi_runtime.client.refs import ObjectRef
 
 __version__ = "2.60.0"
@@ -26,6 +27,29 @@ class LoggingConfig:
         self.__dict__.update(options)
 
 
+def get(object_refs: Any, **options: Any) -> Any:
+    """As `mpi_runtime.get`."""
+    return values.get(object_refs, **options)
+
+
+def wait(ray_waitables: Any, **options: Any) -> Any:
+    """As `mpi_runtime.wait`."""
+    return values.wait(ray_waitables, **options)
+
+
+def cancel(ray_waitable: Any, **options: Any) -> None:
+    """As `mpi_runtime.cancel`."""
+    calls.cancel(ray_waitable, **options)
+
+
+def shutdown(*, wait_for_processes: bool = True, _exiting_interpreter: bool = False) -> None:
+    """As `mpi_runtime.shutdown`, which always waits for the processes."""
+    job.shutdown()
+
+
 SCRIPT_MODE, WORKER_MODE, LOCAL_MODE = 0, 1, 2
 
-__all__ = ["LOCAL_MODE", "SCRIPT_MODE", "WORKER_MODE", "Language", "LoggingConfig", "ObjectID", "__version__"]
+__all__ = [
+    *("LOCAL_MODE", "SCRIPT_MODE", "WORKER_MODE", "Language", "LoggingConfig", "ObjectID", "__version__"),
+    *("cancel", "get", "shutdown", "wait"),
+]

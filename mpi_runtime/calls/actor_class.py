@@ -168,6 +168,9 @@ class ActorClass(Registered, Generic[T, Init]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._class, name)
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(name for name in dir(self._class) if not name.startswith("_"))})
+
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise `TypeError`, which shows the right form."""
         raise TypeError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.ref_futures import Outcome
-from mpi_runtime.client.typed_ids import TaskID
+from mpi_runtime.client.typed_ids import JOB_ID, JobID, TaskID
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.objects import collecting
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, first_of
@@ -54,6 +54,10 @@ class ObjectRef(Generic[T_co]):
     def task_id(self) -> TaskID:
         """The id of the call that makes the value: the same for all of its values."""
         return TaskID(first_of(self._id))
+
+    def job_id(self) -> JobID:
+        """The id of the job, as in `get_runtime_context()`."""
+        return JOB_ID
 
     def is_nil(self) -> bool:
         """Whether the reference refers to nothing, like `ObjectRef.nil()`."""

@@ -78,6 +78,10 @@ class JobID(BaseID):
     SIZE = 4
 
 
+JOB_ID = JobID.from_hex("01000000")
+"""A constant, since a program has one job at a time."""
+
+
 class NodeID(BaseID):
     """The id of a node."""
 

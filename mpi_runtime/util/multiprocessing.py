@@ -114,7 +114,7 @@ class Pool:
         initargs: Iterable[Any] = (),
         maxtasksperchild: int | None = None,
         context: object = None,
-        *,
+        ray_address: str | None = None,
         ray_remote_args: Mapping[str, Any] | None = None,
     ) -> None:
         """Start the processes in the running job. Without a job, one with defaults is started.
@@ -126,15 +126,20 @@ class Pool:
             initargs: its arguments.
             maxtasksperchild: the number of tasks (chunks of calls) after which a process is replaced; None: no limit.
             context: accepted as in the standard library, without effect.
+            ray_address: accepted as in Ray: None, "local" or "auto", without effect.
             ray_remote_args: options of the actors, as for `remote`: `num_gpus`, `resources` and others. Without
                 `num_cpus` they hold no CPU, so there may be more of them than CPUs.
 
         Raises:
-            ValueError: `processes` or `maxtasksperchild` is below 1, or an option does not exist.
+            ValueError: `processes` or `maxtasksperchild` is below 1, an option does not exist, or there is an address.
             TypeError: the initializer is not callable, or cannot be serialised.
             ActorDiedError: the initializer raised. The message has its traceback.
         """
         del context
+        if ray_address not in (None, "local", "auto"):
+            raise ValueError(
+                f"ray_address={ray_address!r}: an MPI job has no address. Omit it: the pool is of this job."
+            )
         if processes is None:
             processes = max(1, int(cluster_resources().get("CPU", 1)))
         check_whole("processes", processes, 1, PROCESSES_MAX)

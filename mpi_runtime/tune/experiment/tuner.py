@@ -32,7 +32,7 @@ from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, notify
-from mpi_runtime.tune.study.events import Event, Reported
+from mpi_runtime.tune.study.events import Event, Moved, Reported
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.bundles import slots_for
@@ -305,8 +305,9 @@ class Tuner:
             for trial_id, config in line.configs.items():
                 resuming.check_config(study, trial_id, config)
                 known += 1
-            if isinstance(line.event, Reported) and line.event.checkpoint is not None:
-                self._kept.add(study.trials[line.event.trial_id], line.event.checkpoint)
+            if isinstance(line.event, Reported | Moved) and line.event.checkpoint is not None:
+                note = self._kept.add if isinstance(line.event, Reported) else self._kept.moved
+                note(study.trials[line.event.trial_id], line.event.checkpoint)
         study.changed = {}
         for trial in study.trials.values():
             trial.local_path = os.fspath(self._home / trial.trial_id)

@@ -206,8 +206,14 @@ class Function(Domain):
 
     func: Callable[..., Any]
 
+    def __post_init__(self) -> None:
+        if not callable(self.func) or not (_takes(self.func, None) or _takes(self.func)):
+            raise ValueError(
+                f"sample_from() needs a function of nothing, or of the values of the trial, not {self.func!r}"
+            )
+
     def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
-        return self.func(config) if _takes_one(self.func) else self.func()
+        return self.func(config) if _takes(self.func, None) else self.func()
 
     def is_valid(self, value: Any) -> bool:
         return True
@@ -322,6 +328,9 @@ def sample_from(func: Callable[..., Any]) -> Function:
     Args:
         func: takes nothing, or the values of the trial as keys (`c["a"]`) and as attributes (`c.a`, `c.config.a`).
             If it returns a domain, the value is drawn from it.
+
+    Raises:
+        ValueError: `func` takes more, or is not a function.
     """
     return Function(func)
 
@@ -338,13 +347,13 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     return {"grid_search": grid}
 
 
-def _takes_one(func: Callable[..., Any]) -> bool:
+def _takes(func: Callable[..., Any], *args: Any) -> bool:
     try:
-        inspect.signature(func).bind(None)
+        inspect.signature(func).bind(*args)
     except TypeError:
         return False
     except ValueError:  # some builtins have no signature
-        return False
+        return not args
     return True
 
 

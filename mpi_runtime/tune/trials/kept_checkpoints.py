@@ -61,6 +61,15 @@ class KeptCheckpoints:
         self._of[trial.trial_id] = [one for one in entries if one not in doomed]
         return [one.saved.path for one in doomed if one.saved.path]
 
+    def moved(self, trial: Trial, saved: Saved) -> list[str]:
+        """Note where a checkpoint of a trial is now, or add one that it has made without a report; as `add`."""
+        entries = self._of.get(trial.trial_id, ())
+        known = next((one for one in entries if one.saved.number == saved.number), None)
+        if known is None:
+            return self.add(trial, saved) if saved.path.startswith(trial.trial_id + os.sep) else []
+        known.saved = saved
+        return []
+
     def uses(self, trial_id: str, saved: Saved | None) -> None:
         """A trial continues from this checkpoint, which may be another trial's."""
         if saved is not None and saved.path:

@@ -138,7 +138,7 @@ print(importlib.util.find_spec("ray.rllib"), importlib.util.find_spec("ray.util.
 print(hasattr(ray, "nothing"), hasattr(ray.util, "nothing"), isinstance(1, ray.data.Dataset))
 for line in ("import ray.rllib", "from ray import serve", "ray.nothing", "ray.serve", "ray.java_function(1)",
              "from ray.util import nothing", "ray.data.from_pandas(1)", "ray.data.Dataset()", "import ray.nothing",
-             "from ray.dag import InputNode", "import ray._private.utils", "ray.job_config.JobConfig()"):
+             "import ray.experimental.channel", "import ray._private.utils", "ray.job_config.JobConfig()"):
     try:
         exec(line)
     except Exception as error:
@@ -161,11 +161,76 @@ def test_what_is_not_there_is_named_where_it_is_used() -> None:
         ["NotImplementedError", "ray.data.from_pandas"],
         ["NotImplementedError", "ray.data.Dataset"],
         ["ModuleNotFoundError", "No"],
-        ["ModuleNotFoundError", "ray.dag"],
+        ["ModuleNotFoundError", "ray.experimental.channel"],
         ["ModuleNotFoundError", "ray._private.utils"],
         ["NotImplementedError", "ray.job_config.JobConfig"],
     ]
     assert all("mpi_runtime" in line for line in errors[:5])
+
+
+ARGUMENTS = """
+import ray
+from ray.dag import InputNode, MultiOutputNode
+from ray.util import state
+
+ray.init(num_cpus=2)
+add = ray.remote(lambda a, b: a + b)
+ref = ray.put(3)
+print(ray.get(object_refs=ref, timeout=9), ray.get([ref], copy=True))
+print(ray.wait(ray_waitables=[ref], timeout=9) == ([ref], []))
+ray.cancel(ray_waitable=ref, force=False)
+print(ref.job_id() == ray.JobID.from_hex(ray.get_runtime_context().get_job_id()))
+with InputNode() as given:
+    graph = MultiOutputNode([add.bind(given[0], 1), add.bind(given.by, 2)])
+print(ray.get(graph.execute(10, by=20)))
+
+@ray.remote
+class Counter:
+    total = 0
+    def inc(self, by): pass
+    def _hidden(self): pass
+
+counter = Counter.remote()
+print([name for name in ("inc", "total", "remote", "_hidden") if name in dir(Counter)])
+ray.get(counter.__ray_ready__.remote())
+listed = state.list_actors(None, [["class_name", "=", "Counter"]], limit=5, detail=True, timeout=3)
+print(len(listed), state.get_actor(listed[0].actor_id, timeout=3).state, len(state.list_actors()))
+group = ray.util.placement_group([{"CPU": 1}])
+ray.get(group.ready())
+by_id = state.get_placement_group(group.id.hex())
+worker = state.list_workers(filters=[("actor_id", "=", listed[0].actor_id)])[0]
+print(by_id.state, state.get_worker(worker.worker_id).pid == worker.pid, len(state.get_objects(ref.hex())))
+print(state.get_worker("0" * 31 + "9"), state.summarize_objects(raise_on_missing_output=False)["total_objects"] > 0)
+inside = ray.remote(lambda: ray.get_runtime_context().current_placement_group_id).options(placement_group=group)
+print(ray.get(inside.remote()) == group.id, ray.get_runtime_context().current_placement_group_id)
+Pool = ray.util.multiprocessing.Pool
+for wrong in (lambda: state.list_tasks("10.0.0.1"), lambda: Pool(1, ray_address="10.0.0.1:6379")):
+    try:
+        wrong()
+    except ValueError as error:
+        print(error)
+with Pool(1, ray_address="auto") as pool:
+    print(pool.map(abs, [-1]))
+ray.shutdown(wait_for_processes=True)
+"""
+
+
+def test_arguments_with_the_names_of_ray() -> None:
+    printed = run_program(ARGUMENTS, options=("-m", "mpi_runtime", "--as-ray")).expect(0).stdout.splitlines()
+    assert printed == [
+        "3 [3]",
+        "True",
+        "True",
+        "[11, 22]",
+        "['inc', 'total', 'remote']",
+        "1 ALIVE 1",
+        "CREATED True 1",
+        "None True",
+        "True None",
+        "address='10.0.0.1': an MPI job has no address. Omit it: the lists are of this job.",
+        "ray_address='10.0.0.1:6379': an MPI job has no address. Omit it: the pool is of this job.",
+        "[1]",
+    ]
 
 
 def test_nothing_is_called_ray_unless_it_is_asked_for() -> None:

@@ -174,6 +174,41 @@ def test_a_class_saves_at_its_end_unless_told_not_to(tmp_path: Path) -> None:
             assert Path(checkpoint.path, "value").read_text() == value
 
 
+def values_of_kept(result: tune.Result) -> list[tuple[str, int]]:
+    return [(Path(one.path, "value").read_text(), metrics["value"]) for one, metrics in result.best_checkpoints]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"checkpoint_frequency": 2}, [("2", 2), ("4", 4), ("5", 5)]),
+        ({"checkpoint_frequency": 2, "checkpoint_at_end": False}, [("2", 2), ("4", 4)]),
+        ({"checkpoint_frequency": 2, "num_to_keep": 1}, [("5", 5)]),
+        ({"checkpoint_at_end": True}, [("5", 5)]),
+    ],
+)
+def test_the_checkpoint_at_the_end_is_kept_with_the_last_report(
+    tmp_path: Path, settings: dict[str, Any], kept: list[tuple[str, int]]
+) -> None:
+    run = quiet(tmp_path, stop={"training_iteration": 5}, checkpoint_config=tune.CheckpointConfig(**settings))
+    first = fitted(Counting, tmp_path, {"a": 1}, run)[0]
+    later = tune.Tuner.restore(tmp_path / "e", Counting).get_results()[0]
+    assert values_of_kept(first) == values_of_kept(later) == values_of_kept(tune.Result.from_path(first.path)) == kept
+    best = later.get_best_checkpoint("value", "max")
+    assert best is not None
+    assert Path(best.path, "value").read_text() == kept[-1][0]
+
+
+def test_checkpoints_in_memory_are_found_later_where_they_were_written(tmp_path: Path) -> None:
+    def trial(config: dict[str, Any]) -> None:
+        for value in range(2):
+            tune.report({"value": value}, checkpoint=tune.Checkpoint.from_dict({"value": value}))
+
+    fitted(trial, tmp_path, {})
+    [later] = tune.Tuner.restore(tmp_path / "e", trial).get_results()
+    assert [(one.to_dict(), metrics["value"]) for one, metrics in later.best_checkpoints] == [({"value": 1}, 1)]
+
+
 def test_the_report_at_which_a_trial_stops_is_its_last(tmp_path: Path) -> None:
     run = quiet(tmp_path, stop={"training_iteration": 7})
     results = fitted(stops, tmp_path, {"folder": str(tmp_path)}, run)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.calls.graphs import ActorNode, Node
+from mpi_runtime.calls.graphs import ActorNode, InputNode, MultiOutputNode, Node
 
 
 class Noted:
@@ -29,6 +29,10 @@ class Method:
 
     def __init__(self, name: str, submitted: list[str]) -> None:
         self.name, self.submitted = name, submitted
+
+    def options(self, **options: Any) -> Method:
+        """Note the options as a part of the name."""
+        return Method(self.name + "".join(f" {name}={value}" for name, value in options.items()), self.submitted)
 
     def remote(self, *args: Any) -> str:
         """Note the call."""
@@ -97,3 +101,51 @@ def test_many_calls_of_one_actor() -> None:
 def test_a_method_that_does_not_exist() -> None:
     with pytest.raises(AttributeError, match="no method 'nothing'"):
         _ = actor_node()[0].nothing
+
+
+def test_options_of_a_bound_method() -> None:
+    actor, submitted = actor_node()
+    actor.inc.options(name="first").options(num_returns=2).bind(1)
+    actor.get.bind().execute()
+    assert submitted == ["inc name=first num_returns=2(1,)", "get()"]
+
+
+def test_an_input_stands_for_the_argument_of_execute() -> None:
+    with InputNode() as given:
+        graph = Node(Noted()("f"), (given, [given]), {"x": given})
+    assert graph.execute(3) == "f(3, [3], 3)"
+    assert graph.execute(None) == "f(None, [None], None)"
+
+
+def test_parts_of_the_input() -> None:
+    with InputNode() as given:
+        graph = Node(Noted()("f"), (given[0], given[1]), {})
+        named = Node(Noted()("g"), (given[0], given.by, given["by"]), {})
+        attribute = Node(Noted()("h"), (given.real,), {})
+    assert graph.execute(1, 2) == graph.execute([1, 2]) == "f(1, 2)"
+    assert named.execute(1, by=2) == "g(1, 2, 2)"
+    assert attribute.execute(1.5) == attribute.execute(real=1.5) == "h(1.5)"
+
+
+def test_inputs_that_do_not_fit() -> None:
+    with InputNode() as given:
+        whole = Node(Noted()("f"), (given,), {})
+        part = Node(Noted()("f"), (given.by,), {})
+    with pytest.raises(TypeError, match=r"one argument, and execute.* none"):
+        whole.execute()
+    with pytest.raises(TypeError, match=r"one argument, and execute.* \[0, 1\]"):
+        whole.execute(1, 2)
+    with pytest.raises(TypeError, match=r"an argument 'by', and execute.* \['x'\]"):
+        part.execute(x=1)
+    with pytest.raises(TypeError, match="a part of a part"):
+        given.by.name  # noqa: B018
+    with pytest.raises(TypeError, match="numbers and names"):
+        given[None]
+
+
+def test_several_outputs_share_what_they_need() -> None:
+    noted = Noted()
+    shared = Node(noted("f"), (1,), {})
+    graph = MultiOutputNode([Node(noted("g"), (shared,), {}), shared, Node(noted("h"), (shared,), {})])
+    assert graph.execute() == ["g(f(1))", "f(1)", "h(f(1))"]
+    assert noted.calls == ["f", "g", "h"]

@@ -150,6 +150,12 @@ def test_spaces_that_cannot_be_resolved(space: dict[str, Any], words: str) -> No
         resolve(space, {}, rng_of(0, 0))
 
 
+@pytest.mark.parametrize("func", [lambda c, other: c, lambda *, name: name, 3, "c.a"])
+def test_what_cannot_be_called_for_a_trial_is_refused(func: Any) -> None:
+    with pytest.raises(ValueError, match=r"sample_from\(\) needs a function"):
+        tune.sample_from(func)
+
+
 def test_a_grid_among_the_values_of_a_grid_is_refused() -> None:
     with pytest.raises(ValueError, match="grid among its values"):
         grid_points({"x": tune.grid_search([1, tune.grid_search([2])])})
