@@ -82,6 +82,7 @@ get_task = _finding(state.get_task)
 summarize_actors = _counting(state.summarize_actors)
 summarize_objects = _counting(state.summarize_objects)
 summarize_tasks = _counting(state.summarize_tasks)
+memory_summary = state.memory_summary
 
 __all__ = [
     *("get_actor", "get_node", "get_objects", "get_placement_group", "get_task", "get_worker"),

@@ -62,14 +62,15 @@ def main(words: Sequence[str] | None = None) -> int:
         code = _perform(verb, words[1:])
         sys.stdout.flush()
     except (JournalError, LaunchError, OSError) as error:
-        is_plain = isinstance(error, OSError)
-        cause = error if is_plain else error.__cause__  # a verb may have made it an error of its own
+        cause = error if isinstance(error, OSError) else error.__cause__  # a verb may have made it an error of its own
         if isinstance(cause, BrokenPipeError) and _is_unread():
             _drop_output()
             return 128 + signal.SIGPIPE
-        if is_plain and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        what = f"the output cannot be written: {error.strerror}" if is_plain else error
+        what = str(error)
+        if isinstance(error, OSError):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            what = f"the output cannot be written: {error.strerror}"
         print(f"mpi-runtime {verb}: {what}", file=sys.stderr)
         _drop_output()
         return 2
