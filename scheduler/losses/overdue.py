@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.losses import cancel
 from mpi_runtime.scheduler.protocol.effects import IGNORED, Cancel, StopExecutor
 from mpi_runtime.scheduler.protocol.events import METHOD, Began
 from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US
-from mpi_runtime.scheduler.records.lifecycle import STAGING
+from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
 from mpi_runtime.scheduler.records.records import Executor, Task, Watch
 from mpi_runtime.scheduler.records.state import Client, State
 
@@ -103,8 +103,9 @@ def kill(state: State, executor: Executor, task: Task, watch: Watch) -> None:
 def log_ignored(state: State, executor: Executor, task: Task, watch: Watch, now: int) -> None:
     """Log that a call still runs some time after it was cancelled."""
     actor = executor.actor
-    if actor is not None and not actor.creation.function.spec.concurrency and executor.running() is not task:
-        watch.interrupted_us = now  # it waits, and will not run
+    waits = actor is not None and not actor.creation.function.spec.concurrency and executor.running() is not task
+    if waits or executor.state == STARTING:
+        watch.interrupted_us = now  # it has not begun, and will not run
         return
     watch.is_logged = True
     name = task.function.spec.name

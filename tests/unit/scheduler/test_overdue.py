@@ -163,6 +163,7 @@ def test_a_cancel_that_is_ignored_is_told_once() -> None:
     with Cluster().node() as cluster:
         call = cluster.submit()
         executor = cluster.placed(call)
+        cluster.started(executor)
         cluster.client_says(DRIVER, CancelRequested(call, False, True))
         cluster.one(Cancel)
         cluster.later(INTERRUPT_GRACE_US - 1)
@@ -172,6 +173,20 @@ def test_a_cancel_that_is_ignored_is_told_once() -> None:
         assert line.startswith("f was cancelled 5 s ago and has not ended in executor 1 ")
         assert "cancel(ref, force=True) ends its process" in line
         cluster.later(100 * INTERRUPT_GRACE_US)
+        assert len(ignored(cluster)) == 1
+        cluster.raised(executor, call)
+        cluster.forget()
+
+
+def test_a_call_whose_process_still_starts_ignores_no_cancel() -> None:
+    with Cluster().node() as cluster:
+        call = cluster.submit()
+        executor = cluster.placed(call)
+        cluster.client_says(DRIVER, CancelRequested(call, False, True))
+        cluster.later(3 * INTERRUPT_GRACE_US)
+        assert not ignored(cluster)
+        cluster.started(executor)
+        cluster.later(INTERRUPT_GRACE_US)
         assert len(ignored(cluster)) == 1
         cluster.raised(executor, call)
         cluster.forget()
@@ -192,6 +207,7 @@ def test_of_methods_that_were_cancelled_only_the_one_that_runs_is_told() -> None
     with Cluster().node(cpus=2) as cluster:
         actor = cluster.actor()
         executor = cluster.placed(actor)
+        cluster.started(executor)
         cluster.done(executor, actor)
         first, second = cluster.method(actor), cluster.method(actor)
         cluster.forget()
