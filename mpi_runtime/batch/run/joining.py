@@ -132,8 +132,12 @@ class MemberRun:
 
     def _elect(self) -> None:
         """Try to take the place of the coordinator. This takes ten seconds if it is not known to be dead."""
-        with contextlib.suppress(JournalError, OSError):
+        try:
             self._claim = Claim(self._journal.path, self._journal.job)
+        except JournalError:
+            pass  # another job has taken it
+        except OSError as error:
+            self._say(f"the coordinator of the batch is gone, and its place cannot be taken: {error.strerror or error}")
 
     def _succeed(self, claim: Claim) -> Place:
         self._say("the coordinator of the batch is gone: this job takes its place")
