@@ -248,7 +248,6 @@ class Part:
             journal = BatchJournal(self._directory, role=SUCCESSOR, claim=place.claim)
         with contextlib.closing(journal):
             history = journal.history
-            gc.freeze()  # nor is there garbage in the records
             if history.damaged_bytes and place is None:
                 self._say(damage_in_words(self._directory, history))
             groups, source = self._groups, source_of(self._directory, options.file)

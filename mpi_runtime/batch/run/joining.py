@@ -147,7 +147,8 @@ class MemberRun:
 
     def _end_if_due(self) -> int | None:
         """The exit code, if this job is to leave now."""
-        if not self._member.is_idle():
+        is_hindered = bool(self._trouble.problem) and not self._running
+        if not self._member.is_idle() and not is_hindered:
             self._busy_s = time.monotonic()
         if self._leave_s is not None:
             if self._running and time.monotonic() < self._leave_s:
@@ -240,10 +241,10 @@ class MemberRun:
             if name in self._expired and work is not None:
                 self._give_back([one.number])
             return
-        self._member.ended(one.number)
-        if error is None and not outcome.result():  # its turn came too late: once more, unless another job has it
-            self._member.waiting[one.number] = work
+        if error is None and not outcome.result():
+            self._member.not_begun(one.number)
             return
+        self._member.ended(one.number)
         command = _commands.decode(work.command)
         result = lost(name, command.shown(), error) if error is not None else results.decode(outcome.result())
         result = kept(result, self._directory, one.attempt)
