@@ -35,6 +35,8 @@ class Member:
         self.given_back: list[int] = []
         """Commands that it has given back, for when it becomes the coordinator."""
         self._stopped: set[int] = set()
+        self._elsewhere: set[int] = set()
+        """Commands of this job that another has been offered since."""
         self._doubtful = ""
         self._changed = False
         """Whether a command has started or ended since the last question."""
@@ -45,7 +47,9 @@ class Member:
         if offer.token == self.token:
             self._offers.append(offer)
             return []
-        return [work.number for work in offer.works if work.number in self.started or work.number in self.waiting]
+        numbers = [work.number for work in offer.works if work.number in self.started or work.number in self.waiting]
+        self._elsewhere.update(numbers)
+        return numbers
 
     def wants(self) -> Offer | None:
         """The offer whose name is to be made; None: there is enough to do."""
@@ -63,6 +67,7 @@ class Member:
         if is_ours:
             self.waiting.update({work.number: work for work in offer.works if work.number not in self._stopped})
             self._changed = True
+            self._elsewhere.difference_update(self.waiting)
             self.slices.update(dict.fromkeys(self.waiting, offer.slice))
 
     def start(self) -> list[Work]:
@@ -92,6 +97,13 @@ class Member:
             self._work_s -= share * work.seconds
             if not self.started:
                 self._share = self._work_s = 0.0
+
+    def not_begun(self, number: int) -> None:
+        """A started command came too late to its turn here: it waits once more, unless it is for another job now."""
+        work = self.started.get(number)
+        self.ended(number)
+        if work is not None and number not in self._elsewhere and number not in self._stopped:
+            self.waiting[number] = work
 
     def drop(self, numbers: Iterable[int]) -> list[int]:
         """Forget commands that wait; return the numbers of those that were started, and must be ended."""

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,10 +35,11 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _ALONE = {"ranks": "1", "rank": "0", "hosts": f"{socket.gethostname()}:1"}
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
 _NO_WORKDIR = contextlib.nullcontext("")
+_delays = deque[float](maxlen=256)  # of the last commands: a clock may be set meanwhile
 
 
 def run_command(
-    data: bytes, directory: str, raises: bool, until_s: float, names: str, *values: Any
+    data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: Any
 ) -> CommandResult | bytes:
     """The body of the task: run a command, with its retries.
 
@@ -45,12 +47,13 @@ def run_command(
         data: the command in msgpack, which takes a tenth of the time of pickle.
         directory: of its output.
         raises: whether a program has submitted it: then the result is an object, else it is in msgpack too.
-        until_s: after this time, in seconds since 1970, it does not begin, and nothing is returned; 0: no such time.
-            If a job was stopped, another may have run the command meanwhile.
+        sent_s: when it was submitted, in seconds since 1970, by the clock of the host that submits.
+        until_s: after this time, by that clock, it does not begin, and nothing is returned; 0: no such time. If a job
+            was stopped, another may have run the command meanwhile.
         names: parameters that get their values here, with commas between.
         values: their values, and whatever else it has waited for.
     """
-    if until_s and time.time() > until_s:
+    if until_s and is_too_late(sent_s, until_s, _delays):
         return b""
     made = _made(data, names, values)
     call = current.client().scopes.current().call
@@ -73,7 +76,7 @@ def run_command(
 
 
 def run_ranks(
-    comm: None, data: bytes, directory: str, raises: bool, until_s: float, names: str, *values: Any
+    comm: None, data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: Any
 ) -> CommandResult | bytes:
     """The body of the task of a command with several ranks. It runs on all of them; the result of rank 0 counts.
 
@@ -83,7 +86,7 @@ def run_ranks(
         RetriedError: this rank has failed, and the command is retried.
         CommandError: this rank has failed for good.
     """
-    if until_s and time.time() > until_s:
+    if until_s and is_too_late(sent_s, until_s, _delays):
         return b""
     made = _made(data, names, values)
     attempt = _attempt_number(current.client().scopes.current().call)
@@ -97,6 +100,17 @@ def run_ranks(
         number = None if made.launcher else rank.number
         raise (RetriedError if is_retried else CommandError)(msgspec.structs.replace(result, rank=number))
     return result if raises else msgspec.msgpack.encode(result)
+
+
+def is_too_late(sent_s: float, until_s: float, delays: deque[float]) -> bool:
+    """Whether a command must not begin any more.
+
+    Clocks of hosts may differ by hours. So the least of the `delays`, between the submission of a command there and its
+    turn here, counts as their difference; it was truly at least zero.
+    """
+    now_s = time.time()
+    delays.append(now_s - sent_s)
+    return now_s - min(delays) > until_s
 
 
 class RetriedError(CommandError):

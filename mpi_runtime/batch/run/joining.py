@@ -132,8 +132,12 @@ class MemberRun:
 
     def _elect(self) -> None:
         """Try to take the place of the coordinator. This takes ten seconds if it is not known to be dead."""
-        with contextlib.suppress(JournalError, OSError):
+        try:
             self._claim = Claim(self._journal.path, self._journal.job)
+        except JournalError:
+            pass  # another job has taken it
+        except OSError as error:
+            self._say(f"the coordinator of the batch is gone, and its place cannot be taken: {error.strerror or error}")
 
     def _succeed(self, claim: Claim) -> Place:
         self._say("the coordinator of the batch is gone: this job takes its place")
@@ -143,7 +147,8 @@ class MemberRun:
 
     def _end_if_due(self) -> int | None:
         """The exit code, if this job is to leave now."""
-        if not self._member.is_idle():
+        is_hindered = bool(self._trouble.problem) and not self._running
+        if not self._member.is_idle() and not is_hindered:
             self._busy_s = time.monotonic()
         if self._leave_s is not None:
             if self._running and time.monotonic() < self._leave_s:
@@ -236,10 +241,10 @@ class MemberRun:
             if name in self._expired and work is not None:
                 self._give_back([one.number])
             return
-        self._member.ended(one.number)
-        if error is None and not outcome.result():  # its turn came too late: once more, unless another job has it
-            self._member.waiting[one.number] = work
+        if error is None and not outcome.result():
+            self._member.not_begun(one.number)
             return
+        self._member.ended(one.number)
         command = _commands.decode(work.command)
         result = lost(name, command.shown(), error) if error is not None else results.decode(outcome.result())
         result = kept(result, self._directory, one.attempt)

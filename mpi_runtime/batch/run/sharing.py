@@ -205,10 +205,7 @@ class Sharing:
     def not_begun(self, number: int) -> None:
         """A command came too late to its turn in this job: it is submitted again, unless another job has it."""
         assert self._member is not None
-        work = self._member.started.get(number)
-        if work is not None:
-            self._member.ended(number)
-            self._member.waiting[number] = work
+        self._member.not_begun(number)
 
     def turn(self, checked_s: float) -> list[Ended]:
         """Act if it is time to; return the ends in other jobs. `checked_s`: when this job was known to coordinate."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ def submit(
         names: parameters that have references.
         refs: these references, then others to wait for.
         path_us: how long it and the longest chain after it take, in microseconds; 0: not known.
-        until_s: it does not begin after this time, in seconds since 1970: then its value is empty. 0: whenever it can.
+        until_s: it does not begin after this time by the clock of this host: then its value is empty. 0: whenever.
     """
     name = made.name or "command"
     if not raises:  # thousands of names would be thousands of functions to the head
@@ -71,7 +72,7 @@ def submit(
         }
     call = _call(tuple(made.resources.items()), *options.items())
     found: ObjectRef[Any] = call.remote(
-        msgspec.msgpack.encode(made), directory, raises, until_s, ",".join(names), *refs
+        msgspec.msgpack.encode(made), directory, raises, time.time(), until_s, ",".join(names), *refs
     )
     return _SETTLE.remote([found]) if has_gang and raises and made.on_failure == CONTINUE else found
 

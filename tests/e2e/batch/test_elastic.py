@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -143,12 +144,16 @@ def test_jobs_say_that_their_directory_is_gone(tmp_path: Path) -> None:
     written(tmp_path / "jobs.txt", commands(300))
     with jobs(tmp_path, 2, "--idle-timeout", "6") as (first, second):
         (tmp_path / "batch-jobs").rename(tmp_path / "elsewhere")
+        helpers.wait_until(lambda: None not in (first.process.poll(), second.process.poll()), 90)
         assert "the journal or the outputs in batch-jobs cannot be written" in first.finish().expect(2).stderr
         left = second.finish().expect(1).stderr
     problem = "the files of the batch cannot be used: No such file or directory (batch-jobs/journal)"
     assert left.count(problem) >= 2, "while it lasts, and at the end"
     assert "nothing to do for 6 s, and the files of the batch" in left
     assert "differs from the batch" not in left
+    shutil.rmtree(
+        tmp_path / "batch-jobs", ignore_errors=True
+    )  # made for the output of commands that still began
     (tmp_path / "elsewhere").rename(tmp_path / "batch-jobs")
     run_batch("jobs.txt", cwd=tmp_path).expect(0)
     assert sorted(lines(tmp_path, "done"), key=int) == [str(number) for number in range(300)]

@@ -426,8 +426,7 @@ class Job(Process):
                 self.submit(work, until_s)
             else:
                 self.pending.remove(("began", number))
-                self.member.ended(number)
-                self.member.waiting[number] = work
+                self.member.not_begun(number)
 
     def belong(self) -> bool:
         self.role = "member"
@@ -499,10 +498,11 @@ class Job(Process):
         found = []
         results, self.results = self.results, []
         for what, work in results:
-            self.member.ended(work.number)
             if what == "not begun":
-                self.member.waiting[work.number] = work
-            elif what == "late":
+                self.member.not_begun(work.number)
+                continue
+            self.member.ended(work.number)
+            if what == "late":
                 self.give_back([work.number], False)
             else:
                 found.append(ended(work, self.world.now))

@@ -11,6 +11,7 @@ import pytest
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import (
     Closed,
     Entry,
@@ -152,6 +153,27 @@ def test_work_is_not_offered_to_a_job_that_ends_before_it_and_returns_when_a_job
     assert (again.works[0].number, again.works[0].attempt) == (1, 1), "it may have begun"
     coordinator.ended(1)
     assert not coordinator.outstanding()
+
+
+def test_a_command_that_came_too_late_to_its_turn_does_not_wait_here_if_another_job_has_it() -> None:
+    """As when a job was stopped: it reads the new offers before its executors report what they have not begun."""
+    member = Member("own", ({"CPU": 2.0},))
+    works = tuple(Work(number, f"w{number}", b"", request=(("CPU", 1.0),)) for number in (1, 2))
+    member.offered(Offer("1-1", "own", works))
+    member.took(Offer("1-1", "own", works), True)
+    assert member.start() == [*works]
+    member.not_begun(1)
+    assert member.start() == [works[0]], "it is started again"
+    assert member.drop(member.offered(Offer("1-2", "other", works[:1]))) == [1], "the caller ends it"
+    member.not_begun(1)
+    member.stop([2])
+    member.not_begun(2)
+    assert (member.start(), member.started) == ([], {})
+    member.offered(Offer("1-3", "own", works[:1]))
+    member.took(Offer("1-3", "own", works[:1]), True)
+    member.start()
+    member.not_begun(1)
+    assert member.start() == [works[0]], "it is for this job again"
 
 
 def offers(coordinator: Coordinator) -> list[Offer]:
