@@ -16,6 +16,7 @@ from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
 from mpi_runtime.gangs.greeting import UNREACHABLE, advice
+from mpi_runtime.gangs.helper import ForkIt as ForkHelper
 from mpi_runtime.gangs.member import Place
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
@@ -64,6 +65,7 @@ class Gangs:
         ignore: Callable[[int], None],
         give_up: Callable[[LocalExecutor, str], None],
         open_mpi: Callable[[], None],
+        fork_helper: ForkHelper,
     ) -> None:
         """Start nothing yet.
 
@@ -76,8 +78,9 @@ class Gangs:
             ignore: ignores all further frames of the executor with this number.
             give_up: reports that a member was never forked, with the cause in words.
             open_mpi: has the forkserver open the MPI library that members will load.
+            fork_helper: has the forkserver fork a helper.
         """
-        self._starts = Starts(poller, self._enter, open_mpi)
+        self._starts = Starts(poller, self._enter, open_mpi, fork_helper)
         self._rank, self._directory = rank, directory
         self._job = os.path.basename(directory).partition("@")[0].encode()
         """The token of the job: names of gangs must be unique on the host."""

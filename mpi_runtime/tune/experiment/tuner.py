@@ -344,7 +344,13 @@ class Tuner:
         return directory
 
     def _folder(self) -> Path:
-        return Path(self._run.storage_path or DEFAULT_FOLDER).expanduser().resolve()
+        path = self._run.storage_path or DEFAULT_FOLDER
+        if "://" in str(path):
+            raise ValueError(
+                f"storage_path={path!r} is an address, and must be the path of a directory on a file system that all "
+                "hosts share"
+            )
+        return Path(path).expanduser().resolve()
 
     def _write(self) -> None:
         run = replace(self._run, progress_reporter=None)
