@@ -23,7 +23,9 @@ class Seen:
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     last: dict[str, Any] = field(default_factory=dict[str, Any])
     reports: int = 0
+    began_s: float = 0.0
     seconds: float = 0.0
+    """From its start to its last report."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -131,13 +133,13 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Seen]]:
     trials: dict[str, Seen] = {}
     for line in read(directory):
         for trial_id, config in line.configs.items():
-            trials[trial_id] = Seen(config=config)
+            trials[trial_id] = Seen(config=config, began_s=line.now)
         for trial_id, status in line.states.items():
             trials[trial_id].status = status
         event: Any = line.event
         if (metrics := getattr(event, "metrics", None)) is not None:
             trial = trials[event.trial_id]
-            trial.last, trial.reports, trial.seconds = dict(metrics), trial.reports + 1, line.now
+            trial.last, trial.reports, trial.seconds = dict(metrics), trial.reports + 1, line.now - trial.began_s
     return header(directory), trials
 
 

@@ -37,7 +37,7 @@ def list_(words: Sequence[str]) -> int:
     parser = _parser(
         "list", "List the actors, calls, objects, nodes or placement groups of a running job: at most 200."
     )
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     _job(parser)
     parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
     options = parser.parse_args(words)

@@ -40,6 +40,9 @@ VERBS = {
     "version": ("mpi_runtime.cli.main:version", "show versions and the MPI launcher"),
 }
 
+PROGRAMS = ("run", "tune", "rl")
+"""The verbs that may run code of a user: Ctrl-C shows where that was."""
+
 _HELP = """usage: mpi-runtime VERB [options]        (or: python -m mpi_runtime VERB [options])
        python -m mpi_runtime [--as-ray] app.py
                                          run app.py on rank 0 alone, workers on all other ranks
@@ -61,6 +64,10 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         code = _perform(verb, words[1:])
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        if verb in PROGRAMS:
+            raise
+        return 130
     except (JournalError, LaunchError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__  # a verb may have made it an error of its own
         if isinstance(cause, BrokenPipeError) and _is_unread():

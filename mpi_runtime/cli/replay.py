@@ -24,7 +24,8 @@ def _replay(path: Path) -> int:
     try:
         recording = Recording(path.read_bytes())
     except (OSError, NotARecordingError) as error:
-        print(f"mpi-runtime replay: {path}: {error}", file=sys.stderr)
+        text = f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else error
+        print(f"mpi-runtime replay: {path}: {text}", file=sys.stderr)
         return 2
     outcome = replay(recording, Scheduler())
     torn = f" (and {recording.torn} bytes of an entry that was cut off)" if recording.torn else ""

@@ -177,6 +177,7 @@ def main(descriptor: int, directory: str, library: str) -> None:
     from mpi_runtime.host.spawn import name_process
 
     name_process("mpi_runtime pmix")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a batch system sends it to all; the agent's end decides
     errors = os.open(os.path.join(directory, ERRORS), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     os.dup2(errors, 2)
     os.close(errors)

@@ -56,16 +56,20 @@ class Health(NamedTuple):
     values_damaged: list[str]
 
 
+def _paths(directory: Path) -> list[Path]:
+    found = segments.paths(directory)
+    if not found:
+        raise JournalError(f"{directory} is not a journal: no file in it is called like 000001{segments.SUFFIX}")
+    return found
+
+
 def read(directory: Path) -> Iterator[Segment]:
     """Yield all runs, the oldest first.
 
     Raises:
         JournalError: this is not a journal, or one in a newer format, or it cannot be read.
     """
-    found = segments.paths(directory)
-    if not found:
-        raise JournalError(f"{directory} is not a journal: no file in it is called like 000001{segments.SUFFIX}")
-    for path in found:
+    for path in _paths(directory):
         damage = Damage()
         try:
             with path.open("rb") as file:
@@ -107,6 +111,7 @@ def compact(directory: Path) -> tuple[int, int]:
         JournalError: a job uses it, or it cannot be read.
         OSError: it cannot be written.
     """
+    _paths(directory)  # a file, or another directory, is not claimed
     before = _size(directory)
     claim = Claim(directory, f"mpi-runtime journal compact (pid {os.getpid()})")
     try:

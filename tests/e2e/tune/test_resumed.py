@@ -1,6 +1,7 @@
 """Experiments that are interrupted at any moment, and continue from their journals and checkpoints."""
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from mpi_runtime.journal import segments
 from mpi_runtime.journal.segments import Noted
 from mpi_runtime.tune.experiment import driver as study_driver
 from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.schedulers import ASHAScheduler
 from mpi_runtime.tune.study.events import Reported
 from tests.helpers import run_program, start_program, wait_until
@@ -276,6 +278,11 @@ def test_the_command_line_shows_and_resumes(tmp_path: Path, capsys: pytest.Captu
     assert f"trial {best.trial_id}, TERMINATED" in capsys.readouterr().out
     assert main(["tune", "show", folder]) == 0
     assert capsys.readouterr().out.count("TERMINATED") == 4
+    assert main(["tune", "show", folder, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [one["seconds"] for one in shown] == [one.metrics["time_total_s"] for one in Watched(tmp_path / "e")], (
+        "each from its own start"
+    )
     assert main(["tune", "resume", folder]) == 0
     assert "ResultGrid of 4 trials" in capsys.readouterr().out
     assert main(["journal", "list", folder]) == 0

@@ -89,3 +89,6 @@ def test_other_directories_are_refused(verb: str, tmp_path: Path, capsys: pytest
     assert code == 2
     assert f"{tmp_path} is not a journal" in text
     assert call(capsys, verb, str(tmp_path / "nowhere"))[0] == 2
+    assert not [*tmp_path.iterdir()], "it is not claimed"
+    (tmp_path / "file").touch()
+    assert "is not a journal" in call(capsys, verb, str(tmp_path / "file"))[1]

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from mpi_runtime.cli import main
 from tests.unit.cli.test_journals import journal
 
@@ -14,6 +16,16 @@ def test_a_terminal_without_utf_8_gets_other_letters() -> None:
     text = "24\u202f000 calls, 5 µs \u2013 é \udcff"
     assert text.encode("ascii", "mpi_runtime") == rb"24 000 calls, 5 us - \xe9 \udcff"
     assert "é\udcff".encode(errors="mpi_runtime") == "é\\udcff".encode()
+
+
+def test_ctrl_c_shows_no_traceback_unless_code_of_a_user_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "import_module", interrupted)
+    assert main.main(["view"]) == 130
+    with pytest.raises(KeyboardInterrupt):
+        main.main(["run", "app.py"])
 
 
 def printed_to(output: int, *verb: str, unbuffered: str = "") -> tuple[int, str]:
