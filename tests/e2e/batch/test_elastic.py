@@ -151,9 +151,7 @@ def test_jobs_say_that_their_directory_is_gone(tmp_path: Path) -> None:
     assert left.count(problem) >= 2, "while it lasts, and at the end"
     assert "nothing to do for 6 s, and the files of the batch" in left
     assert "differs from the batch" not in left
-    shutil.rmtree(
-        tmp_path / "batch-jobs", ignore_errors=True
-    )  # made for the output of commands that still began
+    shutil.rmtree(tmp_path / "batch-jobs", ignore_errors=True)  # made for the output of commands that still began
     (tmp_path / "elsewhere").rename(tmp_path / "batch-jobs")
     run_batch("jobs.txt", cwd=tmp_path).expect(0)
     assert sorted(lines(tmp_path, "done"), key=int) == [str(number) for number in range(300)]
