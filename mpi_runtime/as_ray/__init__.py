@@ -6,7 +6,9 @@ them. If the driver has imported that module, executors import it before they ru
 - `installed.py`: its import makes `import ray` give this package in this process
 - `modules.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
 - `names.py`: tables of Ray's modules and names, and the modules here that stand behind them
-- `top.py`: names of the module `ray` that have no meaning here: its version, languages, modes
+- `top.py`: names of the module `ray` that have no meaning here, such as its version, languages and modes, and functions
+  with other names of arguments: `get`, `wait`, `cancel`, `shutdown`
+- `state.py`: `ray.util.state` with the arguments of Ray's functions
 - `worker.py`: `ray._private.worker`: the few of its names that libraries read
 - `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing

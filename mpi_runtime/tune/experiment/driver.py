@@ -271,8 +271,7 @@ class Driver:
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Reported | Moved) and event.checkpoint is not None:
-            note = self._plan.kept.add if isinstance(event, Reported) else self._plan.kept.moved
-            for doomed in note(self.study.trials[event.trial_id], event.checkpoint):
+            for doomed in self._plan.kept.note(self.study.trials[event.trial_id], event):
                 self._log.after_sync(partial(shutil.rmtree, self._plan.directory / doomed, ignore_errors=True))
 
     def _start(self, order: Start) -> None:

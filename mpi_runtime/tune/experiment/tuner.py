@@ -306,8 +306,7 @@ class Tuner:
                 resuming.check_config(study, trial_id, config)
                 known += 1
             if isinstance(line.event, Reported | Moved) and line.event.checkpoint is not None:
-                note = self._kept.add if isinstance(line.event, Reported) else self._kept.moved
-                note(study.trials[line.event.trial_id], line.event.checkpoint)
+                self._kept.note(study.trials[line.event.trial_id], line.event)
         study.changed = {}
         for trial in study.trials.values():
             trial.local_path = os.fspath(self._home / trial.trial_id)

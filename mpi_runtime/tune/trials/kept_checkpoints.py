@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mpi_runtime.tune.study.events import Moved, Reported
 from mpi_runtime.tune.study.settings import CheckpointConfig
 from mpi_runtime.tune.trial import Trial, value_in
 from mpi_runtime.tune.trials.checkpoint import Saved
@@ -61,13 +62,15 @@ class KeptCheckpoints:
         self._of[trial.trial_id] = [one for one in entries if one not in doomed]
         return [one.saved.path for one in doomed if one.saved.path]
 
-    def moved(self, trial: Trial, saved: Saved) -> list[str]:
-        """Note where a checkpoint of a trial is now, or add one that it has made without a report; as `add`."""
-        entries = self._of.get(trial.trial_id, ())
+    def note(self, trial: Trial, event: Reported | Moved) -> list[str]:
+        """Add the checkpoint of a report, or one without a report; or note where a known one is now. As `add`."""
+        saved, entries = event.checkpoint, self._of.get(trial.trial_id, ())
         known = next((one for one in entries if one.saved.number == saved.number), None)
-        if known is None:
-            return self.add(trial, saved) if saved.path.startswith(trial.trial_id + os.sep) else []
-        known.saved = saved
+        is_own = saved.path.startswith(trial.trial_id + os.sep)  # a trial may continue from that of another
+        if isinstance(event, Reported) or (is_own and known is None):
+            return self.add(trial, saved)
+        if is_own and known is not None:
+            known.saved = saved
         return []
 
     def uses(self, trial_id: str, saved: Saved | None) -> None:

@@ -140,7 +140,7 @@ def test_inputs_that_do_not_fit() -> None:
     with pytest.raises(TypeError, match="a part of a part"):
         given.by.name  # noqa: B018
     with pytest.raises(TypeError, match="numbers and names"):
-        given[None]
+        given[None]  # type: ignore[index]
 
 
 def test_several_outputs_share_what_they_need() -> None:
