@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import mpi_runtime
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
-from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
-from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from mpi_runtime.tune.experiment.tuner import Tuner
+from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, folder_of
 from mpi_runtime.tune.trial import Trial, TuneError
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
@@ -310,7 +309,7 @@ def run_experiments(
 
 def _free(name: str, folder: Any, verbose: int) -> str:
     """The name, with a number if there is such an experiment already."""
-    base = Path(folder or DEFAULT_FOLDER).expanduser()
+    base = folder_of(folder)
     number, free = 1, name
     while Tuner.can_restore(base / free):
         number += 1

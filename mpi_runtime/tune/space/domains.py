@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.tune.space.bounds import ordered, positive, spread, step
+
 from . import samplers
 
 Rng = np.random.Generator
@@ -106,7 +108,7 @@ class Float(Domain):
 
     def quantized(self, q: float) -> Float:
         """The same, in multiples of `q`."""
-        return replace(self, q=_step("quantized", q, self.lower, self.upper))
+        return replace(self, q=step("quantized", q, self.lower, self.upper))
 
 
 @dataclass(unsafe_hash=True)
@@ -128,7 +130,7 @@ class Normal(Domain):
 
     def quantized(self, q: float) -> Normal:
         """The same, in multiples of `q`."""
-        return replace(self, q=_step("quantized", q))
+        return replace(self, q=step("quantized", q))
 
     def is_valid(self, value: Any) -> bool:
         return True
@@ -174,7 +176,7 @@ class Integer(Domain):
 
     def quantized(self, q: int) -> Integer:
         """The same, in multiples of `q`."""
-        return _with_values("quantized", replace(self, q=_step("quantized", q)))
+        return _with_values("quantized", replace(self, q=step("quantized", q)))
 
 
 @dataclass(unsafe_hash=True)
@@ -225,7 +227,7 @@ def uniform(lower: float, upper: float) -> Float:
     Raises:
         ValueError: `lower` is not below `upper`.
     """
-    return Float(*_ordered("uniform", lower, upper))
+    return Float(*ordered("uniform", lower, upper))
 
 
 def quniform(lower: float, upper: float, q: float) -> Float:
@@ -234,7 +236,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
     Raises:
         ValueError: a bound is not a multiple of `q`, or `lower` is not below `upper`.
     """
-    return Float(*_ordered("quniform", lower, upper), q=_step("quniform", q, lower, upper))
+    return Float(*ordered("quniform", lower, upper), q=step("quniform", q, lower, upper))
 
 
 def loguniform(lower: float, upper: float, base: float = 10) -> Float:
@@ -243,7 +245,7 @@ def loguniform(lower: float, upper: float, base: float = 10) -> Float:
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
     """
-    return Float(*_positive("loguniform", lower, upper, base), log=True)
+    return Float(*positive("loguniform", lower, upper, base), log=True)
 
 
 def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float:
@@ -252,7 +254,7 @@ def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float
     Raises:
         ValueError: a bound is not a multiple of `q`, `lower` is not positive, or not below `upper`.
     """
-    return Float(*_positive("qloguniform", lower, upper, base), log=True, q=_step("qloguniform", q, lower, upper))
+    return Float(*positive("qloguniform", lower, upper, base), log=True, q=step("qloguniform", q, lower, upper))
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
@@ -261,7 +263,7 @@ def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
     Raises:
         ValueError: `sd` is negative.
     """
-    return Normal(*_spread("randn", mean, sd))
+    return Normal(*spread("randn", mean, sd))
 
 
 def qrandn(mean: float, sd: float, q: float) -> Normal:
@@ -270,7 +272,7 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
     Raises:
         ValueError: `sd` is negative, or `q` is not positive.
     """
-    return Normal(*_spread("qrandn", mean, sd), _step("qrandn", q))
+    return Normal(*spread("qrandn", mean, sd), step("qrandn", q))
 
 
 def randint(lower: int, upper: int) -> Integer:
@@ -279,7 +281,7 @@ def randint(lower: int, upper: int) -> Integer:
     Raises:
         ValueError: `lower` is not below `upper`.
     """
-    return Integer(*_ordered("randint", lower, upper))
+    return Integer(*ordered("randint", lower, upper))
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
@@ -288,7 +290,7 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     Raises:
         ValueError: there is no such multiple.
     """
-    return _with_values("qrandint", Integer(*_ordered("qrandint", lower, upper), q=_step("qrandint", q)))
+    return _with_values("qrandint", Integer(*ordered("qrandint", lower, upper), q=step("qrandint", q)))
 
 
 def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
@@ -297,7 +299,7 @@ def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
     """
-    return Integer(*_positive("lograndint", lower, upper, base), log=True)
+    return Integer(*positive("lograndint", lower, upper, base), log=True)
 
 
 def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
@@ -306,8 +308,8 @@ def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
     Raises:
         ValueError: `lower` is not positive, or there is no such multiple.
     """
-    bounds = _positive("qlograndint", lower, upper, base)
-    return _with_values("qlograndint", Integer(*bounds, log=True, q=_step("qlograndint", q)))
+    bounds = positive("qlograndint", lower, upper, base)
+    return _with_values("qlograndint", Integer(*bounds, log=True, q=step("qlograndint", q)))
 
 
 def choice(categories: Iterable[Any]) -> Categorical:
@@ -357,55 +359,9 @@ def _takes(func: Callable[..., Any], *args: Any) -> bool:
     return True
 
 
-def _check_numbers(name: str, *values: Any) -> None:
-    value: Any = None
-    try:
-        for value in values:
-            math.isnan(value)  # it takes the numbers of any library, and no text
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} needs numbers, not {value!r}") from None
-    except OverflowError:
-        raise ValueError(f"{name}: a number is too large; each must fit into a float") from None
-
-
-def _ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
-    _check_numbers(name, lower, upper)
-    if not lower < upper:
-        raise ValueError(f"{name}({lower}, {upper}) has no values: the lower bound must be below the upper bound")
-    if math.inf in (-lower, upper):
-        raise ValueError(f"{name}({lower}, {upper}) cannot be sampled: both bounds must be finite")
-    return lower, upper
-
-
-def _positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]:
-    _check_numbers(name, lower, upper, base)
-    if not lower > 0:
-        raise ValueError(f"{name}({lower}, {upper}): {lower} has no logarithm; the lower bound must be above 0")
-    if not base > 1:
-        raise ValueError(f"{name}({lower}, {upper}, base={base}): the base must be above 1")
-    return _ordered(name, lower, upper)
-
-
-def _spread(name: str, mean: float, sd: float) -> tuple[float, float]:
-    _check_numbers(name, mean, sd)
-    if not 0 <= sd < math.inf:
-        raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more, and finite")
-    return mean, sd
-
-
 def _with_values(name: str, domain: Integer) -> Integer:
     if domain.first > domain.last:
         raise ValueError(
             f"{name}({domain.lower}, {domain.upper}, {domain.q}) has no values: no multiple of q is between"
         )
     return domain
-
-
-def _step(name: str, q: Any, *bounds: float) -> Any:
-    _check_numbers(name, q)
-    if not 0 < q < math.inf:
-        raise ValueError(f"{name}: q={q} is not a step; it must be above 0, and finite")
-    for bound in bounds:
-        if not math.isclose(bound / q, round(bound / q), rel_tol=1e-9, abs_tol=1e-9):
-            raise ValueError(f"{name}: the bound {bound} is not a multiple of q={q}; choose bounds that are")
-    return q

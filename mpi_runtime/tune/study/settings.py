@@ -8,6 +8,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mpi_runtime.tune.absent import advised
@@ -15,6 +16,19 @@ from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
 from mpi_runtime.tune.study.study import Limits, Study
+
+DEFAULT_FOLDER = "~/tune_results"
+
+
+def folder_of(storage_path: Any) -> Path:
+    """Return the directory for experiments with this `storage_path`; None: the default.
+
+    Raises:
+        ValueError: it is an address.
+    """
+    if "://" in str(storage_path):
+        raise ValueError(f"storage_path={storage_path!r} is an address, and must be a directory that all hosts share")
+    return Path(storage_path or DEFAULT_FOLDER).expanduser()
 
 
 @advised

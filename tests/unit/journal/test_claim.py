@@ -318,7 +318,7 @@ def test_a_look_that_fails_or_is_late_does_not_count(tmp_path: Path, monkeypatch
     assert owners(tmp_path) == ["owner-1"]
     monkeypatch.setattr(claim, "QUICK_S", 0.0)
     monkeypatch.setattr(claim, "LIMIT_S", 0.1)
-    monkeypatch.setattr(Path, "read_bytes", read)
+    monkeypatch.setattr(claim, "_content", read)
     with pytest.raises(TimeoutError, match="too slow or fails"):
         Claim(tmp_path, "the third")
 
