@@ -262,7 +262,7 @@ def run(
 
 def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: Any) -> Tuner:
     """The experiment of this name, or with "AUTO" a new one if there is none."""
-    found = tuner._folder() / str(name)
+    found = folder_of(tuner._run.storage_path) / str(name)
     if name is None or (resume != "AUTO" and not Tuner.can_restore(found)):
         raise ValueError(f"run(resume={resume!r}): there is no experiment {found} to continue")
     return Tuner.restore(found, trainable) if Tuner.can_restore(found) else tuner
