@@ -140,6 +140,11 @@ class RunConfig:
         for name, kind in defaults[:2]:
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
+        if "://" in str(self.storage_path):
+            raise ValueError(
+                f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "
+                "system that all hosts share"
+            )
         if isinstance(self.files, str) or not {*self.files} <= {"csv", "json", "tensorboard"}:
             raise ValueError(f'files must be a list of "json", "csv" and "tensorboard", not {self.files!r}')
         if self.on_walltime not in (None, "requeue"):

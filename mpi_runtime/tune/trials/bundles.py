@@ -99,17 +99,30 @@ def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -
         InfeasibleResourceError: not even one.
     """
     if isinstance(request, GangRequest):
-        found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes) // len(request.bundles)
+        found = _gangs_for(request, [_fit(request.bundles[0], node["Resources"]) for node in nodes])
     elif len(request.bundles) > 1:
         found = _fit(request.required_resources, _total([node["Resources"] for node in nodes]))
     else:
         found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)
     if not found:
+        how = f" by {request.strategy}" if request.strategy.startswith("STRICT_") else ""
         raise InfeasibleResourceError(
-            f"A trial needs {[dict(bundle) for bundle in request.bundles]}, and no trial of this size fits: the nodes "
-            f"have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."
+            f"A trial needs {[dict(bundle) for bundle in request.bundles]}{how}, and no trial of this size fits: the "
+            f"nodes have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."
         )
     return found
+
+
+def _gangs_for(request: GangRequest, members: Sequence[int]) -> int:
+    """How many gangs fit, given how many members fit on each node. Members that need no resources fit anywhere."""
+    size = len(request.bundles)
+    if request.strategy == "STRICT_PACK":
+        found = sum(count // size for count in members)
+    elif request.strategy == "STRICT_SPREAD" and sum(map(bool, members)) < size:
+        return 0
+    else:
+        found = sum(members) // size
+    return found or int(not any(request.bundles[0].values()))
 
 
 def _total(bundles: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -176,11 +176,17 @@ def check(checkpoint: Any) -> None:
 
     Raises:
         TypeError: it is not a `Checkpoint`.
+        FileNotFoundError: its directory is gone.
     """
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(
             f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
             "or Checkpoint.from_dict(values)"
+        )
+    if not checkpoint.is_in_memory and not os.path.isdir(checkpoint.path):
+        raise FileNotFoundError(
+            f"the checkpoint's directory {checkpoint.path} does not exist: report() copies it, so it must stay until "
+            "report() returns, and must be a path, not an address"
         )
 
 
@@ -208,7 +214,7 @@ def trial_run() -> TrialRun:
 
 
 @advised
-def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
     """Report values of a trial, and perhaps a checkpoint. The trial ends here if the experiment decides so.
 
     Args:

@@ -97,6 +97,12 @@ def wrong_rank():
     train.report({"a": 1}, checkpoint=train.Checkpoint.from_dict({}))
 print("only rank 0 may report" in error_of(trainer(wrong_rank)))
 
+def gone():
+    with tempfile.TemporaryDirectory() as path:
+        made = train.Checkpoint.from_directory(path)
+    train.report({"a": 1}, made)
+print("does not exist: report() copies it" in error_of(trainer(gone)))
+
 def no_data():
     train.get_dataset_shard("x")
 print("no data set 'x'" in error_of(trainer(no_data)))
@@ -119,7 +125,7 @@ def test_what_workers_see_and_report(ranks: int | None, tmp_path: Path) -> None:
         "True False",
         "False True",
         "1",
-        *["True"] * 5,
+        *["True"] * 6,
     ]
 
 

@@ -11,9 +11,11 @@ import numpy
 import pytest
 
 from mpi_runtime import train, tune
+from mpi_runtime.errors import InfeasibleResourceError
 from mpi_runtime.gangs import rendezvous
 from mpi_runtime.train import shards
 from mpi_runtime.train.torch import TorchConfig, TorchTrainer
+from mpi_runtime.tune.trials.bundles import slots_for
 
 
 def loop() -> None:
@@ -47,6 +49,34 @@ def test_scaling_in_amounts() -> None:
     packed = train.ScalingConfig(2, placement_strategy="STRICT_PACK").request
     assert packed.options["ranks_per_node"] == 2
     assert train.ScalingConfig(2, placement_strategy="SPREAD").request.options["scheduling_strategy"] == "SPREAD"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "nodes", "gangs"),
+    [
+        ("PACK", 1, [4, 1], 2),
+        ("STRICT_PACK", 1, [4, 1], 2),
+        ("STRICT_PACK", 1, [1, 1], 0),
+        ("STRICT_SPREAD", 1, [4, 1], 2),
+        ("STRICT_SPREAD", 1, [4], 0),
+        ("SPREAD", 2, [1, 3], 0),
+        ("PACK", 0, [1], 1),
+        ("STRICT_SPREAD", 0, [4], 0),
+    ],
+)
+def test_gangs_that_fit(strategy: str, cpus: float, nodes: list[int], gangs: int) -> None:
+    request = train.ScalingConfig(2, resources_per_worker={"CPU": cpus}, placement_strategy=strategy).request
+    there = [{"Resources": {"CPU": float(count)}} for count in nodes]
+    if gangs:
+        assert slots_for(request, there) == gangs
+        return
+    with pytest.raises(InfeasibleResourceError, match=f"by {strategy}, and no" if "STRICT" in strategy else "fits"):
+        slots_for(request, there)
+
+
+def test_results_are_written_to_a_directory() -> None:
+    with pytest.raises(ValueError, match="'s3://bucket/results' is an address, and must be the path"):
+        train.RunConfig(storage_path="s3://bucket/results")
 
 
 @pytest.mark.parametrize(
