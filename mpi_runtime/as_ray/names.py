@@ -28,6 +28,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ),
         ("mpi_runtime.train",),
     ),
+    "ray.train.collective": ("mpi_runtime.train.collective",),
     **dict.fromkeys(
         (
             *("ray.train.torch", "ray.train.torch.config", "ray.train.torch.torch_trainer"),
@@ -132,6 +133,9 @@ RENAMED: dict[str, str] = {
 _CLUSTER = "an MPI job is joined by its launcher, and has no address"
 _LANGUAGE = "functions and classes are Python's"
 _NODES = "the nodes of a job are those of its launch"
+_FAILS = "fit() raises ray.train.TrainingFailedError, and its __cause__ is the error of the worker"
+_KEEPS = "report() returns when the checkpoint is saved, and Result.best_checkpoints has those that were kept"
+_VALIDATES = "evaluate the model in the function, and report the value"
 _TRAINING = "ray.train has TorchTrainer; other libraries can run in the function of a DataParallelTrainer"
 ABSENT: dict[str, str] = {
     # Names that programs import and may never use; for a module, all of its names. They raise when they are called.
@@ -146,6 +150,15 @@ ABSENT: dict[str, str] = {
     "ray.data": "use f.map(), or modin or dask on this runtime",
     "ray.job_config": "pass runtime_env and namespace to init()",
     "ray.train": _TRAINING,
+    **dict.fromkeys(("ray.train.CheckpointUploadMode", "ray.train.CheckpointConsistencyMode"), _KEEPS),
+    **dict.fromkeys(("ray.train.ReportedCheckpoint", "ray.train.get_all_reported_checkpoints"), _KEEPS),
+    **dict.fromkeys(("ray.train.ValidationConfig", "ray.train.ValidationTaskConfig"), _VALIDATES),
+    **dict.fromkeys(("ray.train.WorkerGroupError", "ray.train.ControllerError"), _FAILS),
+    "ray.train.BackendConfig": "set up the library in the function of a DataParallelTrainer",
+    "ray.train.DataConfig": "each worker has an equal part of each data set; make others in the function",
+    "ray.train.LoggingConfig": "init(quiet=...) chooses what the job logs",
+    "ray.train.UserCallback": "pass callbacks of ray.tune in RunConfig(callbacks=[...])",
+    "ray.train.get_preemption_info": "a lost node counts in FailureConfig(max_crashes=...): save checkpoints often",
     "ray.util.connect": _CLUSTER,
     "ray.util.disconnect": _CLUSTER,
     "ray.cpp_function": _LANGUAGE,

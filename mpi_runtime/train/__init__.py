@@ -10,6 +10,7 @@ and its failures. torch is imported when a worker of `TorchTrainer` starts, or a
 - `torch.py`: `TorchTrainer`, and what a function needs to train a model of torch with others
 - `scaling.py`: `ScalingConfig`: the number of workers, and what each of them has
 - `worker.py`: one worker: runs the function, and reports with the others
+- `collective.py`: a barrier, and values of rank 0 for all
 - `shards.py`: cuts data sets into a part for each worker
 """
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
+    "collective": "",
     "scaling": "ScalingConfig",
     "shards": "Shard",
     "torch": "TorchTrainer",
@@ -43,6 +45,7 @@ __all__ = [
     "TorchTrainer",
     "TrainContext",
     "TrainingFailedError",
+    "collective",
     "get_checkpoint",
     "get_context",
     "get_dataset_shard",
@@ -51,7 +54,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from mpi_runtime.train import torch
+    from mpi_runtime.train import collective, torch
     from mpi_runtime.train.scaling import ScalingConfig
     from mpi_runtime.train.shards import Shard
     from mpi_runtime.train.torch import TorchTrainer

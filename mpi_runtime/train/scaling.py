@@ -32,7 +32,10 @@ class ScalingConfig:
         if not isinstance(self.num_workers, numbers.Integral) or isinstance(self.num_workers, bool):
             raise TypeError(f"num_workers must be a whole number, not {self.num_workers!r}")
         if self.num_workers < 1:
-            raise ValueError(f"num_workers={self.num_workers}: a training needs a worker at least")
+            raise ValueError(
+                f"num_workers={self.num_workers}: a training needs a worker at least; with 1 the function runs in "
+                "one process"
+            )
         if not isinstance(self.use_gpu, bool):
             raise TypeError(f"use_gpu must be True or False, not {self.use_gpu!r}")
         given = self.resources_per_worker

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import pickle
 import random
 import shutil
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import cloudpickle
 
 import mpi_runtime.tune.trials.reporting as reporting
 from mpi_runtime.gangs import member as gang_member
@@ -27,7 +30,7 @@ from mpi_runtime.tune.trials.reporting import Ranks, StopTrial, TrialRun, plain
 
 CONFIG = "train_loop_config"
 """The only key that the space of a tuned trainer may have."""
-_REPORTS, _WRITES, _ENDS = b"r", b"w", b"e"
+_REPORTS, _WRITES, _ENDS, _SHARES = b"r", b"w", b"e", b"b"
 _STOPS, _CONTINUES = b"s", b"c"
 
 
@@ -102,13 +105,7 @@ class WorkerRun(TrialRun):
         values = plain(metrics)
         number, path = self.next_number, self.next_path()
         self._write(checkpoint, path)
-        kinds = self._meet(_REPORTS if checkpoint is None else _WRITES)
-        if _ENDS in kinds:
-            ended = ", ".join(str(rank) for rank, kind in enumerate(kinds) if kind == _ENDS)
-            raise RuntimeError(
-                f"rank {self.ranks.rank} reports, and the function of rank(s) {ended} has ended: all workers of a "
-                "training must call report() equally often"
-            )
+        kinds = self._together("reports", _REPORTS if checkpoint is None else _WRITES)
         writers = [rank for rank, kind in enumerate(kinds) if kind == _WRITES]
         if self.ranks.rank:
             self.iteration += 1
@@ -120,6 +117,12 @@ class WorkerRun(TrialRun):
         if self._meet(decision)[0] == _STOPS:
             raise StopTrial
 
+    def share(self, data: Any) -> Any:
+        """Wait for all other workers, and return the data of rank 0."""
+        own = b"" if self.ranks.rank else cloudpickle.dumps(data, 5)
+        first = self._together("is at a barrier or broadcast", _SHARES + own)[0]
+        return pickle.loads(first[1:]) if self.ranks.rank else data
+
     def end(self) -> None:
         """The function has ended on this worker."""
         self._meet(_ENDS)
@@ -129,6 +132,20 @@ class WorkerRun(TrialRun):
         if name not in self._datasets:
             raise KeyError(f"the trainer has no data set {name!r}: it has {sorted(self._datasets)}")
         return cut(self._datasets[name], self.ranks.rank, self.ranks.size)
+
+    def _together(self, does: str, part: bytes) -> list[bytes]:
+        """Meet all other workers, which must do the same, and return the parts of all."""
+        parts = self._meet(part)
+        shares = part.startswith(_SHARES)
+        others = [rank for rank, one in enumerate(parts) if one == _ENDS or one.startswith(_SHARES) != shares]
+        if others:
+            what = "has ended" if all(parts[rank] == _ENDS for rank in others) else "does something else"
+            raise RuntimeError(
+                f"rank {self.ranks.rank} {does}, and the function of rank(s) {', '.join(map(str, others))} {what}: all "
+                "workers of a training must call report(), barrier() and broadcast_from_rank_zero() equally often, in "
+                "the same order"
+            )
+        return parts
 
     def _meet(self, part: bytes) -> list[bytes]:
         return self._member.meet(part)
@@ -173,10 +190,19 @@ def get_dataset_shard(dataset_name: str = "train") -> Any:
         RuntimeError: this is not a worker of a trainer.
         KeyError: the trainer has no data set with this name.
     """
+    return worker_run("get_dataset_shard()").shard(dataset_name)
+
+
+def worker_run(caller: str) -> WorkerRun:
+    """The run of this worker.
+
+    Raises:
+        RuntimeError: this is not a worker of a trainer.
+    """
     run = reporting.trial_run()
     if not isinstance(run, WorkerRun):
-        raise RuntimeError("get_dataset_shard() is for the function of a trainer, and this trial has none")
-    return run.shard(dataset_name)
+        raise RuntimeError(f"{caller} is for the function of a trainer, and this trial has none")
+    return run
 
 
 def gpus() -> float:

@@ -46,6 +46,7 @@ INSIDE = {
 }
 """Modules of `util` whose public names are those of other modules."""
 NOT_FOR_USERS = {"pauses", "terminated"}
+TRAIN_MODULES = {"train.torch", "train.collective"}
 RAYS_NAMES = {name for name in exceptions.__all__ if getattr(exceptions, name).__name__ != name} | {*ray_errors.__all__}
 """Other names of errors of ours, which a guide lists, and errors that nothing raises."""
 NOT_SET_BY_USERS = {config.RANKS_TAKEN}
@@ -90,8 +91,10 @@ def public_names() -> set[str]:
     found |= {f"slurm.{name}" for name in slurm.__all__}
     found |= {f"batch.{name}" for name in batch.__all__}
     found |= {f"tune.{name}" for name in tune.__all__ if not inspect.ismodule(getattr(tune, name))}
-    found |= {f"train.{name}" for name in train.__all__ if not hasattr(tune, name)} - {"train.torch"}
-    found |= {f"train.torch.{name}" for name in importlib.import_module("mpi_runtime.train.torch").__all__}
+    found |= {f"train.{name}" for name in train.__all__ if not hasattr(tune, name)} - TRAIN_MODULES
+    for module_name in TRAIN_MODULES:
+        public = importlib.import_module(f"mpi_runtime.{module_name}").__all__
+        found |= {f"{module_name}.{name}" for name in public}
     found |= {
         f"tune.{part.__name__.rpartition('.')[2]}.{name}" for part in (schedulers, search) for name in part.__all__
     }

@@ -97,6 +97,17 @@ def wrong_rank():
     train.report({"a": 1}, checkpoint=train.Checkpoint.from_dict({}))
 print("only rank 0 may report" in error_of(trainer(wrong_rank)))
 
+def together(config):
+    rank = train.get_context().get_world_rank()
+    if rank or config["rank"] < 0:
+        train.collective.barrier()
+        assert train.collective.broadcast_from_rank_zero([rank]) == [0]
+    if config["rank"] == 0:
+        train.report({"a": 1})
+    train.report({"a": 2})
+print(trainer(together, 2, {"rank": -1}).fit().metrics["a"])
+print("does something else: all workers" in error_of(trainer(together, 2, {"rank": 0})))
+
 def gone():
     with tempfile.TemporaryDirectory() as path:
         made = train.Checkpoint.from_directory(path)
@@ -125,7 +136,9 @@ def test_what_workers_see_and_report(ranks: int | None, tmp_path: Path) -> None:
         "True False",
         "False True",
         "1",
-        *["True"] * 6,
+        *["True"] * 3,
+        "2",
+        *["True"] * 4,
     ]
 
 
