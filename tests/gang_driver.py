@@ -18,6 +18,7 @@ from mpi_runtime.gangs.node import MemberStart, NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
 from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.host.spawn import library_path, start_python
 from tests.helpers import mpi_python
 
 LIMIT_S = 60.0
@@ -48,12 +49,19 @@ class Driver:
         self.python = str(mpi_python(mpi))
         self.poller = Poller()
         self._directory = tempfile.TemporaryDirectory(prefix="mrg-")
-        self.starts = [Starts(self.poller, lambda: self._directory.name, lambda: None) for _ in range(nodes)]
+        self.helpers: list[subprocess.Popen[bytes]] = []
+        self.starts = [
+            Starts(self.poller, lambda: self._directory.name, lambda: None, self._start_helper) for _ in range(nodes)
+        ]
         self.names = [f"node{number}" for number in range(nodes)]
         self.changes = 0
         self._late: list[tuple[NodeStart, bytes]] = []
         """Messages of the head to nodes."""
         self._gangs = 0
+
+    def _start_helper(self, directory: str, library: str, end: int) -> None:
+        code = f"from mpi_runtime.gangs.pmix_server import main; main({end}, {directory!r}, {library!r})"
+        self.helpers.append(start_python(code, [end], child_environment(os.environ), library_path()))
 
     def start(self, hosts: Sequence[int], command: Sequence[str], protocol: str = "", **env: str) -> Gang:
         """Start a gang of such processes, and return it when all were started. `hosts`: the node of each rank."""
@@ -143,6 +151,8 @@ class Driver:
     def close(self) -> None:
         for starts in self.starts:
             starts.close()
+        for helper in self.helpers:
+            helper.wait(LIMIT_S)
         self.poller.close()
         self._directory.cleanup()
 

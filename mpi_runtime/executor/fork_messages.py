@@ -90,6 +90,15 @@ class OpenMpi(Struct, array_like=True, tag=8):
     """From the agent: a gang begins, so open the MPI library that its members will load."""
 
 
+class ForkHelper(Struct, array_like=True, tag=9):
+    """From the agent: fork the helper of gangs. Its descriptor: the helper's connection to the agent."""
+
+    directory: str
+    """For files of the helper."""
+    library: str
+    """See `main` of `gangs/pmix_server.py`."""
+
+
 class Forked(Struct, array_like=True, tag=4):
     """To the agent: an executor was forked."""
 
@@ -110,7 +119,7 @@ class Long(Struct, array_like=True, tag=6):
     """From the agent: a request too long for the socket. The last descriptor is a memory file with it."""
 
 
-Request: TypeAlias = Setup | Fork | Kill | Interrupt | OpenMpi
+Request: TypeAlias = Setup | Fork | Kill | Interrupt | OpenMpi | ForkHelper
 _requests = msgspec.msgpack.Decoder(Request | Long)
 
 

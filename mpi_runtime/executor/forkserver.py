@@ -40,6 +40,7 @@ from mpi_runtime.executor.fork_messages import (
     Exited,
     Fork,
     Forked,
+    ForkHelper,
     Kill,
     OpenMpi,
     Setup,
@@ -159,6 +160,8 @@ class Forkserver:
             from mpi_runtime.gangs import library  # not at the top: most jobs have no gang
 
             library.open_ahead()
+        elif isinstance(request, ForkHelper):
+            self._fork_helper(request, *descriptors)
         else:
             for pid in [pid for pid, (number, _) in self._executors.items() if number == request.executor]:
                 if isinstance(request, Kill):
@@ -216,14 +219,24 @@ class Forkserver:
         self._executors[pid] = request.executor, pipe if request.gpu_ids else ""
         self._send(Forked(request.executor, pid))
 
-    def _become_executor(self, request: Fork, descriptors: list[int], problem: str, parent: int) -> NoReturn:
-        """In the child: undo what belongs to the forkserver, then be an executor.
+    def _fork_helper(self, request: ForkHelper, descriptor: int) -> None:
+        """Fork the helper of gangs: it has most of its modules, which take longer than all else that it does first."""
+        from mpi_runtime.gangs import pmix_server  # not at the top: most jobs have no gang
 
-        `problem`: see `become`. `parent`: the forkserver, which may be dead by now.
-        """
-        setup = self._setup
-        assert setup is not None
-        name_process("mpi-rt-executor")
+        parent = os.getpid()
+        pid = -1
+        with contextlib.suppress(OSError):  # the agent notices that the connection has ended
+            pid = os.fork()
+        if not pid:
+            try:
+                self._leave(parent)
+                pmix_server.main(descriptor, request.directory, request.library)
+            finally:
+                os._exit(1)
+        os.close(descriptor)
+
+    def _leave(self, parent: int) -> None:
+        """In a child: undo what belongs to the forkserver, the parent, which may be dead by now."""
         die_with_parent()
         if os.getppid() != parent:
             os._exit(1)
@@ -231,13 +244,23 @@ class Forkserver:
         self._close()
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        if self._scratch_lock >= 0:
+            os.close(self._scratch_lock)
+
+    def _become_executor(self, request: Fork, descriptors: list[int], problem: str, parent: int) -> NoReturn:
+        """In the child: be an executor.
+
+        `problem`: see `become`. `parent`: see `_leave`.
+        """
+        setup = self._setup
+        assert setup is not None
+        name_process("mpi-rt-executor")
+        self._leave(parent)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # Batch systems send these to all processes, and the driver may need executors to save data before it ends the
         # job. A handler, not SIG_IGN: programs that a task starts have the default again.
         for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
             signal.signal(number, lambda *_: None)
-        if self._scratch_lock >= 0:
-            os.close(self._scratch_lock)
         _seed_numpy()
         from mpi_runtime.executor import becoming  # loaded already: see PRELOADED
 

@@ -1,30 +1,26 @@
-"""The helper processes of a node, as its agent sees them: started with the first gang, renewed after some hundreds."""
+"""The helper processes of a node, as its agent sees them: forked with the first gang, renewed after some hundreds."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
-from mpi_runtime import config as configuration
 from mpi_runtime.gangs import pmix_server
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.pmix_server import Forget, Found, LookedUp, Order, Register, Report
-from mpi_runtime.host import launchers
-from mpi_runtime.host.spawn import library_path, start_python
 from mpi_runtime.transport.channel import Channel, ChannelClosedError, pair
 
 GANGS_MAX = 500
 """Gangs of one PMIx server. It keeps some kB of each for ever."""
-KILL_LIMIT_S = 5.0
 WORDS_MAX = 1000
+
+ForkIt = Callable[[str, str, int], None]
+"""Has the forkserver fork a helper, with the arguments of its `main`: directory, library, descriptor."""
 
 
 class Watcher(Protocol):
@@ -53,17 +49,20 @@ class Client(Protocol):
 class Helper:
     """One helper process."""
 
-    def __init__(self, poller: Watcher, above: str, library: str, on_found: Callable[[Library], None]) -> None:
-        """Start the process.
+    def __init__(
+        self, poller: Watcher, fork: ForkIt, above: str, library: str, on_found: Callable[[Library], None]
+    ) -> None:
+        """Have the process forked.
 
         Args:
             poller: waits for its reports.
+            fork: has it forked. If that fails, the connection ends.
             above: the directory in which it gets one of its own.
             library: the path of the PMIx library; empty: it looks for it, and `on_found` is called.
             on_found: is called with the library.
 
         Raises:
-            OSError: the system allows no further process, descriptor or directory.
+            OSError: the system allows no further descriptor or directory.
         """
         self._poller, self._on_found = poller, on_found
         self.gangs: dict[str, Client] = {}
@@ -76,18 +75,8 @@ class Helper:
         self._number = 0
         self._directory = tempfile.mkdtemp(prefix="pmix-", dir=above)
         ours, theirs = pair()
-        code = (
-            f"from mpi_runtime.gangs.pmix_server import main; main({theirs.fileno()}, {self._directory!r}, {library!r})"
-        )
-        environment = {**launchers.child_environment(configuration.environment()), "PMIX_MCA_gds": "hash"}
-        try:
-            self._process = start_python(code, [theirs.fileno()], environment, library_path())
-        except OSError:
-            ours.close()
-            os.rmdir(self._directory)
-            raise
-        finally:
-            theirs.close()
+        with theirs:
+            fork(self._directory, library, theirs.fileno())
         self._channel = Channel(ours)
         poller.add(self._channel, self._on_ready)
 
@@ -138,10 +127,11 @@ class Helper:
     def _on_lost(self) -> None:
         gangs, self.gangs = list(self.gangs.values()), {}
         said = self._last_words()
-        code = self.close()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        how = "hung, and was ended" if code == -signal.SIGALRM else how
-        problem = f"the helper process with the PMIx server of this host {how}{said}"
+        self.close()
+        problem = (
+            "the helper process with the PMIx server of this host has ended: it was killed, or crashed, or its "
+            f"library took longer than {pmix_server.CALL_LIMIT_S:.0f} s{said}"
+        )
         self._on_found(Library(problem=problem))
         for client in gangs:
             client.on_helper_lost(problem)
@@ -152,16 +142,10 @@ class Helper:
                 return ". Its last lines: " + " | ".join(lines[-3:])
         return ""
 
-    def close(self) -> int:
-        """End the process, remove its files, and return its exit code."""
+    def close(self) -> None:
+        """Have the process end, as it does without its connection, and remove its files."""
         if not self.is_closed:
             self.is_closed = True
             self._poller.remove(self._channel)
             self._channel.close()
-            self._process.kill()
-        try:
-            code = self._process.wait(KILL_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            code = 0
-        shutil.rmtree(self._directory, ignore_errors=True)
-        return code
+            shutil.rmtree(self._directory, ignore_errors=True)

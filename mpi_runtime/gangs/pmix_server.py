@@ -166,7 +166,7 @@ class _Reports:
 
 
 def main(descriptor: int, directory: str, library: str) -> None:
-    """Be the helper.
+    """Be the helper, in a copy of the forkserver.
 
     Args:
         descriptor: of the connection to the agent.
@@ -174,14 +174,13 @@ def main(descriptor: int, directory: str, library: str) -> None:
         library: the path of the PMIx library; empty: look for it first.
     """
     from mpi_runtime.gangs.library import find
-    from mpi_runtime.host.process_tree import die_with_parent
     from mpi_runtime.host.spawn import name_process
 
-    die_with_parent()
     name_process("mpi_runtime pmix")
     errors = os.open(os.path.join(directory, ERRORS), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     os.dup2(errors, 2)
     os.close(errors)
+    os.environ.update({"PMIX_MCA_gds": "hash"})  # else the data of gangs would be files in /tmp
     end = socket.socket(fileno=descriptor)
     reports = _Reports(end)
     if not library:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from mpi_runtime import config as configuration
 from mpi_runtime.gangs import library
-from mpi_runtime.gangs.helper import GANGS_MAX, Helper, Watcher
+from mpi_runtime.gangs.helper import GANGS_MAX, ForkIt, Helper, Watcher
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.sides import Pmi1Side, PmixSide
@@ -24,7 +24,9 @@ from mpi_runtime.gangs.talk import Talks
 class Starts:
     """All gangs that start on this node."""
 
-    def __init__(self, poller: Watcher, directory: Callable[[], str], open_mpi: Callable[[], None]) -> None:
+    def __init__(
+        self, poller: Watcher, directory: Callable[[], str], open_mpi: Callable[[], None], fork_helper: ForkIt
+    ) -> None:
         """Start nothing yet.
 
         Args:
@@ -32,8 +34,10 @@ class Starts:
             directory: returns a private directory of the job on this host. It is called with the first gang.
             open_mpi: has the parent of members open the MPI library. It is called with each gang that starts MPI, once
                 the library has been opened in another process and is known to work.
+            fork_helper: has the parent of members fork a helper.
         """
         self._poller, self._directory, self._open_mpi = poller, directory, open_mpi
+        self._fork_helper = fork_helper
         self._library: Library | None = None
         self._helper: Helper | None = None
         self._retired: list[Helper] = []
@@ -100,7 +104,7 @@ class Starts:
             self._helper = None
         if self._helper is None or self._helper.is_closed:
             known = self._library.pmix if self._library else ""
-            self._helper = Helper(self._poller, self._directory(), known, self._on_found)
+            self._helper = Helper(self._poller, self._fork_helper, self._directory(), known, self._on_found)
         return self._helper
 
     def _on_found(self, found: Library) -> None:

@@ -134,6 +134,11 @@ class Result:
         )
 
     @property
+    def filesystem(self) -> Any:
+        """The file system of `path` as an object of pyarrow: the local one."""
+        return load("a file system", "pyarrow.fs", "pyarrow").LocalFileSystem()
+
+    @property
     def history(self) -> list[dict[str, Any]]:
         """All its reports, in order."""
         return [] if self._history is None else self._history.of(self.trial_id)

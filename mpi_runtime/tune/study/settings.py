@@ -140,17 +140,25 @@ class RunConfig:
         for name, kind in defaults[:2]:
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
-        if "://" in str(self.storage_path):
-            raise ValueError(
-                f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "
-                "system that all hosts share"
-            )
         if isinstance(self.files, str) or not {*self.files} <= {"csv", "json", "tensorboard"}:
             raise ValueError(f'files must be a list of "json", "csv" and "tensorboard", not {self.files!r}')
         if self.on_walltime not in (None, "requeue"):
             raise ValueError(f'on_walltime must be "requeue" or None, not {self.on_walltime!r}')
         if self.on_walltime and not self.name:
             raise ValueError('on_walltime="requeue" needs a name, by which the requeued job finds its experiment')
+
+    def storage(self, default: str) -> Any:
+        """The parent directory.
+
+        Raises:
+            ValueError: it is an address.
+        """
+        if "://" in str(self.storage_path):
+            raise ValueError(
+                f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "
+                "system that all hosts share"
+            )
+        return self.storage_path or default
 
 
 def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int) -> Study:

@@ -112,23 +112,19 @@ def test_many_gangs_leave_nothing() -> None:
     driver.run([0], "")
     before = sorted(os.listdir("/proc/self/fd"))
     most, starting.GANGS_MAX = starting.GANGS_MAX, 5
-    helpers: set[int] = set()
     names: set[str] = set()
     try:
         for _ in range(4):
             gangs = [driver.start([0, 0], driver.code("__import__('time').sleep(60)")) for _ in range(3)]
             driver.until(partial(all_have_initialised, gangs))
             names |= {gang.nodes[0].name for gang in gangs}
-            helper = driver.starts[0]._helper
-            assert helper is not None
-            helpers.add(helper._process.pid)
             for gang in gangs:
                 driver.kill(gang)
         assert len(driver.starts[0]._retired) <= 1
     finally:
         starting.GANGS_MAX = most
     assert len(names) == 12
-    assert len(helpers) >= 2
+    assert len(driver.helpers) >= 2
     driver.run([0], "")  # retired helpers that have no gang left end when the next gang begins
     assert len(os.listdir("/proc/self/fd")) <= len(before)
     driver.close()
@@ -141,11 +137,12 @@ def test_a_helper_that_dies_is_replaced() -> None:
     for moment in ("between gangs", "at the start of one"):
         helper = driver.starts[0]._helper
         assert helper is not None
-        os.kill(helper._process.pid, signal.SIGSTOP if moment != "between gangs" else signal.SIGKILL)
+        pid = driver.helpers[-1].pid
+        os.kill(pid, signal.SIGSTOP if moment != "between gangs" else signal.SIGKILL)
         if moment == "between gangs":
             driver.until(partial(getattr, helper, "is_closed"))
         else:
-            os.kill(helper._process.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         _, ended = driver.run([0, 0], SUM)
         assert [code for code, *_ in ended.values()] == [0, 0]
     driver.close()

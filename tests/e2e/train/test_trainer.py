@@ -119,6 +119,11 @@ def no_data():
 print("no data set 'x'" in error_of(trainer(no_data)))
 
 try:
+    DataParallelTrainer(no_argument, run_config=train.RunConfig(storage_path="s3://bucket/results")).fit()
+except ValueError as error:
+    print("'s3://bucket/results' is an address" in str(error))
+
+try:
     trainer(no_argument, 4).fit()
 except mpi_runtime.errors.InfeasibleResourceError as error:
     print("no trial of this size fits" in str(error))
@@ -138,7 +143,7 @@ def test_what_workers_see_and_report(ranks: int | None, tmp_path: Path) -> None:
         "1",
         *["True"] * 3,
         "2",
-        *["True"] * 4,
+        *["True"] * 5,
     ]
 
 

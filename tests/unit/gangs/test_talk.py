@@ -27,7 +27,7 @@ class Members:
         gather, nodes = Gather(len(names)), list[NodeStart]()
         self.nodes, self.lines = nodes, dict[int, Line]()
         for number in range(len(names)):
-            starts = Starts(self.poller, lambda: "/nowhere", lambda: None)
+            starts = Starts(self.poller, lambda: "/nowhere", lambda: None, lambda *_: None)
             starts._library = Library(problem="none here")
 
             def send(data: bytes, number: int = number) -> None:

@@ -74,11 +74,6 @@ def test_gangs_that_fit(strategy: str, cpus: float, nodes: list[int], gangs: int
         slots_for(request, there)
 
 
-def test_results_are_written_to_a_directory() -> None:
-    with pytest.raises(ValueError, match="'s3://bucket/results' is an address, and must be the path"):
-        train.RunConfig(storage_path="s3://bucket/results")
-
-
 @pytest.mark.parametrize(
     ("given", "text"),
     [
