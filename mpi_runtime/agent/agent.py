@@ -23,16 +23,7 @@ from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
 from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.agent.spills import Spills
-from mpi_runtime.executor.fork_messages import (
-    Exited,
-    Fork,
-    Forked,
-    ForkHelper,
-    Interrupt,
-    Kill,
-    OpenMpi,
-    Setup,
-)
+from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
@@ -249,8 +240,7 @@ class NodeAgent:
                 self._kill,
                 self.custodian.ignore,
                 self._give_up,
-                lambda: self._forkserver.ask(OpenMpi(), []),
-                lambda directory, library, end: self._forkserver.ask(ForkHelper(directory, library), [end]),
+                self._forkserver.ask,
             )
         return self._gangs
 

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from mpi_runtime.agent.executors import LocalExecutor
 from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
-from mpi_runtime.executor.fork_messages import Fork
+from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
 from mpi_runtime.gangs.greeting import UNREACHABLE, advice
-from mpi_runtime.gangs.helper import ForkIt as ForkHelper
 from mpi_runtime.gangs.member import Place
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
@@ -64,8 +63,7 @@ class Gangs:
         kill: Callable[[LocalExecutor], None],
         ignore: Callable[[int], None],
         give_up: Callable[[LocalExecutor, str], None],
-        open_mpi: Callable[[], None],
-        fork_helper: ForkHelper,
+        ask: Callable[[Request, list[int]], None],
     ) -> None:
         """Start nothing yet.
 
@@ -77,10 +75,14 @@ class Gangs:
             kill: kills a member.
             ignore: ignores all further frames of the executor with this number.
             give_up: reports that a member was never forked, with the cause in words.
-            open_mpi: has the forkserver open the MPI library that members will load.
-            fork_helper: has the forkserver fork a helper.
+            ask: sends the forkserver a request with descriptors.
         """
-        self._starts = Starts(poller, self._enter, open_mpi, fork_helper)
+        self._starts = Starts(
+            poller,
+            self._enter,
+            lambda: ask(OpenMpi(), []),
+            lambda directory, library, end: ask(ForkHelper(directory, library), [end]),
+        )
         self._rank, self._directory = rank, directory
         self._job = os.path.basename(directory).partition("@")[0].encode()
         """The token of the job: names of gangs must be unique on the host."""

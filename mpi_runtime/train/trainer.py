@@ -13,8 +13,8 @@ from mpi_runtime.train.scaling import ScalingConfig
 from mpi_runtime.train.worker import Backend, Loop, takes_config
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.results import Result
-from mpi_runtime.tune.experiment.tuner import Tuner
-from mpi_runtime.tune.study.settings import RunConfig, folder_of
+from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
+from mpi_runtime.tune.study.settings import RunConfig
 from mpi_runtime.tune.trial import TERMINATED, TuneError
 from mpi_runtime.tune.trials.trainable import PREPARED, Prepared
 
@@ -102,7 +102,7 @@ class DataParallelTrainer:
             InfeasibleResourceError: the nodes can never hold all workers.
         """
         run = self.run_config
-        folder = folder_of(run.storage_path) / (run.name or "")
+        folder = Path(run.storage_path or DEFAULT_FOLDER).expanduser() / (run.name or "")
         if run.name and Tuner.can_restore(folder):
             tuner = Tuner.restore(folder, self, resume_errored=True)
             [earlier] = tuner.get_results()

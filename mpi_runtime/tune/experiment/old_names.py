@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import mpi_runtime
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
-from mpi_runtime.tune.experiment.tuner import Tuner
-from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, folder_of
+from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
+from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from mpi_runtime.tune.trial import Trial, TuneError
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
@@ -262,7 +263,7 @@ def run(
 
 def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: Any) -> Tuner:
     """The experiment of this name, or with "AUTO" a new one if there is none."""
-    found = folder_of(tuner._run.storage_path) / str(name)
+    found = tuner._folder() / str(name)
     if name is None or (resume != "AUTO" and not Tuner.can_restore(found)):
         raise ValueError(f"run(resume={resume!r}): there is no experiment {found} to continue")
     return Tuner.restore(found, trainable) if Tuner.can_restore(found) else tuner
@@ -309,7 +310,7 @@ def run_experiments(
 
 def _free(name: str, folder: Any, verbose: int) -> str:
     """The name, with a number if there is such an experiment already."""
-    base = folder_of(folder)
+    base = Path(folder or DEFAULT_FOLDER).expanduser()
     number, free = 1, name
     while Tuner.can_restore(base / free):
         number += 1

@@ -33,7 +33,7 @@ from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Event, Moved, Reported
-from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, folder_of, study_of
+from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -41,6 +41,7 @@ from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
 
 FILE = "tuner.pickle"
+DEFAULT_FOLDER = "~/tune_results"
 WARN_S = 120.0
 """How long before the end of a Slurm job trials must stop at their next report."""
 
@@ -201,7 +202,7 @@ class Tuner:
             mpi_runtime.init()
         run = self._run
         if self._directory is None and run.on_walltime == "requeue":
-            found = folder_of(self._run.storage_path).resolve() / str(run.name)
+            found = self._folder() / str(run.name)
             self._directory = found if self.can_restore(found) else None  # this job was requeued
         is_new = self._directory is None
         if self._directory is None:
@@ -325,7 +326,7 @@ class Tuner:
 
     def _made_directory(self) -> Path:
         name = self._run.name or f"{self._prepared.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-        directory = folder_of(self._run.storage_path).resolve() / name
+        directory = self._folder() / name
         if self.can_restore(directory):
             if self._run.name is None:
                 directory = directory.with_name(f"{name}_{os.getpid()}")
@@ -340,6 +341,9 @@ class Tuner:
             text = f"The experiment cannot be written: {error.strerror}. Choose RunConfig(storage_path=...)"
             raise OSError(error.errno, text, str(directory)) from error
         return directory
+
+    def _folder(self) -> Path:
+        return Path(self._run.storage(DEFAULT_FOLDER)).expanduser().resolve()
 
     def _write(self) -> None:
         run = replace(self._run, progress_reporter=None)

@@ -65,7 +65,7 @@ def step(name: str, q: Any, *bounds: float) -> Any:
 
     Raises:
         TypeError: it is not a number.
-        ValueError: it is no step, or a bound is not a multiple.
+        ValueError: it is not above 0, or a bound is not a multiple of it.
     """
     _check(name, q)
     if not 0 < q < math.inf:

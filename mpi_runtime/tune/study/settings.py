@@ -8,7 +8,6 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from mpi_runtime.tune.absent import advised
@@ -16,19 +15,6 @@ from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
 from mpi_runtime.tune.study.study import Limits, Study
-
-DEFAULT_FOLDER = "~/tune_results"
-
-
-def folder_of(storage_path: Any) -> Path:
-    """Return the directory for experiments with this `storage_path`; None: the default.
-
-    Raises:
-        ValueError: it is an address.
-    """
-    if "://" in str(storage_path):
-        raise ValueError(f"storage_path={storage_path!r} is an address, and must be a directory that all hosts share")
-    return Path(storage_path or DEFAULT_FOLDER).expanduser()
 
 
 @advised
@@ -160,6 +146,19 @@ class RunConfig:
             raise ValueError(f'on_walltime must be "requeue" or None, not {self.on_walltime!r}')
         if self.on_walltime and not self.name:
             raise ValueError('on_walltime="requeue" needs a name, by which the requeued job finds its experiment')
+
+    def storage(self, default: str) -> Any:
+        """The parent directory.
+
+        Raises:
+            ValueError: it is an address.
+        """
+        if "://" in str(self.storage_path):
+            raise ValueError(
+                f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "
+                "system that all hosts share"
+            )
+        return self.storage_path or default
 
 
 def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int) -> Study:
