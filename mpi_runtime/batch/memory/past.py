@@ -235,7 +235,7 @@ def read_history(directory: str) -> History:
     """
     found = History()
     is_collecting = gc.isenabled()
-    gc.disable()  # records stay, and the collector would take a third of the time
+    gc.disable()  # records leave no garbage, and the collector would take a third of the time
     try:
         with readable(directory):
             for path in segments.paths(Path(directory, FOLDER)):
