@@ -46,9 +46,13 @@ def _parser() -> argparse.ArgumentParser:
         verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
         if name == "list":
             continue
-        verb.add_argument("name", metavar="NAME", help="the file of the batch, its name, or the directory of its output")
+        verb.add_argument(
+            "name", metavar="NAME", help="the file of the batch, its name, or the directory of its output"
+        )
         if name == "add":
-            verb.add_argument("file", metavar="FILE", help="the commands to add; they may come after those of the batch")
+            verb.add_argument(
+                "file", metavar="FILE", help="the commands to add; they may come after those of the batch"
+            )
             verb.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
         elif name != "wait":
             help_names = "commands, arrays, or parts of them: train, train.7, train.3-7"
