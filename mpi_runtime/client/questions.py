@@ -61,10 +61,11 @@ class Questions:
     """The questions of one client."""
 
     def __init__(self, line: Line, replies: Replies, host: int) -> None:
-        """Ask through this line. Answers come into `replies`; `host` is the lowest rank of this host."""
+        """Ask through this line. Answers come into `replies`."""
         self._line = line
         self._replies = replies
-        self._host = host
+        self.host = host
+        """The lowest rank of this host."""
         self._numbers = itertools.count(1)
         self._node_id = ""
 
@@ -81,7 +82,7 @@ class Questions:
     def node_id(self) -> str:
         """Return the id of the node of this process. The scheduler is asked once."""
         if not self._node_id:
-            self._node_id = self.query("node_of_rank", self._host.to_bytes(16, "big"))
+            self._node_id = self.query("node_of_rank", self.host.to_bytes(16, "big"))
         return self._node_id
 
     def allocate(self, size: int) -> Allocated:
