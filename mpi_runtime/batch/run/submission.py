@@ -71,8 +71,9 @@ def submit(
             "retry_exceptions": (RetriedError,) if made.retries else False,
         }
     call = _call(tuple(made.resources.items()), *options.items())
+    sent_s = time.time() if until_s else 0.0  # a journal knows calls again by their arguments
     found: ObjectRef[Any] = call.remote(
-        msgspec.msgpack.encode(made), directory, raises, time.time(), until_s, ",".join(names), *refs
+        msgspec.msgpack.encode(made), directory, raises, sent_s, until_s, ",".join(names), *refs
     )
     return _SETTLE.remote([found]) if has_gang and raises and made.on_failure == CONTINUE else found
 

@@ -153,7 +153,7 @@ def test_the_report_has_everything_in_it_and_loads_nothing() -> None:
     doing, waits, failed, when = block(document, "answers")["cards"]
     assert [card["big"] for card in (doing, waits, failed)] == ["1", "2", "1"]
     assert failed["rows"] == [["exit code 3", "1"]]
-    assert (when["small"], when["said"]) == ("about, in 12 s", "5 of 8 ended")
+    assert (when["small"], when["said"]) == ("about, in 10 s", "5 of 8 ended")
     lanes = block(document, "timeline")
     assert [(lane["node"], lane["label"], len(lane["bars"])) for lane in lanes["lanes"]] == [
         ("a", "1", 2), ("a", "2", 2), ("b", "1", 1), ("b", "2", 1), ("b", "GPU 0", 1), ("b", "GPU 1", 1)
