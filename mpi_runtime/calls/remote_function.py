@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
 
@@ -29,6 +30,11 @@ class RemoteFunction(Submitter[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+        if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
+            raise ValueError(
+                f"num_returns={options['num_returns']!r} is for functions that yield, which {function.__name__}() does "
+                "not. Use a number of return values."
+            )
         super().__init__(function, options)
         functools.update_wrapper(self, function, updated=())
 
@@ -133,3 +139,8 @@ class RemoteFunction(Submitter[P, R]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteFunction, (self._function, specs.portable(self._options))
+
+
+def _may_yield(function: Any) -> bool:
+    """Whether calls may return a generator. Only plain functions show this before the call."""
+    return not inspect.isfunction(function) or hasattr(function, "__wrapped__") or inspect.isgeneratorfunction(function)

@@ -116,23 +116,13 @@ def test_an_item_that_cannot_be_serialised() -> None:
         get(refs[1])
 
 
-def test_a_function_that_returns_a_generator_or_another_iterable() -> None:
-    def handed_on(number: int) -> Iterator[int]:
-        return iter(range(number)) if number < 3 else (one for one in range(number))
-
-    for number in (2, 4):
-        assert taken(remote(num_returns="streaming")(handed_on).remote(number)) == list(range(number))
-        assert get(list(get(remote(handed_on).options(num_returns="dynamic").remote(number)))) == list(range(number))
-
-
 def test_what_is_no_generator() -> None:
-    def number() -> int:
-        return 1
+    for word in ("streaming", "dynamic"):
+        with pytest.raises(ValueError, match="for functions that yield"):
 
-    with pytest.raises(TypeError, match="num_returns='streaming', and returned 'int'"):
-        taken(remote(num_returns="streaming")(number).remote())
-    with pytest.raises(TypeError, match="num_returns='dynamic', and returned 'int'"):
-        get(remote(num_returns="dynamic")(number).remote())
+            @remote(num_returns=word)
+            def number() -> int:
+                return 1
 
     @remote
     class Numbers:
