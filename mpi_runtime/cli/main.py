@@ -77,7 +77,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError):
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            what = f"the output cannot be written: {error.strerror}"
+            what = f"{error.filename or 'the output'} cannot be written: {error.strerror}"
         print(f"mpi-runtime {verb}: {what}", file=sys.stderr)
         _drop_output()
         return 2

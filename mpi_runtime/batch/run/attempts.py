@@ -53,7 +53,7 @@ def run_command(
         names: parameters that get their values here, with commas between.
         values: their values, and whatever else it has waited for.
     """
-    if until_s and _is_too_late(sent_s, until_s):
+    if until_s and has_expired(sent_s, until_s):
         return b""
     made = _made(data, names, values)
     call = current.client().scopes.current().call
@@ -86,7 +86,7 @@ def run_ranks(
         RetriedError: this rank has failed, and the command is retried.
         CommandError: this rank has failed for good.
     """
-    if until_s and _is_too_late(sent_s, until_s):
+    if until_s and has_expired(sent_s, until_s):
         return b""
     made = _made(data, names, values)
     attempt = _attempt_number(current.client().scopes.current().call)
@@ -102,7 +102,7 @@ def run_ranks(
     return result if raises else msgspec.msgpack.encode(result)
 
 
-def _is_too_late(sent_s: float, until_s: float) -> bool:
+def has_expired(sent_s: float, until_s: float) -> bool:
     """Whether a command must not begin any more. On the host of rank 0, which submits, the clock is the same."""
     if current.client().questions.host == 0:
         return time.time() > until_s

@@ -134,6 +134,10 @@ def test_many_gangs_leave_nothing() -> None:
 def test_a_helper_that_dies_is_replaced() -> None:
     driver = Driver("openmpi", 1)
     driver.run([0], "")
+    first = driver.starts[0]._helper
+    os.kill(driver.helpers[-1].pid, signal.SIGTERM)  # as a batch system does at the end of a job: it goes on
+    driver.run([0], "")
+    assert driver.starts[0]._helper is first
     for moment in ("between gangs", "at the start of one"):
         helper = driver.starts[0]._helper
         assert helper is not None

@@ -2,10 +2,12 @@
 
 import time
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
-from mpi_runtime.batch.run.attempts import is_too_late
+from mpi_runtime.batch.run import attempts
+from mpi_runtime.batch.run.attempts import has_expired, is_too_late
 
 LEASE_S = 5.0
 
@@ -25,3 +27,15 @@ def test_only_a_command_that_waited_is_too_late(skew_s: float, monkeypatch: pyte
     assert [is_late(1090.0 + number, 0.1) for number in range(4)] == [True, True, True, False]
     skew_s -= 7200.0
     assert not is_late(1100.0, 0.1)
+
+
+@pytest.mark.parametrize("host", [0, 2])
+def test_on_the_host_that_submits_the_first_command_of_a_process_can_be_too_late(
+    host: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_delays", deque[float](maxlen=4))
+    client = SimpleNamespace(questions=SimpleNamespace(host=host))
+    monkeypatch.setattr(attempts, "current", SimpleNamespace(client=lambda: client))
+    sent_s = time.time() - 60.0
+    assert has_expired(sent_s, sent_s + LEASE_S) is (host == 0)
+    assert not has_expired(time.time(), time.time() + LEASE_S)
