@@ -4,6 +4,7 @@
     python -m benchmarks.rl_curves                              # the table and the pictures of docs/rl.md
 
 Each run is a line of `records/rl_curves.jsonl`: the mean return of the last 100 episodes at 51 points of the training.
+A3C, Ape-X and ES are not in Stable-Baselines3: they train alone, the first two with two samplers.
 """
 
 from __future__ import annotations
@@ -27,11 +28,23 @@ CURVES = [
     ("SAC", "Pendulum-v1", 20_000, 5),
     ("A2C", "CartPole-v1", 500_000, 20),
     ("PPO", "LunarLander-v3", 1_000_000, 5),
+    ("A3C", "CartPole-v1", 200_000, 5),
+    ("ApeX", "CartPole-v1", 50_000, 5),
+    ("ES", "CartPole-v1", 250_000, 5),
 ]
-"""Algorithm, environment, steps (those of rl-zoo) and seeds at most."""
+"""Algorithm, environment, steps (those of rl-zoo where it has them) and seeds at most."""
+ALONE: dict[str, dict[str, Any]] = {
+    "A3C": {"num_envs": 4},
+    "ApeX": {"num_envs": 4, "learning_rate": 1e-3, "target_update": 500, "buffer_size": 100_000},
+    "ES": {"noise_size": 5_000_000},
+}
+"""Hyper-parameters of the algorithms that Stable-Baselines3 does not have, where they are not the defaults."""
+SYSTEMS = ("mpi_runtime", "stable-baselines3")
 POINTS = 51
 BLOCK = 5
 """Seeds that one system runs before the other one's turn."""
+COLUMNS = 3
+"""Curves beside each other in the picture."""
 
 
 def read() -> list[dict[str, Any]]:
@@ -52,23 +65,26 @@ def write(run: dict[str, Any]) -> None:
 
 def ours(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Train here with each seed of a plan."""
+    import mpi_runtime
     from mpi_runtime import rl
     from mpi_runtime.rl.config import algorithm_named
 
+    if plan["algorithm"] in ALONE and plan["seeds"]:
+        mpi_runtime.init(num_cpus=2, ignore_reinit_error=True)
     for seed in plan["seeds"]:
-        found = algorithm_named(plan["algorithm"])(plan["env"], seed=seed, **plan["settings"])
-        started, wall, results = time.process_time(), time.perf_counter(), list[dict[str, Any]]()
-        found.learn(plan["steps"], callback=results.append)
-        yield {
-            **{key: plan[key] for key in ("algorithm", "env", "steps")},
-            "system": "mpi_runtime",
-            "seed": seed,
-            "cpu_s": round(time.process_time() - started, 1),
-            "wall_s": round(time.perf_counter() - wall, 1),
-            "evaluation": round(rl.evaluate(found, episodes=20).mean, 1),
-            "at": [one["timesteps_total"] for one in results],
-            "returns": [one["episode_reward_mean"] for one in results],
-        }
+        with algorithm_named(plan["algorithm"])(plan["env"], seed=seed, **plan["settings"]) as found:
+            started, wall, results = time.process_time(), time.perf_counter(), list[dict[str, Any]]()
+            found.learn(plan["steps"], callback=results.append)
+            yield {
+                **{key: plan[key] for key in ("algorithm", "env", "steps")},
+                "system": SYSTEMS[0],
+                "seed": seed,
+                "cpu_s": round(time.process_time() - started, 1),
+                "wall_s": round(time.perf_counter() - wall, 1),
+                "evaluation": round(rl.evaluate(found, episodes=20).mean, 1),
+                "at": [one["timesteps_total"] for one in results],
+                "returns": [one["episode_reward_mean"] for one in results],
+            }
 
 
 def theirs(python: str, plan: dict[str, Any], peer: str = PEER) -> Iterator[dict[str, Any]]:
@@ -86,7 +102,7 @@ def planned(algorithm: str, env: str, steps: int, seeds: Iterable[int]) -> dict[
     """Return what both systems train: with rl-zoo's hyper-parameters."""
     from mpi_runtime.rl.presets import preset
 
-    settings = preset(algorithm, env)
+    settings = ALONE.get(algorithm) or preset(algorithm, env)
     return {"algorithm": algorithm, "env": env, "steps": steps, "settings": settings, "seeds": list(seeds)}
 
 
@@ -98,10 +114,10 @@ def curves(python: str, seeds: range, only: str = "") -> None:
             continue
         done = {(one["algorithm"], one["env"], one["system"], one["seed"]) for one in read()}
         wanted = [seed for seed in block if seed < most]
-        for system in ("mpi_runtime", *(["stable-baselines3"] if python else [])):
+        for system in SYSTEMS if python and algorithm not in ALONE else SYSTEMS[:1]:
             missing = [seed for seed in wanted if (algorithm, env, system, seed) not in done]
             plan = planned(algorithm, env, steps, missing)
-            for run in ours(plan) if system == "mpi_runtime" else theirs(python, plan) if missing else ():
+            for run in ours(plan) if system == SYSTEMS[0] else theirs(python, plan) if missing else ():
                 write(run)
     show()
 
@@ -113,20 +129,20 @@ def show() -> None:
     print("| | seeds | area, here | area, Stable-Baselines3 | ratio, 90 % interval | evaluation | CPU s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for algorithm, env, steps, _ in CURVES:
-        both = [_runs(algorithm, env, system) for system in ("mpi_runtime", "stable-baselines3")]
-        if not all(both):
+        both = [runs for system in SYSTEMS if (runs := _runs(algorithm, env, system))]
+        if not both or (len(both) < 2 and algorithm not in ALONE):
             continue
         areas = [np.array([np.mean(one["returns"]) for one in runs]) for runs in both]
-        middle, low, high = ratio(areas[0], areas[1])
+        beside = ["-", "-"]
+        if len(both) == 2:
+            beside = [f"{areas[1].mean():.1f}", "{:.3f}, {:.3f} to {:.3f}".format(*ratio(areas[0], areas[1]))]
         evaluations, seconds = (
             " and ".join(f"{np.median([one[key] for one in runs]):.0f}" for runs in both)
             for key in ("evaluation", "cpu_s")
         )
         counts = " and ".join(str(len(runs)) for runs in both)
-        print(
-            f"| {algorithm}, {env}, {steps:,} steps | {counts} | {areas[0].mean():.1f} | {areas[1].mean():.1f} "
-            f"| {middle:.3f}, {low:.3f} to {high:.3f} | {evaluations} | {seconds} |"
-        )
+        what = f"{algorithm}, {env}, {steps:,} steps"
+        print("|", " | ".join([what, counts, f"{areas[0].mean():.1f}", *beside, evaluations, seconds]), "|")
 
 
 def draw() -> None:
@@ -135,10 +151,18 @@ def draw() -> None:
 
     from mpi_runtime.rl.curves import plot_learning_curve
 
-    pairs = [(algorithm, env) for algorithm, env, *_ in CURVES if _runs(algorithm, env, "stable-baselines3")]
-    figure = Figure(figsize=(4.2 * len(pairs), 3.2), layout="constrained")
-    for axes, (algorithm, env) in zip(figure.subplots(1, len(pairs), squeeze=False)[0], pairs, strict=True):
-        groups = {name: _runs(algorithm, env, name) for name in ("mpi_runtime", "stable-baselines3")}
+    shown = [
+        (algorithm, env)
+        for algorithm, env, *_ in CURVES
+        if _runs(algorithm, env, SYSTEMS[0]) and (algorithm in ALONE or _runs(algorithm, env, SYSTEMS[1]))
+    ]
+    rows = -(-len(shown) // COLUMNS)
+    figure = Figure(figsize=(4.2 * min(COLUMNS, len(shown)), 3.2 * rows), layout="constrained")
+    places = figure.subplots(rows, min(COLUMNS, len(shown)), squeeze=False).ravel()
+    for axes in places[len(shown) :]:
+        axes.set_visible(False)
+    for axes, (algorithm, env) in zip(places, shown, strict=False):
+        groups = {name: runs for name in SYSTEMS if (runs := _runs(algorithm, env, name))}
         plot_learning_curve({name: [_results(run) for run in runs] for name, runs in groups.items()}, axes=axes)
         axes.set_title(f"{algorithm}, {env}")
     figure.savefig(PICTURES / "rl_curves.png", dpi=80)
