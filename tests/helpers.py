@@ -399,7 +399,7 @@ def start_program(
 ) -> Program:
     """Start a Python program: by plain Python, or, with `ranks`, by mpirun.
 
-    `program` is a path, or the source itself. `mpi` is "openmpi" (what `ranks` means by itself), "mpich" or "intel", and
+    `program` is a path, or the source itself. `mpi` is "openmpi" (what `ranks` means by itself), "mpich" or "intel". It
     also chooses the interpreter unless `python` does. `options` stand between Python and the program: `-m mpi_runtime`.
     """
     if ranks is not None or mpi is not None:
