@@ -10,6 +10,7 @@ RANDOM_SEEDS ?= 50
 
 VENV := .venv
 MPICH_VENV := .venv-mpich
+INTEL_VENV := .venv-intel
 BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
 AS_RAY_VENV := .venv-as-ray
@@ -33,6 +34,7 @@ help:
 	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
 	@echo "make test-rl  what mpi_runtime.rl and mpi_runtime.train do with torch, which it installs for CPUs; a part of make test"
+	@echo "make test-intel  launching, ends, transports and gangs with Intel MPI"
 	@echo "make test-torch  what needs torch: collectives of tensors, PyTorch Lightning"
 	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
@@ -90,6 +92,11 @@ BY_MPI_TESTS := $(addprefix tests/e2e/api/test_, actors.py cancel.py coroutines.
 by-mpi: $(VENV)/.installed-dev
 	MPI_RUNTIME_DIRECT_LINES=0 $(RUN) -m pytest -n $(JOBS) --dist worksteal $(BY_MPI_TESTS) \
 		-k "(several_ranks or under_mpirun or everything or executors_are_killed or init_again) and mpi]" $(ARGS)
+
+# Not in CI. Intel MPI takes the place of MPICH, its relative.
+test-intel: $(VENV)/.installed-dev $(INTEL_VENV)/.installed
+	MPI_RUNTIME_MPICH_PYTHON=$(CURDIR)/$(INTEL_VENV)/bin/python $(RUN) -m pytest -n 2 --dist worksteal -k mpich \
+		tests/mpi/test_transport.py tests/e2e/gangs/test_start.py tests/e2e/launch/test_ends.py $(ARGS)
 
 # Reinforcement learning and training with torch: torch is large, so it has an environment of its own. ARGS that choose no test of it are fine.
 RL_TESTS := tests/unit/rl tests/e2e/rl tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/e2e/hosts/test_train.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
@@ -200,6 +207,11 @@ $(MPICH_VENV)/.installed: pyproject.toml | $(MPICH_VENV)/bin/python
 	@$(MPICH_VENV)/bin/python $(INSTALL) '.[mpich]'
 	@touch $@
 
+$(INTEL_VENV)/.installed: pyproject.toml | $(INTEL_VENV)/bin/python
+	@echo "installing into $(INTEL_VENV) (once) ..."
+	@$(INTEL_VENV)/bin/python $(INSTALL) '.[intel]'
+	@touch $@
+
 # A system that cannot be had for this Python is left out of the comparison.
 $(BENCH_VENV)/.installed: pyproject.toml | $(BENCH_VENV)/bin/python
 	@echo "installing into $(BENCH_VENV) (once) ..."
@@ -252,5 +264,5 @@ $(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python
 		echo "$(PYTHON) cannot make an environment: install its venv package (python3-venv on Debian)"; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) $(RL_VENV) $(BARE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MPICH_VENV) $(INTEL_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) $(RL_VENV) $(BARE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

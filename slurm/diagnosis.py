@@ -54,7 +54,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 _UNBOUND = {
     "openmpi": "mpirun --bind-to none ...",
-    "mpich": "mpirun -bind-to none ...",
+    "mpich": "mpirun -bind-to none ...; with Intel MPI: mpirun -genv I_MPI_PIN 0 ...",
     "slurm-pmix": "srun --mpi=pmix --cpu-bind=none ...",
     "slurm-pmi2": "srun --mpi=pmi2 --cpu-bind=none ...",
 }

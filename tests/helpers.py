@@ -36,7 +36,7 @@ HANG_S = 60.0
 """How long a program may take unless the test says otherwise: a bound on hangs, not a claim about speed."""
 AFTERLIFE_S = 3.0
 """How long descendants may live after the process that was started."""
-MPI_SEGMENTS = ("sm_segment.", "vader_segment.", "mpich_shm_", "ucx_")
+MPI_SEGMENTS = ("sm_segment.", "vader_segment.", "mpich_shm_", "Intel_MPI_", "ucx_")
 """Shared memory of MPI libraries; the names do not tell whose it is. A rank that is killed in `MPI_Init` leaves it."""
 STACKS_MAX = 12
 SETTLE_S = 2.0
@@ -399,8 +399,8 @@ def start_program(
 ) -> Program:
     """Start a Python program: by plain Python, or, with `ranks`, by mpirun.
 
-    `program` is a path, or the source itself. `mpi` is "openmpi" (what `ranks` means by itself) or "mpich", and also
-    chooses the interpreter unless `python` does. `options` stand between Python and the program: `-m mpi_runtime`.
+    `program` is a path, or the source itself. `mpi` is "openmpi" (what `ranks` means by itself), "mpich" or "intel". It
+    also chooses the interpreter unless `python` does. `options` stand between Python and the program: `-m mpi_runtime`.
     """
     if ranks is not None or mpi is not None:
         mpi = mpi or "openmpi"
@@ -412,7 +412,8 @@ def start_program(
         path.write_text(program)
     else:
         path = program.resolve()
-    launcher = [] if ranks is None else [str(Path(python).with_name("mpirun")), "-n", str(ranks)]
+    name = "mpirun" if mpi == "openmpi" else "mpiexec"  # Intel's mpirun is a script that needs its folder in PATH
+    launcher = [] if ranks is None else [str(Path(python).with_name(name)), "-n", str(ranks)]
     return start_command([*launcher, python, *options, path, *args], env=env, cwd=cwd, place=place)
 
 
@@ -455,9 +456,10 @@ def idle_cpu(programs: Mapping[str, Program]) -> dict[str, float]:
 
 def mpi_python(mpi: str) -> Path:
     """Return the interpreter of the environment that has this MPI; without one skip the test, or fail it in CI."""
-    if mpi == "mpich":
-        python = Path(os.environ.get("MPI_RUNTIME_MPICH_PYTHON", ROOT / ".venv-mpich" / "bin" / "python"))
-        cure = "`make test` makes it; MPI_RUNTIME_MPICH_PYTHON may name another interpreter"
+    if mpi in ("mpich", "intel"):
+        name = f"MPI_RUNTIME_{mpi.upper()}_PYTHON"
+        python = Path(os.environ.get(name, ROOT / f".venv-{mpi}" / "bin" / "python"))
+        cure = f"`make {'test' if mpi == 'mpich' else 'test-intel'}` makes it; {name} may name another interpreter"
     else:
         assert mpi == "openmpi", f"no such MPI: {mpi}"
         python = Path(sys.executable)

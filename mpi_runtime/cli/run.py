@@ -191,7 +191,7 @@ def installed_launcher(mpi: str | None) -> Launcher:
     """
     found = find_launcher(mpi)
     if found is None:
-        what = {None: "MPI", "openmpi": "Open MPI", "mpich": "MPICH"}[mpi]
+        what = {None: "MPI", "openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}[mpi]
         raise LaunchError(f"found no mpiexec of {what}, neither beside {sys.executable} nor on PATH.\n{_INSTALL}")
     return found
 
@@ -209,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
         "-n", "-np", "--ranks", type=int, default=1, metavar="N",
         help="number of ranks; 1, the default, needs no MPI and uses only this host",
     )  # fmt: skip
-    parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="use the launcher of this MPI")
+    parser.add_argument("--mpi", choices=("openmpi", "mpich", "intel"), help="use the launcher of this MPI")
     parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
     parser.add_argument(
         "--fault-tolerant", action="store_true",

@@ -47,9 +47,9 @@ def judged(text: str, pmix: str) -> Library:
         if pmix:
             return Library(version, PMIX, pmix)
         return Library(version, problem=f"{version} has loaded no PMIx library. {_WAY_OUT}")
-    if re.match(r"MPICH [45]\.", version) and "pmix" not in text.lower():
+    if re.match(r"MPICH [45]\.|Intel MPI 2021\.", version) and "pmix" not in text.lower():
         return Library(version, PMI1)
-    tried = "Open MPI 5, and MPICH 4 and 5 with PMI-1"
+    tried = "Open MPI 5, MPICH 4 and 5 with PMI-1, and Intel MPI 2021"
     return Library(version, problem=f"gangs were tried with {tried}, and not with {version}. {_WAY_OUT}")
 
 
@@ -58,6 +58,8 @@ def _name(text: str) -> str:
         return found[0]
     if found := re.match(r"MPICH Version:\s*([\w.]+)", text):
         return f"MPICH {found[1]}" + (" with PMIx" if "pmix" in text.lower() else "")
+    if found := re.match(r"Intel\(R\) MPI Library ([\w.]+)", text):
+        return f"Intel MPI {found[1]}"
     return text.split("\n")[0].split(",")[0].strip("\0 ")[:80]
 
 

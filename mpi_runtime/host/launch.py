@@ -103,7 +103,8 @@ def is_of_other_family(launch: Launch, library: str) -> bool:
     if launch.kind == "slurm-pmix":
         # Some builds of MPICH speak PMIx, and their version text names it. The others end the process in MPI_Init.
         return "MPICH configure:" in library and "pmix" not in library.lower()
-    return ("MPICH" in library and launch.kind == "openmpi") or ("Open MPI" in library and launch.kind == "mpich")
+    is_of_mpich = "MPICH" in library or "Intel(R) MPI" in library
+    return (is_of_mpich and launch.kind == "openmpi") or ("Open MPI" in library and launch.kind == "mpich")
 
 
 def _srun_problem(size: int) -> str:

@@ -14,11 +14,15 @@ from mpi_runtime.config import RANKS_TAKEN, environment, own_environment
 _LAUNCHER_PREFIXES = (
     "OMPI_", "PMIX_", "PRTE_", "OPAL_USER_", "PMI_", "PMI2_", "HYDI_", "MPI_LOCAL", "MPIRUN_", "MV2_COMM_", "MVP_COMM_",
     "PALS_", "JSM_", "FLUX_TASK_", "SLURM_STEP", "SLURM_PMI", "SLURM_SRUN_COMM_", "SLURM_CPU_BIND",
+    "HYDRA_BSTRAP_", "I_MPI_INFO_", "I_MPI_INTERNAL_",
 )  # fmt: skip
 _LAUNCHER_NAMES = {
     # Of Slurm only variables of one task in one step. Those of the job stay: srun and mpirun need them.
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_LAUNCH_NODE_IPADDR",
     "SLURM_DISTRIBUTION", "SRUN_DEBUG", "FLUX_JOB_SIZE", "GFORTRAN_UNBUFFERED_PRECONNECTED",
+    # Of Intel MPI. The first is the name of the job, the others are the processors of its ranks.
+    "I_MPI_HYDRA_UUID", "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING", "I_MPI_RETURN_WIN_MEM_NUMA", "HYDRA_LAUNCH_TYPE",
+    "HYDRA_IP_VERSION",
     # Where the PMIx of Open MPI 6 has its components. Another one would load them by mistake.
     "PMIX_MCA_mca_base_component_path",
 }  # fmt: skip

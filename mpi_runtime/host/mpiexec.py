@@ -4,7 +4,8 @@ Easily missed when mpirun is started by hand:
 
 - The launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH.
 - Open MPI does not forward PATH: the program is this very interpreter, by its full path.
-- Open MPI by default binds each rank to a core, and with it everything that the rank starts.
+- Open MPI by default binds each rank to a core, and with it everything that the rank starts. Intel MPI shares the
+  processors of a host out among its ranks, also to rank 0, which runs no calls beside others.
 - In a batch job launchers fill one node after the other, so that a few ranks would use few nodes: they are spread.
 - Open MPI refuses more ranks than cores, and refuses root, unless it is permitted. For several hosts oversubscription
   is not permitted, because Open MPI would then put all ranks on the first host.
@@ -30,6 +31,7 @@ _NAMES = {
     None: ("mpiexec", "mpirun"),
     "openmpi": ("mpiexec", "mpirun", "mpiexec.openmpi"),
     "mpich": ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich"),
+    "intel": ("mpiexec", "mpirun", "mpiexec.hydra"),
 }
 _LOSING_OUTPUT = ("Open MPI 5.0.8", "Open MPI 5.0.9", "Open MPI 5.0.10")
 
@@ -40,7 +42,7 @@ class Launcher:
 
     path: str
     kind: str
-    """"openmpi", "mpich" (and its relatives) or "other"."""
+    """"openmpi", "mpich", "intel" or "other"."""
     version: str
     """Name and version, from the answer to `--version`."""
 
@@ -96,6 +98,8 @@ def launch_command(
             flags += ["--map-by", "node:OVERSUBSCRIBE", "--rank-by", "slot"]
     elif places or spread:
         flags += ["-hosts", ",".join(places or spread)]
+    if launcher.kind == "intel" and not any(name.startswith("I_MPI_PIN") for name in env or {}):
+        flags += ["-genv", "I_MPI_PIN", "0"]
     return [launcher.path, *flags, "-n", str(ranks), *program]
 
 
@@ -127,7 +131,8 @@ def _identify(path: str) -> Launcher | None:
         number = re.search(r"Version:\s*([\w.]+)", text)
         return Launcher(path, "mpich", f"MPICH {number[1]}" if number else "MPICH")
     if "Intel(R) MPI" in text:
-        return Launcher(path, "mpich", text.strip().splitlines()[0])
+        number = re.search(r"Version\s+([\w.]+)", text)
+        return Launcher(path, "intel", f"Intel MPI {number[1]}" if number else "Intel MPI")
     return Launcher(path, "other", (text.strip().splitlines() or ["a launcher of unknown make"])[0])
 
 

@@ -19,7 +19,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.gangs.environment import OF_PLACES
 from mpi_runtime.host.launchers import child_environment, settings_for_mpi
 
-SLURM, OPEN_MPI, HYDRA = "srun", "Open MPI", "hydra"
+SLURM, OPEN_MPI, HYDRA, INTEL = "srun", "Open MPI", "hydra", "Intel MPI"
 VERSION_LIMIT_S = 20.0
 _BINDING = "binding_policy"
 """How the name of the setting ends by which ranks are not bound. It holds for other hosts too."""
@@ -103,8 +103,10 @@ def kind_of(path: str, env: Mapping[str, str]) -> str:
         raise LaunchProblemError(f"its launcher {path} does not answer --version: {error}") from None
     if "Open MPI" in text or "PRRTE" in text or "prterun" in text:
         return OPEN_MPI
-    if "HYDRA" in text or "Intel(R) MPI" in text:
+    if "HYDRA" in text:
         return HYDRA
+    if "Intel(R) MPI" in text:
+        return INTEL
     raise LaunchProblemError(
         f"its launcher {path} is neither that of Open MPI, of MPICH nor of Intel MPI: its --version prints "
         f"{text.strip()[:100]!r}. Write its whole line as the command, with {{ranks}} and {{hostfile}}, and set "
@@ -123,6 +125,8 @@ def _options(program: Command, kind: str, ranks: int, hostfile: str, nodes: Sequ
         return [*count, *words, *(word for option, word in ours.items() if option not in program.launcher)]
     if kind == HYDRA:
         return [*count, "-f", hostfile]
+    if kind == INTEL:
+        return [*count, "-f", hostfile, *([] if "I_MPI_PIN" in program.launcher else ["-genv", "I_MPI_PIN", "0"])]
     return [*count, "--hostfile", hostfile, *([] if "--bind-to" in program.launcher else ["--bind-to", "none"])]
 
 

@@ -203,6 +203,13 @@ def test_command_for_mpich_is_plain() -> None:
         launch_command(MPICH, ["p"], 4, fault_tolerant=True)
 
 
+def test_intel_mpi_binds_no_rank_unless_the_user_wants_it() -> None:
+    intel = Launcher("/i/mpiexec", "intel", "Intel MPI 2021.18.1")
+    unbound = ["-genv", "I_MPI_PIN", "0"]
+    assert launch_command(intel, ["p"], 4, hosts="a,b") == ["/i/mpiexec", "-hosts", "a:2,b:2", *unbound, "-n", "4", "p"]
+    assert launch_command(intel, ["p"], 4, env={"I_MPI_PIN_DOMAIN": "core"}) == ["/i/mpiexec", "-n", "4", "p"]
+
+
 # Which MPI.
 
 SAYS = {
@@ -242,7 +249,7 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("openmpi", "openmpi", "Open MPI 5.0.11"),
         ("openmpi4", "openmpi", "Open MPI 4.1.4"),
         ("mpich", "mpich", "MPICH 5.0.2"),
-        ("intel", "mpich", SAYS["intel"]),
+        ("intel", "intel", "Intel MPI 2021.13"),
         ("pals", "other", SAYS["pals"]),
     ],
 )

@@ -37,8 +37,11 @@ def test_options_of_each_launcher(tmp_path: Path) -> None:
     open_mpi = ["-n", "3", "--hostfile", "/hosts"]
     assert line(tmp_path, "mpirun", "mpirun (Open MPI) 4.1.4") == [*open_mpi, "--bind-to", "none"]
     assert line(tmp_path, "mpirun --bind-to core", "mpirun (Open MPI) 5.0.11") == open_mpi
-    for version in ("HYDRA build details:", "Intel(R) MPI Library for Linux* OS, Version 2021.9"):
-        assert line(tmp_path, "mpiexec", version) == ["-n", "3", "-f", "/hosts"]
+    hydra = ["-n", "3", "-f", "/hosts"]
+    assert line(tmp_path, "mpiexec", "HYDRA build details:") == hydra
+    intel = "Intel(R) MPI Library for Linux* OS, Version 2021.9"
+    assert line(tmp_path, "mpiexec", intel) == [*hydra, "-genv", "I_MPI_PIN", "0"]
+    assert line(tmp_path, "mpiexec -genv I_MPI_PIN_DOMAIN core", intel) == hydra
 
 
 def test_a_launcher_that_is_not_known_or_not_there(tmp_path: Path) -> None:

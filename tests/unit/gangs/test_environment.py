@@ -56,7 +56,9 @@ def test_the_settings_of_the_user_for_open_mpi_are_kept(monkeypatch: pytest.Monk
         ("Open MPI v4.1.4, package: x", "/lib/libpmix.so.2", "Open MPI v4.1.4", "", "not with Open MPI v4.1.4"),
         ("MPICH Version:      5.0.2\nMPICH Release", "", "MPICH 5.0.2", "pmi1", ""),
         ("MPICH Version:\t4.0.2\nMPICH configure: --with-pmix=/x", "", "MPICH 4.0.2 with PMIx", "", "not with MPICH 4"),
-        ("Intel(R) MPI Library 2021.11 for Linux* OS\n", "", "Intel(R) MPI Library 2021.11 for Linux* OS", "", "Intel"),
+        ("Intel(R) MPI Library 2021.18.1 for Linux* OS\n", "", "Intel MPI 2021.18.1", "pmi1", ""),
+        ("Intel(R) MPI Library 2019 Update 9 for Linux* OS\n", "", "Intel MPI 2019", "", "not with Intel MPI 2019"),
+        ("MVAPICH2 Version      :\t2.3.7\n", "", "MVAPICH2 Version      :\t2.3.7", "", "not with MVAPICH2"),
     ],
 )
 def test_libraries_that_were_not_tried_are_refused_by_name(

@@ -7,7 +7,7 @@ the launcher, the rank and the job. Those of other launchers follow their docume
 import pytest
 
 from mpi_runtime.config import LAUNCHER
-from mpi_runtime.host.launch import Launch, detect, singleton_message
+from mpi_runtime.host.launch import Launch, detect, is_of_other_family, singleton_message
 from mpi_runtime.host.launchers import child_environment
 
 USER = {"PATH": "/usr/bin", "HOME": "/home/ada", "OMP_NUM_THREADS": "4", "OMPI_MCA_btl": "tcp,self", "UCX_TLS": "tcp"}
@@ -23,6 +23,13 @@ OPENMPI = {
 MPICH = {
     "GFORTRAN_UNBUFFERED_PRECONNECTED": "y", "HYDI_CONTROL_FD": "7", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1",
     "PMI_FD": "11", "PMI_HOSTNAME": "vm", "PMI_RANK": "1", "PMI_SIZE": "2",
+}  # fmt: skip
+# Intel MPI 2021.18.1.
+INTEL = {
+    "HYDRA_BSTRAP_LAUNCHER": "ssh", "HYDRA_BSTRAP_UPSTREAM_FD": "7", "HYDRA_IP_VERSION": "2", "HYDRA_LAUNCH_TYPE": "2",
+    "I_MPI_HYDRA_UUID": "7f390000-a5b8-2679-3861-0600811e0111", "I_MPI_INFO_CORE": "0,1", "I_MPI_INTERNAL_MEM_POLICY":
+    "default", "I_MPI_PIN_INFO": "1", "I_MPI_PIN_MAPPING": "3:0 0,1 1,2 0", "I_MPI_RETURN_WIN_MEM_NUMA": "-1,0",
+    "MPI_LOCALNRANKS": "3", "MPI_LOCALRANKID": "1", "PMI_FD": "11", "PMI_RANK": "1", "PMI_SIZE": "3",
 }  # fmt: skip
 
 # A job of two nodes with two tasks each: what its batch script sees ...
@@ -79,6 +86,7 @@ RECORDED = {
     "python": ({}, Launch("none", 0, 1)),
     "openmpi": (OPENMPI, Launch("openmpi", 3, 4)),
     "mpich": (MPICH, Launch("mpich", 1, 2)),
+    "intel": (INTEL, Launch("mpich", 1, 3)),
     "srun-pmix": (SRUN_PMIX, Launch("slurm-pmix", 3, 4)),
     "srun-pmi2": (SRUN_PMI2, Launch("slurm-pmi2", 3, 4)),
     "srun-pmi2-in-batch": (BATCH | SRUN_PMI2, Launch("slurm-pmi2", 3, 4)),
@@ -169,3 +177,10 @@ def test_world_of_one_is_explained(kind: str, cure: str) -> None:
     assert "world of 1" in message
     assert cure in message
     assert "mpi_runtime run -n 8 app.py" in message
+
+
+def test_libraries_that_do_not_understand_the_launcher() -> None:
+    intel, mpich, open_mpi = "Intel(R) MPI Library 2021.18.1 for Linux* OS", "MPICH Version: 5.0.2", "Open MPI v5.0.11"
+    launches = [Launch("openmpi", 0, 2), Launch("mpich", 0, 2)]
+    found = [[is_of_other_family(launch, text) for text in (intel, mpich, open_mpi)] for launch in launches]
+    assert found == [[True, True, False], [False, False, True]]
