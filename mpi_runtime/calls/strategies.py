@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mpi_runtime.calls.labels import check_selector
 from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.client.typed_ids import NodeID
 from mpi_runtime.job import running
@@ -128,34 +128,6 @@ def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...
             raise TypeError(
                 f"{name}[{key!r}] must be In(...), NotIn(...), Exists() or DoesNotExist(), not {condition!r}"
             )
-    return tuple(labels)
-
-
-_LABEL = re.compile(r"[\w./:@-]+")
-"""The characters of a label's name, and of its value."""
-_SELECTOR = re.compile(r"(?P<negated>!?)(?:in\((?P<values>[^()]*)\)|(?P<value>[^!(),]+))")
-
-
-def check_selector(name: str, selector: Any) -> tuple[Label, ...]:
-    """Read the conditions of a `label_selector`.
-
-    Raises:
-        ValueError, TypeError: `selector` is not a label selector. The message shows the form.
-    """
-    if not isinstance(selector, dict):
-        raise TypeError(f"{name} must be a dictionary of labels and values, not {selector!r}")
-    labels = []
-    for key, text in selector.items():
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise TypeError(f"{name} must have strings as keys and values, not {{{key!r}: {text!r}}}")
-        found = _SELECTOR.fullmatch(text)
-        values = tuple(one.strip() for one in (found["value"] or found["values"]).split(",")) if found else ()
-        if found is None or not _LABEL.fullmatch(key) or not all(map(_LABEL.fullmatch, values)):
-            raise ValueError(
-                f"{name} must be like {{'zone': 'a'}}, with 'a', '!a', 'in(a,b)' or '!in(a,b)' as values, not "
-                f"{{{key!r}: {text!r}}}"
-            )
-        labels.append(Label(key, NOT_IN if found["negated"] else IN, values))
     return tuple(labels)
 
 
