@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.scheduler.protocol.events import IN, NOT_IN, Label
@@ -10,6 +11,11 @@ from mpi_runtime.scheduler.protocol.events import IN, NOT_IN, Label
 _LABEL = re.compile(r"[\w./:@-]+")
 """The characters of a label's name, and of its value."""
 _SELECTOR = re.compile(r"(?P<negated>!?)(?:in\((?P<values>[^()]*)\)|(?P<value>[^!(),]+))")
+
+
+def meets(labels: Mapping[str, str], conditions: Sequence[Label]) -> bool:
+    """Whether the labels of a node meet the conditions of a selector."""
+    return all((labels.get(one.key) in one.values) == (one.operator == IN) for one in conditions)
 
 
 def check_selector(name: str, selector: Any) -> tuple[Label, ...]:

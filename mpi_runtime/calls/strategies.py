@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.calls.labels import check_selector
+from mpi_runtime.calls.labels import check_selector, meets
 from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.client.typed_ids import NodeID
 from mpi_runtime.job import running
@@ -151,15 +151,9 @@ def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label,
     """The first list of conditions that some node meets; else the first list. Nodes never join later."""
     nodes = [entry["Labels"] for entry in running.client().questions.query("nodes")]
     for choice in choices:
-        if any(all(_meets(labels.get(label.key), label) for label in choice) for labels in nodes):
+        if any(meets(labels, choice) for labels in nodes):
             return choice
     return choices[0]
-
-
-def _meets(value: str | None, label: Label) -> bool:
-    if label.operator == IN:
-        return value in label.values
-    return value not in label.values
 
 
 def check_strategy(name: str, strategy: Any) -> None:
