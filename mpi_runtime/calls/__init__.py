@@ -16,7 +16,8 @@
 - `code.py`: functions and classes as bytes
 - `code_digest.py`: the hash of a function and of all code that it uses, for the journal
 - `module_digest.py`: the hash of a module of the program, for the journal
-- `strategies.py`: scheduling strategies and label selectors
+- `strategies.py`: scheduling strategies
+- `labels.py`: label selectors
 - `placement_groups.py`: placement groups as users see them
 - `runtime_env.py`: the environment of calls: variables, working directory, modules
 - `mapping.py`: the results of `f.map`

@@ -264,9 +264,9 @@ def _strategy(name: str, value: Any) -> None:
 
 
 def _selector(name: str, value: Any) -> None:
-    from mpi_runtime.calls import strategies
+    from mpi_runtime.calls import labels
 
-    strategies.check_selector(name, value)
+    labels.check_selector(name, value)
 
 
 def _units(value: float) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime import errors
+from mpi_runtime.calls.labels import check_selector
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import create_group, new_ref, put_written
@@ -16,7 +17,7 @@ from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.errors.arguments import check_amount, check_text, seconds
 from mpi_runtime.job import running
 from mpi_runtime.objects import serialize
-from mpi_runtime.scheduler.protocol.events import STRATEGIES, BundleSpec, GroupRemovalRequested
+from mpi_runtime.scheduler.protocol.events import PACK, STRATEGIES, BundleSpec, GroupRemovalRequested, Label
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 
@@ -124,7 +125,12 @@ class PlacementGroup:
 
 
 def placement_group(
-    bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", name: str = "", lifetime: str | None = None
+    bundles: Sequence[Mapping[str, float]],
+    strategy: str | None = None,
+    name: str = "",
+    lifetime: str | None = None,
+    *,
+    bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
 ) -> PlacementGroup:
     """Reserve resources together, all or none. Returns at once; the group waits until it can be placed.
 
@@ -133,10 +139,12 @@ def placement_group(
     Args:
         bundles: a list of dictionaries. Each has the amounts by name ("CPU", "GPU", "memory" in bytes, custom
             resources) to reserve on one node.
-        strategy: "PACK" (on as few nodes as possible), "SPREAD" (on as many as possible), "STRICT_PACK" (on one node),
-            "STRICT_SPREAD" (each bundle on a node of its own).
+        strategy: "PACK" or None (on as few nodes as possible), "SPREAD" (on as many as possible), "STRICT_PACK" (on one
+            node), "STRICT_SPREAD" (each bundle on a node of its own).
         name: the name by which `get_placement_group()` finds the group, in the namespace of the job.
         lifetime: None or "detached", with the same meaning: the group lives until it is removed or the job ends.
+        bundle_label_selector: a label selector for each bundle: conditions on the labels of its node, such as
+            `{"zone": "in(a,b)"}`; empty: any node.
 
     Returns:
         A handle of the group.
@@ -151,6 +159,7 @@ def placement_group(
         f.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
         ```
     """
+    strategy = PACK if strategy is None else strategy
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ValueError(f"Invalid strategy {strategy!r} of a placement group; there are: {', '.join(STRATEGIES)}")
     if lifetime is not None and not (isinstance(lifetime, str) and lifetime == "detached"):
@@ -159,6 +168,8 @@ def placement_group(
     if not isinstance(bundles, (list, tuple)) or not bundles:
         raise ValueError(f"bundles must be a list with at least one bundle, not {bundles!r}")
     specs = [bundle_spec(bundle) for bundle in bundles]
+    for spec, labels in zip(specs, _labels_of(specs, bundle_label_selector), strict=True):
+        spec.labels = labels
     client = running.client()
     ref = new_ref(client)
     group = PlacementGroup(
@@ -172,6 +183,18 @@ def placement_group(
             "get_placement_group(), or remove it first."
         )
     return group
+
+
+def _labels_of(specs: list[BundleSpec], selectors: Sequence[Mapping[str, str]] | None) -> list[tuple[Label, ...]]:
+    """The conditions of each bundle."""
+    if selectors is None:
+        return [()] * len(specs)
+    if not isinstance(selectors, (list, tuple)) or len(selectors) != len(specs):
+        raise ValueError(
+            f"bundle_label_selector must be a list with a label selector for each of the {len(specs)} bundle(s), not "
+            f"{selectors!r}; {{}} is that of a bundle which may be on any node"
+        )
+    return [check_selector(f"bundle_label_selector[{index}]", one) for index, one in enumerate(selectors)]
 
 
 def bundle_spec(bundle: Mapping[str, float]) -> BundleSpec:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mpi_runtime.calls.labels import check_selector, meets
 from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.client.typed_ids import NodeID
 from mpi_runtime.job import running
@@ -131,34 +131,6 @@ def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...
     return tuple(labels)
 
 
-_LABEL = re.compile(r"[\w./:@-]+")
-"""The characters of a label's name, and of its value."""
-_SELECTOR = re.compile(r"(?P<negated>!?)(?:in\((?P<values>[^()]*)\)|(?P<value>[^!(),]+))")
-
-
-def check_selector(name: str, selector: Any) -> tuple[Label, ...]:
-    """Read the conditions of a `label_selector`.
-
-    Raises:
-        ValueError, TypeError: `selector` is not a label selector. The message shows the form.
-    """
-    if not isinstance(selector, dict):
-        raise TypeError(f"{name} must be a dictionary of labels and values, not {selector!r}")
-    labels = []
-    for key, text in selector.items():
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise TypeError(f"{name} must have strings as keys and values, not {{{key!r}: {text!r}}}")
-        found = _SELECTOR.fullmatch(text)
-        values = tuple(one.strip() for one in (found["value"] or found["values"]).split(",")) if found else ()
-        if found is None or not _LABEL.fullmatch(key) or not all(map(_LABEL.fullmatch, values)):
-            raise ValueError(
-                f"{name} must be like {{'zone': 'a'}}, with 'a', '!a', 'in(a,b)' or '!in(a,b)' as values, not "
-                f"{{{key!r}: {text!r}}}"
-            )
-        labels.append(Label(key, NOT_IN if found["negated"] else IN, values))
-    return tuple(labels)
-
-
 def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
     """Read the conditions of each part of a `fallback_strategy`.
 
@@ -179,15 +151,9 @@ def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label,
     """The first list of conditions that some node meets; else the first list. Nodes never join later."""
     nodes = [entry["Labels"] for entry in running.client().questions.query("nodes")]
     for choice in choices:
-        if any(all(_meets(labels.get(label.key), label) for label in choice) for labels in nodes):
+        if any(meets(labels, choice) for labels in nodes):
             return choice
     return choices[0]
-
-
-def _meets(value: str | None, label: Label) -> bool:
-    if label.operator == IN:
-        return value in label.values
-    return value not in label.values
 
 
 def check_strategy(name: str, strategy: Any) -> None:

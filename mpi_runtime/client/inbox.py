@@ -6,6 +6,7 @@ import select
 import socket
 from collections import deque
 
+from mpi_runtime.client.interrupts import is_of_handler
 from mpi_runtime.transport.channel import READ_BYTES, Frame, Splitter
 from mpi_runtime.transport.patience import Patience
 
@@ -38,7 +39,9 @@ class Inbox:
                 at_once = timeout_s is None and also < 0  # then the read itself waits
                 if at_once or watched[0] in select.select(watched, [], [], timeout_s)[0]:
                     self._read_now(0)
-        except OSError:
+        except OSError as error:
+            if is_of_handler(error, __name__):  # such as the TimeoutError of an alarm of the program
+                raise
             self._arrived.append(b"")
         patience.end()
 

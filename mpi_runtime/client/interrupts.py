@@ -1,8 +1,9 @@
-"""Ctrl-C in the middle of a message is delayed until the message is complete.
+"""Ctrl-C and alarms in the middle of a message are delayed until the message is complete.
 
 Python runs signal handlers between any two instructions of the main thread. A `KeyboardInterrupt` after half a frame
 was sent, or between reading and noting what was read, would leave a client that waits without end for the lost part. A
-program may continue after Ctrl-C: a notebook does.
+program may continue after Ctrl-C: a notebook does. Handlers of SIGALRM raise too: programs limit the time of a piece of
+code so, most often with a `TimeoutError`.
 
 Cancels of tasks are delayed too, at less cost: only this package has a handler for them (`executor/cancels.py`).
 """
@@ -17,43 +18,59 @@ from typing import Any
 
 _signal = importlib.import_module("_signal")
 """The C part of `signal`. The Python part also looks up a name for each handler, which takes much longer."""
-_NUMBER = int(signal.SIGINT)
+_NUMBER, _ALARM = int(signal.SIGINT), int(signal.SIGALRM)
 CANCEL_SIGNAL = signal.SIGURG
 """Has an executor read the ids of cancelled calls. Programs do not use this signal, and by default it is ignored."""
 
 
 class Interrupts:
-    """A context in which Ctrl-C waits in the main thread. A second one does not wait, in case of a hang.
+    """A context in which Ctrl-C and alarms wait in the main thread. A second one does not wait, in case of a hang.
 
     Outside, the program's own handler is in place: asyncio, trio and notebooks inspect and replace it.
     """
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
-        self._handler: Any = None
-        """The program's handler while ours is in place. None also if C code set the handler, which then stays."""
+        self._ours = self._handle
+        self._handlers: dict[int, Any] = {}
+        """The program's handlers while ours is in place, by signal. A handler that C code set stays in place."""
         self._depth = 0
-        self._put_off = False
+        self._put_off: set[int] = set()
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._main:
-            if not self._depth and (handler := _signal.getsignal(_NUMBER)) is not None:
-                self._handler = handler
-                _signal.signal(_NUMBER, self._handle)
+            if not self._depth:
+                if (handler := _signal.getsignal(_NUMBER)) is not None and handler is not self._ours:
+                    self._handlers[_NUMBER] = handler
+                    _signal.signal(_NUMBER, self._ours)
+                if callable(handler := _signal.getsignal(_ALARM)) and handler is not self._ours:
+                    self._handlers[_ALARM] = handler
+                    _signal.signal(_ALARM, self._ours)
             self._depth += 1
 
     def __exit__(self, *_: object) -> None:
         if self._depth and threading.get_ident() == self._main:
             self._depth -= 1
-            if not self._depth and self._handler is not None:
-                handler, self._handler = self._handler, None
-                _signal.signal(_NUMBER, handler)
-                if self._put_off:
-                    self._put_off = False
-                    signal.raise_signal(_NUMBER)
+            if not self._depth:
+                for number in (_NUMBER, _ALARM):  # a handler that is in place again may raise before the next is
+                    if _signal.getsignal(number) is self._ours:
+                        _signal.signal(number, self._handlers[number])
+                while self._put_off:
+                    signal.raise_signal(self._put_off.pop())
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        second = self._put_off
-        self._put_off = not second
-        if second and callable(self._handler):
-            self._handler(number, frame)
+        if number not in self._put_off:
+            self._put_off.add(number)
+            return
+        self._put_off.discard(number)
+        handler = self._handlers.get(number)
+        if callable(handler):
+            handler(number, frame)
+
+
+def is_of_handler(error: BaseException, module: str) -> bool:
+    """Whether a signal handler raised this error while a system call of the module waited, not the call itself."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__") != module

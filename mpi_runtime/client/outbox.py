@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from mpi_runtime.client.interrupts import Interrupts
+from mpi_runtime.client.interrupts import Interrupts, is_of_handler
 from mpi_runtime.client.outgoing import Outgoing, ends_in
 from mpi_runtime.client.references import References
 from mpi_runtime.errors import HeadDiedError
@@ -244,6 +244,8 @@ class Outbox(Outgoing):
         try:
             self._socket.sendall(packed(frame, count))
         except OSError as error:
+            if is_of_handler(error, __name__):
+                raise
             raise HeadDiedError(LOST) from error
         if self.draft is not None:
             self.draft.sent()

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mpi_runtime.calls.labels import check_selector
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trials.bundles import GangRequest
 
@@ -27,6 +28,8 @@ class ScalingConfig:
     """"PACK" (few nodes), "SPREAD" (many), "STRICT_PACK" (one node) or "STRICT_SPREAD" (a worker on each node)."""
     trainer_resources: Mapping[str, float] | None = None
     """Accepted for programs written for Ray: what runs beside the workers here needs nothing."""
+    label_selector: Mapping[str, str] | None = None
+    """Conditions on the labels of the nodes of all workers, such as `{"zone": "in(a,b)"}`; None: any nodes."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_workers, numbers.Integral) or isinstance(self.num_workers, bool):
@@ -48,6 +51,11 @@ class ScalingConfig:
             raise ValueError("use_gpu=True and resources_per_worker={'GPU': 0} contradict each other")
         if not self.use_gpu and (given or {}).get("GPU"):
             raise ValueError("resources_per_worker has GPUs: set use_gpu=True too")
+        if isinstance(self.label_selector, list):
+            raise TypeError(
+                "label_selector must be one dictionary, for all workers: here they have no lists of their own"
+            )
+        check_selector("label_selector", self.label_selector or {})
         if self.placement_strategy not in STRATEGIES:
             known = ", ".join(STRATEGIES)
             raise ValueError(f"placement_strategy must be one of {known}, not {self.placement_strategy!r}")
@@ -58,7 +66,7 @@ class ScalingConfig:
         own: dict[str, float] = {"CPU": 1, **({"GPU": 1} if self.use_gpu else {})}
         if self.resources_per_worker is not None:
             own = {**({"GPU": 1} if self.use_gpu else {}), **self.resources_per_worker}
-        return GangRequest([own] * int(self.num_workers), self.placement_strategy)
+        return GangRequest([own] * int(self.num_workers), self.placement_strategy, self.label_selector)
 
     @property
     def total_resources(self) -> dict[str, float]:

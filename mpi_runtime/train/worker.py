@@ -27,6 +27,7 @@ from mpi_runtime.train.shards import cut
 from mpi_runtime.tune.trials import runner
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep, merge
 from mpi_runtime.tune.trials.reporting import Ranks, StopTrial, TrialRun, plain
+from mpi_runtime.tune.trials.return_value import keep_return_value
 
 CONFIG = "train_loop_config"
 """The only key that the space of a tuned trainer may have."""
@@ -60,10 +61,9 @@ class Loop:
         own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
         with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
             runner.seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
-            if takes_config(self.function):
-                self.function(own)
-            else:
-                self.function()
+            value = self.function(own) if takes_config(self.function) else self.function()
+            if not run.ranks.rank:
+                keep_return_value(Path(run.start.experiment, run.start.trial_id), value)
             run.end()
 
 

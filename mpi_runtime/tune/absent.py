@@ -39,7 +39,6 @@ ADVICE = {
     "filesystem": _PATHS,
     "infer_limit": _TABLE,
     "keep_checkpoints_num": _CHECKPOINTS + "(num_to_keep=...)",
-    "label_selector": "set resources_per_worker",
     "local_dir": "set storage_path",
     "log_to_file": "what trials print appears in the output of the job",
     "logging_config": "init(quiet=...) chooses what the job logs",

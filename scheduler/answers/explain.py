@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.dispatch import accounts, backoff, deadline, locality
 from mpi_runtime.scheduler.log import history, listing, notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
 from mpi_runtime.scheduler.protocol.effects import Answer
-from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, UNREADABLE, Query, RefusedError, Where
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, UNREADABLE, Label, Query, RefusedError, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import Pool, amount
 from mpi_runtime.scheduler.records import lifecycle
@@ -168,17 +168,23 @@ def _group_entry(state: State, group: Group) -> dict[str, Any]:
 
 
 def _why_group(state: State, group: Group) -> str:
-    bundles = "; ".join(str(request) for request in group.requests[:EXPLAINED_MAX])
+    described = [f"{request}{_on(spec.labels)}" for request, spec in zip(group.requests, group.specs, strict=True)]
+    bundles = "; ".join(described[:EXPLAINED_MAX])
     if group.is_placed:
         hosts = [bundle.node.hostname for bundle in group.bundles.values()]
         return f"Its bundles are reserved on {', '.join(hosts[:EXPLAINED_MAX])}."
     asks = f"It asks for {len(group.requests)} bundle(s) ({bundles}) with strategy {group.strategy}."
     if group.is_feasible:
         return f"{asks} Free now: {_free(state)}."
+    labels = f" Labels of nodes: {constraints.labels_of_nodes(state)}." if any(x.labels for x in group.specs) else ""
     return (
-        f"{asks} It is infeasible: no arrangement was found even if nothing else ran. Remove it, and ask for less or "
-        "start the job with more."
+        f"{asks} It is infeasible: no arrangement was found even if nothing else ran.{labels} Remove it, and ask for "
+        "less or start the job with more."
     )
+
+
+def _on(labels: tuple[Label, ...]) -> str:
+    return f" on a node with {' and '.join(constraints.words(label) for label in labels)}" if labels else ""
 
 
 def statistics(state: State, _: bytes) -> dict[str, int]:

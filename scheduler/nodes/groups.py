@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.places import packing
 from mpi_runtime.scheduler.places.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer
-from mpi_runtime.scheduler.protocol.events import STRICT_SPREAD, GroupRemovalRequested, GroupRequested, Value
+from mpi_runtime.scheduler.protocol.events import STRICT_SPREAD, GroupRemovalRequested, GroupRequested, Label, Value
 from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, request_of, take
 from mpi_runtime.scheduler.records.lifecycle import ENDED, UNSEALED
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Node, granted
@@ -81,22 +81,28 @@ def find_spots(state: State, group: Group) -> packing.Spots | None:
     asks = Contender(group)
     if not group.is_feasible or any(state.index.find(request, asks) is None for request in missing):
         return None  # the frequent case, and a cheap check
-    return arrange(group, {node.number: node.free for node in able(state) if node.reserved_for in (None, group)})
+    return arrange(state, group, {node.number: node.free for node in able(state) if node.reserved_for in (None, group)})
 
 
-def arrange(group: Group, pools: dict[int, Pool]) -> packing.Spots | None:
+def arrange(state: State, group: Group, pools: dict[int, Pool]) -> packing.Spots | None:
     """Where the missing bundles of a group would fit in these pools. After the loss of a node only some are missing."""
     missing = group.missing()
     if group.strategy == STRICT_SPREAD:
         taken = {bundle.node.number for bundle in group.bundles.values()}
         pools = {number: pool for number, pool in pools.items() if number not in taken}
-    spots = packing.arrange([group.requests[index] for index in missing], group.strategy, pools)
+    asked = [packing.Asked(group.requests[index], _allowed(state, group.specs[index].labels)) for index in missing]
+    spots = packing.arrange(asked, group.strategy, pools)
     return None if spots is None else [(missing[position], number) for position, number in spots]
+
+
+def _allowed(state: State, labels: tuple[Label, ...]) -> set[int] | None:
+    """The nodes that match the labels of a bundle; None: it has none."""
+    return {node.number for node in able(state, labels)} if labels else None
 
 
 def look_at_nodes(state: State, group: Group) -> None:
     """Find out whether the present nodes could ever hold the group."""
-    group.is_feasible = arrange(group, {node.number: node.total for node in able(state)}) is not None
+    group.is_feasible = arrange(state, group, {node.number: node.total for node in able(state)}) is not None
 
 
 def reserve(state: State, group: Group, now: int) -> None:
@@ -104,7 +110,7 @@ def reserve(state: State, group: Group, now: int) -> None:
     if group.reserved or now < group.no_reservation_until_us:
         return
     pools = {node.number: reachable(node) for node in able(state) if node.reserved_for is None}
-    spots = arrange(group, pools)
+    spots = arrange(state, group, pools)
     if spots is not None:
         claim(state, group, [state.nodes[number] for number in dict.fromkeys(number for _, number in spots)], now)
 

@@ -189,10 +189,10 @@ def why_nowhere(state: State, function: Function, where: Where) -> str:
         return ""
     wanted = " and ".join(words(label) for label in where.labels) or "any label"
     if not nodes:
-        labels = "; ".join(f"{node.hostname}: {_labels(node)}" for node in able(state)[:EXPLAINED_MAX])
         return (
-            f"{name} is to run on a node with {wanted}, but no node matches. Labels of nodes: {labels}. Take another "
-            "node (see nodes()), or state labels with init(labels=...) or, for one host, MPI_RUNTIME_LABELS."
+            f"{name} is to run on a node with {wanted}, but no node matches. Labels of nodes: "
+            f"{labels_of_nodes(state)}. Take another node (see nodes()), or state labels with init(labels=...) or, for "
+            "one host, MPI_RUNTIME_LABELS."
         )
     there = ", ".join(node.hostname for node in nodes[:EXPLAINED_MAX])
     return (
@@ -230,8 +230,10 @@ def words(label: Label) -> str:
     return f"{'some' if label.operator == EXISTS else 'no'} {label.key!r}"
 
 
-def _labels(node: Node) -> str:
-    return ", ".join(f"{key}={value}" for key, value in node.labels.items())
+def labels_of_nodes(state: State) -> str:
+    """The labels of some nodes, for messages."""
+    nodes = able(state)[:EXPLAINED_MAX]
+    return "; ".join(f"{one.hostname}: {', '.join(f'{key}={one.labels[key]}' for key in one.labels)}" for one in nodes)
 
 
 def find_source(state: State, queue: Queue) -> Source | None:

@@ -479,12 +479,14 @@ class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):
 
 
 class BundleSpec(Struct, array_like=True, gc=False):
-    """The resources of one bundle of a placement group. The fields are as in `Spec`."""
+    """One bundle of a placement group. The resources are as in `Spec`."""
 
     cpu: Number = 0
     gpu: Number = 0
     memory: Number = 0
     custom: dict[str, Number] = {}
+    labels: tuple[Label, ...] = ()
+    """Conditions that the node must meet."""
 
 
 class GroupRequested(Struct, array_like=True, tag=18, gc=False):

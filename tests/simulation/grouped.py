@@ -11,7 +11,7 @@ from dataclasses import replace
 from mpi_runtime.scheduler.protocol.events import STRATEGIES
 from tests.simulation.cancelling import CancelAuthor
 from tests.simulation.cards import reach, shareable
-from tests.simulation.options import ALL, UNIT, Options
+from tests.simulation.options import ALL, UNIT, Options, zone
 from tests.simulation.steps import ACTOR, METHOD, Bundle, Compute, Drop, Get, MakeGroup, RemoveGroup, Submit, Workload
 from tests.simulation.workload import Scope
 
@@ -66,6 +66,8 @@ class GroupAuthor(CancelAuthor):
         elif strategy != "STRICT_SPREAD":
             bundles[0] = self.with_devices(bundles[0], host)
         self.keys += 1
+        if self.keys % 2:  # not by chance, so that old seeds keep their programs
+            bundles = self.in_zones(bundles, host, strategy, feasible)
         made = MakeGroup(self.keys, scope.take(), tuple(bundles), strategy, feasible)
         scope.steps.append(made)
         return made
@@ -83,6 +85,15 @@ class GroupAuthor(CancelAuthor):
         if rng.random() < 0.3:
             bundle = replace(bundle, custom=tuple((name, units // 2) for name, units in sorted(shape.custom.items())))
         return bundle
+
+    def in_zones(self, bundles: list[Bundle], host: int, strategy: str, feasible: bool) -> list[Bundle]:
+        """Bundles bound to labels: to those of this host, on which all fit, or to those of no host."""
+        if not feasible:
+            return [Bundle(UNIT, zone="nowhere"), *bundles[1:]]
+        if self.options.rank_losses or self.options.host_losses:
+            return bundles  # the last host of a zone may be lost
+        bound = 1 if strategy == "STRICT_SPREAD" or self.keys % 4 == 1 else len(bundles)
+        return [replace(one, zone=zone(host)) for one in bundles[:bound]] + bundles[bound:]
 
     @property
     def no_shares(self) -> bool:

@@ -83,6 +83,9 @@ class Places:
         if index >= 0:
             if self.bundle_hosts.setdefault(place, host) != host:
                 return f"its bundle is on host {self.bundle_hosts[place]}, not on {host}"
+            zone = made.bundles[index].zone
+            if zone and zone != labels.get("zone"):
+                return f"its bundle is to be in {zone}, not on host {host} with {labels}"
             others = [at for (one, number), at in self.bundle_hosts.items() if one == group and number != index]
             if made.strategy == "STRICT_SPREAD" and host in others:
                 return f"its group is to have a host for each bundle, and has two on host {host}"

@@ -307,10 +307,13 @@ class Process:
             self.drop(ids)
 
     def make_group(self, step: MakeGroup, scope: Scope) -> None:
+        self.world.counters["bundles with a label"] += sum(bool(bundle.zone) for bundle in step.bundles)
         id = scope.slots[step.slot] = scope.next_ids(1)
         self.references.counts[id] = 1
         self.world.checker.made_group(id, step)
-        bundles = [BundleSpec(one.cpu, one.gpu, one.memory, dict(one.custom)) for one in step.bundles]
+        bundles = [
+            BundleSpec(one.cpu, one.gpu, one.memory, dict(one.custom), _in_zone(one.zone)) for one in step.bundles
+        ]
         data = msgspec.msgpack.encode(Content(self.world.checker.oracle.groups[step.key].digest))
         self.outgoing.post(GroupRequested(id, bundles, step.strategy, data))
 
@@ -393,10 +396,14 @@ class Process:
             self.flush()
 
 
+def _in_zone(zone: str) -> tuple[Label, ...]:
+    return (Label("zone", IN, (zone,)),) if zone else ()
+
+
 def spec_of(function: Function) -> Spec:
     """The spec of a workload's function."""
     name = ("task", "Actor", "Actor.method")[function.kind]
-    where = Where(function.spread, function.node, labels=(Label("zone", IN, (function.zone,)),) * bool(function.zone))
+    where = Where(function.spread, function.node, labels=_in_zone(function.zone))
     return Spec(
         function.number + 1, function.kind, f"{name}{function.number}", b"code", function.cpu, function.gpu,
         function.memory, dict(function.custom), function.num_returns, function.max_retries, function.retry_exceptions,

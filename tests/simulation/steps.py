@@ -88,6 +88,8 @@ class Bundle:
     gpu: int = 0
     memory: int = 0
     custom: tuple[tuple[str, int], ...] = ()
+    zone: str = ""
+    """The label of its node; empty: any node."""
 
 
 @dataclass(frozen=True)

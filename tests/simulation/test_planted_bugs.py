@@ -1,6 +1,6 @@
 """Bugs that are planted on purpose, and found: by looking from outside alone, without the invariants of the state."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -201,10 +201,18 @@ def calls_go_to_any_bundle(patch: pytest.MonkeyPatch) -> None:
 def a_strict_group_is_placed_as_a_soft_one(patch: pytest.MonkeyPatch) -> None:
     arrange = packing.arrange
 
-    def planted(requests: Sequence[Request], strategy: str, pools: Mapping[int, Pool]) -> packing.Spots | None:
-        return arrange(requests, "PACK" if strategy == "STRICT_SPREAD" else strategy, pools)
+    def planted(asked: Sequence[packing.Asked], strategy: str, pools: Mapping[int, Pool]) -> packing.Spots | None:
+        return arrange(asked, "PACK" if strategy == "STRICT_SPREAD" else strategy, pools)
 
     patch.setattr(packing, "arrange", planted)
+
+
+def the_label_of_a_bundle_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def planted(request: Request, nodes: Collection[int] | None) -> packing.Asked:
+        return asked(request, None)
+
+    asked = packing.Asked
+    patch.setattr(packing, "Asked", planted)
 
 
 def a_node_that_was_asked_for_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -238,6 +246,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_removed_group_runs_on,
     calls_go_to_any_bundle,
     a_strict_group_is_placed_as_a_soft_one,
+    the_label_of_a_bundle_is_forgotten,
     a_node_that_was_asked_for_is_forgotten,
     an_actor_that_nobody_has_is_created,
     *planted.BUGS,

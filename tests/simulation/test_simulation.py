@@ -35,6 +35,7 @@ SEEDS = range(120)
 FLOORS = {
     "runs": 2000, "forks": 500, "deaths": 60, "blocks": 400, "take backs": 50, "calls taken back": 100, "fetches": 60,
     "batched results": 40, "stops": 150, "kills": 3, "refused": 4, "spoilt": 15, "groups removed": 10, "removals": 10,
+    "bundles with a label": 20,
     "cancels": 120, "cancelled": 50, "interrupts": 15, "refusals of cancelled calls": 4, "kills of cancelled calls": 4,
     "calls beside others": 80, "deaths with several calls": 8, "items": 200, "items again": 15, "back-pressure": 100,
     "streams given up": 20, "killers": 30, "ends that were not told": 4,

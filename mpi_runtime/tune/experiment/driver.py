@@ -305,7 +305,7 @@ class Driver:
         """The function with reserved amounts. Trials with the same amounts share one: each is sent to the head once."""
         bundle = request.bundles[0]
         gang = request.options if isinstance(request, GangRequest) else {}
-        asked = None if group is not None else (*sorted(bundle.items()), *gang.items())
+        asked = None if group is not None else (*sorted(bundle.items()), repr(gang))
         if asked in self._functions:
             return self._functions[asked]
         plan = self._plan

@@ -18,6 +18,7 @@ from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, TuneError, flat, named_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
+from mpi_runtime.tune.trials.return_value import return_value
 
 ERROR_FILE = "error.pkl"
 """The last error of a trial, in its directory."""
@@ -82,6 +83,11 @@ class Result:
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list, repr=False)
     """The checkpoints that were kept, each with its report."""
     _history: History | None = field(default=None, repr=False)
+
+    @property
+    def return_value(self) -> Any:
+        """What the function of a trainer returned on rank 0; None: nothing, or the training has not ended well."""
+        return return_value(Path(self.path)) if self.status == TERMINATED else None
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mpi_runtime.calls.labels import check_selector, meets
 from mpi_runtime.errors import InfeasibleResourceError
 
 
@@ -40,6 +41,9 @@ class PlacementGroupFactory:
 class GangRequest(PlacementGroupFactory):
     """The resources of a trial that runs on a gang: a bundle for each member, all equal."""
 
+    label_selector: Mapping[str, str] | None = None
+    """Conditions on the labels of the nodes."""
+
     @property
     def options(self) -> dict[str, Any]:
         """The request as options of a call, without the amounts of a member."""
@@ -48,6 +52,8 @@ class GangRequest(PlacementGroupFactory):
             found["ranks_per_node"] = len(self.bundles) if self.strategy == "STRICT_PACK" else 1
         elif self.strategy == "SPREAD":
             found["scheduling_strategy"] = "SPREAD"
+        if self.label_selector:
+            found["label_selector"] = dict(self.label_selector)
         return found
 
 
@@ -99,6 +105,9 @@ def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -
         InfeasibleResourceError: not even one.
     """
     if isinstance(request, GangRequest):
+        if request.label_selector:
+            conditions = check_selector("label_selector", dict(request.label_selector))
+            nodes = [node for node in nodes if meets(node["Labels"], conditions)]
         found = _gangs_for(request, [_fit(request.bundles[0], node["Resources"]) for node in nodes])
     elif len(request.bundles) > 1:
         found = _fit(request.required_resources, _total([node["Resources"] for node in nodes]))
@@ -106,6 +115,8 @@ def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -
         found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)
     if not found:
         how = f" by {request.strategy}" if request.strategy.startswith("STRICT_") else ""
+        if isinstance(request, GangRequest) and request.label_selector:
+            how += f" on nodes with the labels {dict(request.label_selector)}"
         raise InfeasibleResourceError(
             f"A trial needs {[dict(bundle) for bundle in request.bundles]}{how}, and no trial of this size fits: the "
             f"nodes have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."

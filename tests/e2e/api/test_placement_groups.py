@@ -147,6 +147,18 @@ def test_a_group_that_can_never_be_says_so(bundles: Any, strategy: str) -> None:
         group.wait(5)
 
 
+def test_labels_of_bundles() -> None:
+    (node,) = nodes()
+    near = {"hostname": f"in({node['NodeName']},elsewhere)"}
+    group = placement_group([{"CPU": 1}, {"CPU": 1}], None, bundle_label_selector=[near, {}])
+    assert get(get(here.options(**inside(group, 0)).remote()).ready()) == group
+    remove_placement_group(group)
+    group = placement_group([{"CPU": 1}], bundle_label_selector=[{"hostname": "elsewhere"}])
+    with pytest.raises(InfeasibleResourceError, match=r"on a node with 'hostname' = 'elsewhere'.*Labels of nodes: "):
+        get(group.ready(), timeout=20)
+    remove_placement_group(group)
+
+
 def test_names() -> None:
     group = placement_group([{"CPU": 1}], name="mine", lifetime="detached")
     assert get_placement_group("mine") == group
@@ -395,6 +407,9 @@ def test_handles_do_not_keep_a_group_and_it_lives_without_them(counts: Callable[
         ({"bundles": [{"CPU": 1}], "strategy": "NICE"}, ValueError, "Invalid strategy 'NICE'"),
         ({"bundles": [{"CPU": 1}], "lifetime": "long"}, ValueError, "'detached' or None"),
         ({"bundles": [{"CPU": 1}], "name": 3}, TypeError, "must be a string"),
+        ({"bundles": [{"CPU": 1}], "bundle_label_selector": []}, ValueError, "for each of the 1 bundle"),
+        ({"bundles": [{"CPU": 1}], "bundle_label_selector": [{"a": "!"}]}, ValueError, r"selector\[0\] must be like"),
+        ({"bundles": [{"CPU": 1}], "bundle_label_selector": [{"a": 1}]}, TypeError, "strings as keys and values"),
     ],
     ids=str,
 )

@@ -213,6 +213,9 @@ for strategy, hosts in (("STRICT_SPREAD", 2), ("SPREAD", 2), ("STRICT_PACK", 1),
     as_said = all({ids[host] for host in ran[index]} == {node_ids[index]} for index in range(2))
     print(strategy, len({host for hosts in ran for host in hosts}) == hosts, as_said)
     remove_placement_group(group)
+group = placement_group([{"CPU": 1}] * 2, bundle_label_selector=[{"hostname": "host2"}, {"hostname": "!host2"}])
+print([run(1, scheduling_strategy=PlacementGroupSchedulingStrategy(group, index)) for index in range(2)])
+remove_placement_group(group)
 group = placement_group([{"CPU": 1}] * 3, strategy="STRICT_SPREAD")
 print(group.wait(0.1), placement_group_table(group)["stats"])
 """
@@ -229,5 +232,6 @@ print(group.wait(0.1), placement_group_table(group)["stats"])
         "SPREAD True True",
         "STRICT_PACK True True",
         "PACK True True",
+        "[['host2'], ['host1']]",
         "False {'scheduling_state': 'INFEASIBLE'}",
     ]

@@ -66,12 +66,14 @@ def loop(config):
         made = train.Checkpoint.from_dict({"epoch": epoch}) if own[0] == 0 else None
         train.report({"own": own, "sum": sum(numbers), "shape": list(array.shape), "node": here.get_node_rank(),
                       "name": here.get_experiment_name(), "trial": here.get_trial_name()}, checkpoint=made)
+    return {"weights": numpy.ones(2), "rank": own[0]}
 
 references = [mpi_runtime.put(number) for number in range(5)]
 found = trainer(loop, 3, {"epochs": 2}, {"config": references, "array": numpy.zeros((7, 2))}, name="first").fit()
 print([found.metrics[key] for key in ("own", "sum", "shape", "node", "name", "trial", "training_iteration")])
 print(found.checkpoint.to_dict(), len(found.history))
 again = train.Result.from_path(found.path)
+print([[one.return_value["rank"], float(one.return_value["weights"].sum())] for one in (found, again)])
 print([getattr(again, name) == getattr(found, name) for name in ("trial_id", "status", "history", "error", "config")],
       again.checkpoint.to_dict(), len(again.best_checkpoints), again.metrics["own"], again.best)
 for path in (found.path + "1", folder):
@@ -82,7 +84,13 @@ for path in (found.path + "1", folder):
 
 def no_argument():
     train.report({"a": 1})
-print(trainer(no_argument, 1).fit().metrics["a"])
+done = trainer(no_argument, 1).fit()
+print(done.metrics["a"], done.return_value)
+
+def cannot_be_pickled():
+    import threading
+    return threading.Lock()
+print(trainer(cannot_be_pickled, 1).fit().return_value)
 
 def uneven():
     for _ in range(1 + train.get_context().get_world_rank()):
@@ -123,6 +131,16 @@ try:
 except ValueError as error:
     print("'s3://bucket/results' is an address" in str(error))
 
+def on(hostname):
+    scaling = ScalingConfig(2, label_selector={"hostname": hostname})
+    return DataParallelTrainer(no_argument, scaling_config=scaling, run_config=run_config())
+host = mpi_runtime.nodes()[0]["NodeName"]
+print(on(f"in({host},elsewhere)").fit().metrics["a"])
+try:
+    on("!" + host).fit()
+except mpi_runtime.errors.InfeasibleResourceError as error:
+    print("on nodes with the labels" in str(error))
+
 try:
     trainer(no_argument, 4).fit()
 except mpi_runtime.errors.InfeasibleResourceError as error:
@@ -137,14 +155,20 @@ def test_what_workers_see_and_report(ranks: int | None, tmp_path: Path) -> None:
     assert completed.stdout.splitlines() == [
         "[[0, 3, 0, 3], 0, [2, 2], 0, 'first', '00000', 2]",
         "{'epoch': 1} 2",
+        "[[0, 2.0], [0, 2.0]]",
         "[True, True, True, True, True] {'epoch': 1} 1 [0, 3, 0, 3] {}",
         "True False",
         "False True",
-        "1",
+        "1 None",
+        "None",
         *["True"] * 3,
         "2",
-        *["True"] * 5,
+        *["True"] * 4,
+        "1",
+        "True",
+        "True",
     ]
+    assert "returned a lock that cannot be pickled" in completed.stdout + completed.stderr
 
 
 FAILURES = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterator
 
@@ -51,3 +52,32 @@ def test_the_other_descriptor_is_left_alone(ends: tuple[socket.socket, socket.so
     inbox.read(None)
     assert inbox.frames() == [(0, b"frame")]
     assert os.read(reader, 100) == b"cancelled"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("timeout_s", [None, 60.0])
+def test_the_error_of_an_alarm_is_not_that_of_the_connection(
+    ends: tuple[socket.socket, socket.socket, int, int], timeout_s: float | None
+) -> None:
+    """Programs limit the time of a piece of code so, and `TimeoutError` is an `OSError`."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    ours, theirs, _, _ = ends
+    inbox = Inbox(ours)
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(TimeoutError, match="too late"):
+            inbox.read(timeout_s)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    theirs.sendall(FRAME)
+    inbox.read(timeout_s)
+    assert inbox.frames() == [(0, b"frame")]
+    theirs.close()
+    inbox.read(timeout_s)
+    assert inbox.frames() == []
+    assert inbox.is_closed

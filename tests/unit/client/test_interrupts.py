@@ -84,6 +84,25 @@ def test_a_handler_that_the_program_sets_later_is_asked() -> None:
     assert later == [signal.SIGINT]
 
 
+def test_an_alarm_waits_too_and_its_error_is_raised_when_it_is_left() -> None:
+    def late(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    interrupts, done = Interrupts(), False
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="too late"):  # noqa: PT012
+                with interrupts:
+                    signal.raise_signal(signal.SIGALRM)
+                    done = True
+                pytest.fail("it went on")
+            assert done
+            assert signal.getsignal(signal.SIGALRM) is late
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_a_program_without_handler_stays_without() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     interrupts = Interrupts()

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Answer, Fetch, Free, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.protocol.events import Stored, Value, Where
+from mpi_runtime.scheduler.protocol.events import IN, NOT_IN, STRATEGIES, Label, Stored, Value, Where
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from tests.builders import LARGE, UNIT, Cluster
@@ -69,6 +69,31 @@ def test_strict_strategies_wait_for_ever_and_say_so(strategy: str) -> None:
         assert "It is infeasible" in cluster.explain(waiting)["why"]
         cluster.remove_group(group)
         assert cluster.told(group).code == cluster.told(waiting).code == "PlacementGroupRemovedError"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_bundles_lie_on_nodes_with_their_labels(strategy: str) -> None:
+    with Cluster().node(cpus=4, labels={"zone": "a"}).node(cpus=2, labels={"zone": "b"}).node(cpus=1) as cluster:
+        b, not_a = Label("zone", IN, ("b",)), Label("zone", NOT_IN, ("a",))
+        group = cluster.group({"cpu": 1}, {"cpu": 1, "labels": (b,)}, {"cpu": 1, "labels": (not_a,)}, strategy=strategy)
+        if strategy == "STRICT_PACK":
+            assert "1 CPU on a node with 'zone' = 'b'" in cluster.explain(group)["why"]
+            assert "It is infeasible" in cluster.explain(group)["why"]
+            return
+        cluster.told(group)
+        places = {bundle.index: bundle.node.number for bundle in cluster.state.groups[group].bundles.values()}
+        assert places[1] == 1
+        assert places[2] in (1, 2)
+        assert strategy != "STRICT_SPREAD" or places == {0: 0, 1: 1, 2: 2}
+
+
+def test_a_group_waits_for_a_node_with_its_labels() -> None:
+    with Cluster().node(cpus=4, labels={"zone": "a"}) as cluster:
+        group = cluster.group({"cpu": 1, "labels": (Label("zone", IN, ("b",)),)})
+        assert "hostname=host0, zone=a. Remove it" in cluster.explain(group)["why"]
+        cluster.node(cpus=1, labels={"zone": "b"})
+        cluster.told(group)
+        assert cluster.nodes_of(group) == [1]
 
 
 def test_a_node_that_joins_makes_room() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_runtime.scheduler.places.packing import arrange
+from mpi_runtime.scheduler.places.packing import Asked, arrange
 from mpi_runtime.scheduler.protocol.events import STRATEGIES
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, take
@@ -17,7 +17,7 @@ def pools(*cpus: int) -> dict[int, Pool]:
 
 
 def hosts(strategy: str, asked: list[int], owned: dict[int, Pool]) -> list[int] | None:
-    spots = arrange([Request(cpu, 0, 0) for cpu in asked], strategy, owned)
+    spots = arrange([Asked(Request(cpu, 0, 0)) for cpu in asked], strategy, owned)
     return None if spots is None else [host for _, host in sorted(spots)]
 
 
@@ -41,7 +41,7 @@ def test_spreads_evenly() -> None:
 def test_a_bundle_moves_on_when_another_needs_its_node() -> None:
     owned = {0: Pool(4, 0, {"disk": 1}, []), 1: Pool(4, 0, {"disk": 1, "lane": 1}, []), 2: Pool(1, 0, {"lane": 1}, [])}
     asked = [Request(1, 0, 0, (("disk", 1),)), Request(1, 0, 0, (("lane", 1),)), Request(4, 0, 0)]
-    spots = arrange(asked, "STRICT_SPREAD", owned)
+    spots = arrange(list(map(Asked, asked)), "STRICT_SPREAD", owned)
     assert spots is not None
     assert sorted(host for _, host in spots) == [0, 1, 2]
 
@@ -49,13 +49,22 @@ def test_a_bundle_moves_on_when_another_needs_its_node() -> None:
 def test_shares_of_devices_are_packed_largest_first() -> None:
     owned = {0: Pool(0, 0, {}, [UNIT, UNIT])}
     asked = [Request(0, share * UNIT // 10, 0) for share in (5, 4, 6, 5)]
-    assert arrange(asked, "STRICT_PACK", owned) is not None
+    assert arrange(list(map(Asked, asked)), "STRICT_PACK", owned) is not None
 
 
 def test_who_needs_no_gpu_stays_away_from_them() -> None:
     owned = {0: Pool(4, 0, {}, [UNIT]), 1: Pool(4, 0, {}, [])}
     for strategy in ("PACK", "SPREAD"):
-        assert arrange([Request(1, 0, 0)], strategy, owned) == [(0, 1)]
+        assert arrange([Asked(Request(1, 0, 0))], strategy, owned) == [(0, 1)]
+
+
+@pytest.mark.parametrize("strategy", ["PACK", "SPREAD"])
+def test_bundles_with_least_choice_go_first_unless_others_then_have_no_room(strategy: str) -> None:
+    one = Request(1, 0, 0)
+    assert arrange([Asked(one), Asked(one, {0})], strategy, pools(1, 1)) == [(1, 0), (0, 1)]
+    assert arrange([Asked(Request(4, 0, 0)), Asked(one, {0, 1})], strategy, pools(4, 1)) is not None
+    assert arrange([Asked(one, {0, 1}), Asked(one, {0, 2}), Asked(one, {2})], strategy, pools(1, 1, 1)) is not None
+    assert arrange([Asked(one, {0}), Asked(one, {0})], strategy, pools(1, 1)) is None
 
 
 AMOUNTS = st.integers(0, 4)
@@ -71,7 +80,7 @@ def test_what_is_found_can_be_taken_and_is_as_the_strategy_says(
 ) -> None:
     free = {host: Pool(cpu, 0, {}, [UNIT] * gpus) for host, (cpu, gpus) in enumerate(owned)}
     requests = [Request(cpu, gpu, 0) for cpu, gpu in asked]
-    spots = arrange(requests, strategy, free)
+    spots = arrange(list(map(Asked, requests)), strategy, free)
     if strategy == "STRICT_SPREAD":
         ways = permutations(free, len(requests))
         exists = any(all(fits(one, free[host]) for one, host in zip(requests, way, strict=True)) for way in ways)
@@ -92,4 +101,4 @@ def test_what_is_found_can_be_taken_and_is_as_the_strategy_says(
 
 @pytest.mark.parametrize("strategy", ["PACK", "SPREAD"])
 def test_what_one_soft_way_does_not_find_another_may(strategy: str) -> None:
-    assert arrange([Request(3, 0, 0), Request(2, 0, 0), Request(2, 0, 0)], strategy, pools(3, 4)) is not None
+    assert arrange([Asked(Request(size, 0, 0)) for size in (3, 2, 2)], strategy, pools(3, 4)) is not None

@@ -34,6 +34,8 @@ def loop() -> None:
         ({"resources_per_worker": {"GPU": 1}}, ValueError, "use_gpu=True"),
         ({"use_gpu": True, "resources_per_worker": {"GPU": 0}}, ValueError, "contradict"),
         ({"placement_strategy": "NEAR"}, ValueError, "PACK, SPREAD"),
+        ({"label_selector": [{"zone": "a"}]}, TypeError, "for all workers"),
+        ({"label_selector": {"zone": "!"}}, ValueError, "label_selector must be like"),
         ({"use_tpu": True}, TypeError, "no TPUs"),
     ],
 )
@@ -72,6 +74,16 @@ def test_gangs_that_fit(strategy: str, cpus: float, nodes: list[int], gangs: int
         return
     with pytest.raises(InfeasibleResourceError, match=f"by {strategy}, and no" if "STRICT" in strategy else "fits"):
         slots_for(request, there)
+
+
+def test_gangs_that_fit_on_nodes_with_labels() -> None:
+    there: list[dict[str, Any]] = [{"Resources": {"CPU": 4.0}, "Labels": {"zone": zone}} for zone in ("a", "a", "b")]
+    for selector, gangs in (({"zone": "a"}, 4), ({"zone": "!in(a,c)"}, 2), ({"disk": "!ssd"}, 6)):
+        request = train.ScalingConfig(2, label_selector=selector).request
+        assert request.options["label_selector"] == selector
+        assert slots_for(request, there) == gangs
+    with pytest.raises(InfeasibleResourceError, match=r"on nodes with the labels \{'zone': 'c'\}, and no trial"):
+        slots_for(train.ScalingConfig(2, label_selector={"zone": "c"}).request, there)
 
 
 @pytest.mark.parametrize(
