@@ -4,7 +4,6 @@ The module of a verb is imported only when the verb is called.
 """
 
 import codecs
-import errno
 import io
 import os
 import select
@@ -15,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from mpi_runtime.errors import JournalError, LaunchError
+from mpi_runtime.show.writing import is_full
 
 VERBS = {
     # verb: (where its function is, what it does)
@@ -75,7 +75,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return 128 + signal.SIGPIPE
         what = str(error)
         if isinstance(error, OSError):
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_full(error):
                 raise
             what = f"{error.filename or 'the output'} cannot be written: {error.strerror}"
         print(f"mpi-runtime {verb}: {what}", file=sys.stderr)
