@@ -41,7 +41,9 @@ def list_all(directory: Path, as_json: bool) -> int:
     own = [directory] if list(directory.glob("*.journal")) else []
     found = own or sorted(path.parent for path in directory.glob("*/tuner.pickle"))
     if not found:
-        raise JournalError(f"{directory} has no experiments")
+        raise JournalError(
+            f"{directory} has no experiments" if directory.is_dir() else f"there is no directory {directory}"
+        )
     if as_json:
         print_json([_summary(path) for path in found])
         return 0

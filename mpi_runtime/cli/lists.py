@@ -42,7 +42,7 @@ def list_(words: Sequence[str]) -> int:
     _job(parser)
     parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
     options = parser.parse_args(words)
-    found = _ask(options.job, "list", "list", options.kind)
+    found = _ask(options.job, f"list {options.kind}", "list", options.kind)
     if options.json:
         print(json.dumps(found["rows"], indent=1))
         return 0

@@ -1,5 +1,7 @@
 """The verb `journal`."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,24 @@ def test_a_compact_journal_has_each_call_once(tmp_path: Path, capsys: pytest.Cap
     assert list(found.programs) == ["program.py"]
     assert [bool(found.take(recall(number))[0]) for number in (1, 2, 3)] == [True, True, True]
     found.close()
+
+
+def test_a_full_disk_leaves_a_journal_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal(tmp_path)
+    before = sorted(path.name for path in tmp_path.glob("*.journal"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, text = call(capsys, "compact", str(tmp_path))
+    assert (code, f"{tmp_path} stays as it was, since its new file cannot be written: No space left" in text) == (
+        2,
+        True,
+    )
+    assert sorted(path.name for path in tmp_path.glob("*.journal")) == before
 
 
 def test_what_is_in_use_is_not_made_compact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
