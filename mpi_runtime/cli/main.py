@@ -146,7 +146,12 @@ def on_directory(
     chosen = parser.parse_args(words)
     try:
         return verbs[chosen.verb][0](chosen.directory, getattr(chosen, "json", False))
-    except (JournalError, OSError, ValueError) as error:
+    except PermissionError as error:
+        text = "Only the user who has started the program may read what it recorded: `ls -ld` shows who that is"
+        raise LaunchError(f"{error.filename or chosen.directory}: {error.strerror}. {text}") from error
+    except OSError as error:
+        raise LaunchError(f"{error.filename or chosen.directory}: {error.strerror or error}") from error
+    except (JournalError, ValueError) as error:
         raise LaunchError(str(error)) from error
 
 

@@ -103,6 +103,18 @@ def test_what_is_in_use_is_not_made_compact(tmp_path: Path, capsys: pytest.Captu
     claim.release()
 
 
+def test_a_journal_of_another_user_is_named_without_a_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: object) -> object:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    journal(tmp_path)
+    monkeypatch.setattr(os, "listdir", refused)
+    code, text = call(capsys, "list", str(tmp_path))
+    assert (code, f"{tmp_path}: Permission denied. Only the user who" in text, "[Errno" in text) == (2, True, False)
+
+
 @pytest.mark.parametrize("verb", ["list", "show", "verify", "compact"])
 def test_other_directories_are_refused(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = call(capsys, verb, str(tmp_path))
