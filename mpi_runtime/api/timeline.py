@@ -9,6 +9,7 @@ from typing import Any
 
 from mpi_runtime.job import running
 from mpi_runtime.scheduler.protocol.ids import PREFIX_BYTES, prefix_of
+from mpi_runtime.show.writing import replace_file
 
 _FAILED_COLOUR = "terrible"
 """The name of red in the trace format."""
@@ -65,8 +66,7 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     found_events = events(found)
     if filename is None:
         return found_events
-    with open(filename, "w") as file:
-        json.dump(found_events, file)
+    replace_file(os.fsdecode(filename), json.dumps(found_events))
     return None
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import errno
 import gc
 import os
 import signal
@@ -50,6 +49,7 @@ from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.mpiexec import launch_command
 from mpi_runtime.host.process_tree import die_with_parent
 from mpi_runtime.journal.claim import JournalInUseError, TakenOverError
+from mpi_runtime.show.writing import is_full
 from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
@@ -203,8 +203,7 @@ class Part:
             except HeadDiedError as error:
                 raise LaunchError(f"{error} Run the same line again: it continues") from error
             except OSError as error:
-                is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-                advice = "Free some space" if is_full else "See that it is there and may be written"
+                advice = "Free some space" if is_full(error) else "See that it is there and may be written"
                 raise LaunchError(
                     f"the journal or the outputs in {self._directory} cannot be written: {error.strerror or error}. "
                     f"Running commands were ended. {advice}, and run the same line again: it continues"

@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mpi_runtime.batch.file.parse import FORMS, form_of, read_text
 from mpi_runtime.batch.memory.past import FOLDER, damage_in_words, jobs_of, planned_history, read_history
 from mpi_runtime.batch.memory.requests import Request, send
 from mpi_runtime.batch.show.overview import overview
-from mpi_runtime.cli.batch_views import directory_of, name_of
+from mpi_runtime.cli.batch_views import directory_of, facts, name_of
+from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import JournalError, LaunchError
 
 WAIT_S = 1.0
@@ -31,7 +33,7 @@ def control(words: Sequence[str]) -> int:
     """Perform a verb, and return the exit code."""
     chosen = _parser().parse_args(words)
     if chosen.verb == "list":
-        return _list()
+        return _list(chosen.json)
     directory = directory_of(chosen.name)
     return _wait(directory) if chosen.verb == "wait" else _send(directory, chosen)
 
@@ -42,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, what in VERBS.items():
         verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
         if name == "list":
+            add_json(verb)
             continue
         verb.add_argument("name", metavar="NAME", help="the file of the batch, its name, or its directory")
         if name == "add":
@@ -96,8 +99,9 @@ def _wait(directory: str) -> int:
     return int(found.done < found.total or not history.is_planned)
 
 
-def _list() -> int:
+def _list(as_json: bool) -> int:
     code = 0
+    rows: list[dict[str, Any]] = []
     for journal in sorted(Path().glob(f"*/{FOLDER}")):
         directory = str(journal.parent)
         try:
@@ -108,10 +112,15 @@ def _list() -> int:
             continue
         if history.plan:
             found = overview(history, time.time(), bool(jobs))
+            rows.append(facts(directory, jobs, found))
+            if as_json:
+                continue
             state = f"run by {jobs[0] if len(jobs) == 1 else f'{len(jobs)} jobs'}" if jobs else "not running"
             failed = f", {len(found.failed)} failed" if found.failed else ""
             print(f"{name_of(directory)}: {found.done} of {found.total} done{failed}; {state}")
         elif history.damaged_bytes and not jobs:
-            print(f"{name_of(directory)}: {damage_in_words(directory, history)}")
+            print(f"{name_of(directory)}: {damage_in_words(directory, history)}", file=sys.stderr)
             code = 2
+    if as_json:
+        print_json(rows)
     return code

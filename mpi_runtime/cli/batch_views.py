@@ -27,6 +27,7 @@ from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import report
 from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.show.writing import replace_file
 
 FOLLOW_S = 0.5
 """Seconds between looks at an output that is followed."""
@@ -93,7 +94,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
         parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
         job = f"{len(jobs)} jobs" if parts else "".join(jobs)
         if chosen.json:
-            print_json({"name": name_of(directory), "used_by": ", ".join(jobs), **facts(found)})
+            print_json(facts(directory, jobs, found))
             return int(bool(found.failed))
         lines = in_lines(name_of(directory), found, job, now, parts)
         if history.damaged_bytes and not jobs:  # else the last record may be half written
@@ -104,9 +105,11 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
         time.sleep(2)
 
 
-def facts(found: Overview) -> dict[str, Any]:
-    """The overview for programs."""
+def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any]:
+    """The overview of a batch that these jobs run, for programs."""
     return {
+        "name": name_of(directory),
+        "used_by": ", ".join(jobs),
         "total": found.total,
         "done": found.done,
         "waiting": found.waiting,
@@ -133,7 +136,7 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
     path = Path(chosen.output or f"{name_of(directory)}.html")
     page = report(name_of(directory), directory, planned_history(directory), time.time(), bool(jobs_of(directory)))
     try:
-        path.write_text(page, encoding="utf-8")
+        replace_file(os.fspath(path), page)
     except OSError as error:
         raise LaunchError(f"{path} cannot be written: {error.strerror}; -o names another file") from error
     print(path)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,10 @@ def list_all(directory: Path, as_json: bool) -> int:
     own = [directory] if list(directory.glob("*.journal")) else []
     found = own or sorted(path.parent for path in directory.glob("*/tuner.pickle"))
     if not found:
-        raise JournalError(f"{directory} has no experiments")
+        if not directory.is_dir():
+            raise JournalError(f"there is no directory {directory}")
+        own = all(os.access(path, os.R_OK | os.X_OK) for path in (directory, *directory.iterdir()) if path.is_dir())
+        raise JournalError(f"{directory} has no experiments{'' if own else ' that you may read'}")
     if as_json:
         print_json([_summary(path) for path in found])
         return 0

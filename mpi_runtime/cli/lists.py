@@ -19,6 +19,7 @@ from mpi_runtime.show import stacks
 from mpi_runtime.show.facts import visible
 from mpi_runtime.show.numbers import clock, count, plural, size
 from mpi_runtime.show.sections import lines_of
+from mpi_runtime.show.writing import replace_file
 
 KINDS = {
     "actors": ("actor_id", "name", "class_name", "state", "pid", "node_id", "pending_calls", "num_restarts"),
@@ -41,7 +42,7 @@ def list_(words: Sequence[str]) -> int:
     _job(parser)
     parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
     options = parser.parse_args(words)
-    found = _ask(options.job, "list", "list", options.kind)
+    found = _ask(options.job, f"list {options.kind}", "list", options.kind)
     if options.json:
         print(json.dumps(found["rows"], indent=1))
         return 0
@@ -147,8 +148,7 @@ def timeline(words: Sequence[str]) -> int:
         print(text)
         return 0
     try:
-        with open(options.output, "w") as file:
-            file.write(text)
+        replace_file(options.output, text)
     except OSError as error:
         raise LaunchError(f"{options.output} cannot be written: {error.strerror}") from error
     print(f"{options.output}: {len(runs)} calls", file=sys.stderr)

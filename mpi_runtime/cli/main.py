@@ -4,7 +4,6 @@ The module of a verb is imported only when the verb is called.
 """
 
 import codecs
-import errno
 import io
 import os
 import select
@@ -15,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from mpi_runtime.errors import JournalError, LaunchError
+from mpi_runtime.show.writing import is_full
 
 VERBS = {
     # verb: (where its function is, what it does)
@@ -75,7 +75,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return 128 + signal.SIGPIPE
         what = str(error)
         if isinstance(error, OSError):
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_full(error):
                 raise
             what = f"{error.filename or 'the output'} cannot be written: {error.strerror}"
         print(f"mpi-runtime {verb}: {what}", file=sys.stderr)
@@ -146,7 +146,12 @@ def on_directory(
     chosen = parser.parse_args(words)
     try:
         return verbs[chosen.verb][0](chosen.directory, getattr(chosen, "json", False))
-    except (JournalError, OSError, ValueError) as error:
+    except PermissionError as error:
+        text = "Only the user who has started the program may read what it recorded: `ls -ld` shows who that is"
+        raise LaunchError(f"{error.filename or chosen.directory}: {error.strerror}. {text}") from error
+    except OSError as error:
+        raise LaunchError(f"{error.filename or chosen.directory}: {error.strerror or error}") from error
+    except (JournalError, ValueError) as error:
         raise LaunchError(str(error)) from error
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import BinaryIO
+from collections.abc import Callable
+from functools import partial
+from io import BufferedWriter
 
 from mpi_runtime import config as configuration
 from mpi_runtime.scheduler.core import Scheduler
@@ -24,16 +26,28 @@ class Recorder:
         Raises:
             OSError: no file can be made there.
         """
+        self._path = path
         self._file = _new_file(path)
-        self.scheduler: Scheduler = RecordedScheduler(self._file.write)
+        self.scheduler: Scheduler = RecordedScheduler(lambda data: self._perform(partial(self._file.write, data)))
 
     def flush(self) -> None:
         """Write the buffer. Call it when there is no other work."""
-        self._file.flush()
+        self._perform(self._file.flush)
 
     def close(self) -> None:
         """Write the buffer, and close the file."""
-        self._file.close()
+        self._perform(self._file.close)
+
+    def _perform(self, write: Callable[[], object]) -> None:
+        """Write. If that fails, as on a full disk, the recording ends here, and the job continues."""
+        if self._file.closed:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._file.raw.close()  # closes the file without another attempt to write its buffer
+            text = f"the recording {self._path} cannot be written any more: {error.strerror}"
+            print(f"mpi_runtime: {text}. The job continues without it", file=sys.stderr, flush=True)
 
 
 def new_recorder() -> Recorder | None:
@@ -46,7 +60,7 @@ def new_recorder() -> Recorder | None:
         return None
 
 
-def _new_file(path: str) -> BinaryIO:
+def _new_file(path: str) -> BufferedWriter:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     for number in range(1, NAMES_MAX + 1):
         try:  # only for the user: it has the content of calls

@@ -15,6 +15,7 @@ from mpi_runtime.journal.writer import Writer
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Recall, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
+from mpi_runtime.show.writing import is_full
 
 
 class Journal:
@@ -53,10 +54,11 @@ class Journal:
                 self._claim.release()
                 raise
         except OSError as error:
+            advice = "Free some space there. " if is_full(error) else ""
             raise JournalError(
                 f"the journal {directory} cannot be used: {error.strerror or error} ({error.filename or directory}). "
-                "It needs a directory in which only this user may write, on a file system that all hosts of the job "
-                "share."
+                f"{advice}It needs a directory in which only this user may write, on a file system that all hosts of "
+                "the job share."
             ) from error
         own = os.path.basename(began.program)
         self._others = [name for name in self.earlier.programs if os.path.basename(name) != own]

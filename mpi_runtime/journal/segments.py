@@ -196,7 +196,11 @@ def create(directory: Path) -> tuple[Path, BinaryIO]:
         path = directory / f"{number:06d}{SUFFIX}"
         with suppress(FileExistsError):
             file = open(private.create_file(path), "wb", buffering=0)  # noqa: SIM115  (the caller's)
-            write_all(file, header())
+            try:
+                write_all(file, header())
+            except BaseException:
+                file.close()
+                raise
             return path, file
 
 

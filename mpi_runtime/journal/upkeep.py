@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from mpi_runtime.journal.claim import Claim
 from mpi_runtime.journal.segments import Began, Damage, Noted
 from mpi_runtime.journal.states import STATES_KEPT
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
+from mpi_runtime.show.writing import is_full
 
 BATCH = 1000
 
@@ -108,8 +109,7 @@ def compact(directory: Path) -> tuple[int, int]:
     All calls of actors stay, in order: a state contains the calls before it.
 
     Raises:
-        JournalError: a job uses it, or it cannot be read.
-        OSError: it cannot be written.
+        JournalError: a job uses it, or it cannot be read or written.
     """
     _paths(directory)  # a file, or another directory, is not claimed
     before = _size(directory)
@@ -128,12 +128,7 @@ def compact(directory: Path) -> tuple[int, int]:
             for body in segment.bodies
             if not isinstance(body, Record) or body.life or last.get((body.id, body.key)) is body
         ]
-        _, file = segments.create(directory)
-        with file:
-            for at in range(0, len(bodies), BATCH):
-                segments.write_all(file, b"".join(map(segments.frame, bodies[at : at + BATCH])))
-                claim.beat()
-            os.fsync(file.fileno())
+        _write(directory, bodies, claim)
         for segment in old:
             segment.path.unlink()
         wanted = {value.file for body in bodies if isinstance(body, Record) for value in body.values}
@@ -144,6 +139,24 @@ def compact(directory: Path) -> tuple[int, int]:
     finally:
         claim.release()
     return before, _size(directory)
+
+
+def _write(directory: Path, bodies: Sequence[segments.Body], claim: Claim) -> None:
+    path = None
+    try:
+        path, file = segments.create(directory)
+        with file:
+            for at in range(0, len(bodies), BATCH):
+                segments.write_all(file, b"".join(map(segments.frame, bodies[at : at + BATCH])))
+                claim.beat()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if path is not None:
+            path.unlink()  # what is left of it would take more room, with each call a second time
+        advice = ". It needs as much room as the records have, until the old ones are removed" if is_full(error) else ""
+        raise JournalError(
+            f"{directory} stays as it was, since its new file cannot be written: {error.strerror}{advice}"
+        ) from error
 
 
 def _has_files(directory: Path, record: Record) -> bool:

@@ -25,6 +25,7 @@ from mpi_runtime.rl.parts.spaces import differences
 from mpi_runtime.rl.policies import Policy, policy_of
 from mpi_runtime.rl.sampler import SamplerSpec, Weights
 from mpi_runtime.rl.samplers import Samplers
+from mpi_runtime.show.writing import replace_file
 
 Array = NDArray[Any]
 FORMAT = 1
@@ -267,9 +268,7 @@ class Algorithm:
         """
         file = Path(path).expanduser()
         file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
-        unfinished.write_bytes(cloudpickle.dumps({**self._definition(), "state": self.get_state()}))
-        unfinished.replace(file)
+        replace_file(os.fspath(file), cloudpickle.dumps({**self._definition(), "state": self.get_state()}))
         return str(file)
 
     @classmethod

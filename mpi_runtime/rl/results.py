@@ -19,6 +19,7 @@ from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.evaluation import evaluate
 from mpi_runtime.show import page
 from mpi_runtime.show.numbers import count, seconds
+from mpi_runtime.show.writing import replace_file
 
 COLUMNS = ("Trial name", "status", "loc", "iter", "time (s)", "ts", "reward")
 GIB = 2**30
@@ -58,7 +59,7 @@ class Results:
         file = self.path / "result.json"
         if file.exists():
             lines = file.read_text().splitlines(keepends=True)[: algorithm.iteration]
-            file.write_text("".join(lines))
+            replace_file(os.fspath(file), "".join(lines))
             self.rows = [json.loads(line) for line in lines]
 
     def add(self, result: Mapping[str, Any]) -> None:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 
 
+def is_full(error: OSError) -> bool:
+    """Whether there is no room on the disk, or in the share that the user has of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def replace_file(path: str, content: str | bytes) -> None:
-    """Write a file, which is replaced as a whole. Text is written as UTF-8.
+    """Write a file, which is replaced as a whole. Text is written as UTF-8. A pipe or device is written to.
 
     Raises:
         OSError: it cannot be written. An existing file stays.
     """
-    beside = f"{path}.{os.getpid()}.new"
+    is_replaced = os.path.isfile(path) or not os.path.exists(path)
+    beside = f"{path}.{os.getpid()}.new" if is_replaced else path
     try:
         with open(beside, "wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode())
-        os.replace(beside, path)
+        if is_replaced:
+            os.replace(beside, path)
     except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
+        if is_replaced:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
         raise

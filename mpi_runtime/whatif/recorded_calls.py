@@ -102,6 +102,9 @@ class _Reader:
         self.place = 0
         """The number of events so far."""
         self.nodes: dict[str, Shape] = {}
+        self.processors: dict[str, set[int]] = {}
+        """Of each node. They count where no rank states a number of CPUs."""
+        self.stated: dict[str, float] = {}
         self.released: set[bytes] = set()
 
     def client_sent(self, entry: ClientSaid) -> None:
@@ -141,9 +144,14 @@ class _Reader:
         )
 
     def joined(self, event: RankJoined) -> None:
-        known = self.nodes.get(event.hostname, Shape(0))
-        self.nodes[event.hostname] = Shape(
-            known.cpus + event.cpu / UNIT,
+        name = event.hostname
+        known = self.nodes.get(name, Shape(0))
+        processors = self.processors.setdefault(name, set())
+        processors.update(event.cpus)
+        if event.cpu >= 0:
+            self.stated[name] = self.stated.get(name, 0) + event.cpu / UNIT
+        self.nodes[name] = Shape(
+            self.stated.get(name, len(processors)),
             max(known.gpus, len(event.devices), event.gpu / UNIT),
             max(known.memory, event.memory),
             _custom(event.custom) or known.resources,

@@ -41,6 +41,7 @@ from mpi_runtime.journal.claim import Claim
 from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
+from mpi_runtime.show.writing import is_full
 
 SYNC_S = 5.0
 """Seconds between flushes to the disk. A killed process loses nothing, a host without power loses this."""
@@ -96,9 +97,10 @@ class BatchJournal:
                     self._claim.release()
                 raise
         except OSError as error:
+            advice = "Free some space there, or name" if is_full(error) else "Name"
             raise JournalError(
                 f"the journal {self.path} cannot be used: {error.strerror or error} ({error.filename or self.path}). "
-                "Name another directory with --directory, on a file system that all hosts of the job share."
+                f"{advice} another directory with --directory, on a file system that all hosts of the job share."
             ) from error
         self.keys: dict[str, tuple[bytes, int]] = {}
         """The key of each command and array that has ended in this run or before, with the number of its end."""

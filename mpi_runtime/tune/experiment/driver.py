@@ -9,7 +9,6 @@ The order of each step: receive an event, let the study decide, write the journa
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import time
@@ -24,6 +23,7 @@ import mpi_runtime
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
 from mpi_runtime.errors.remote import to_bytes
+from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.study.callback import Callback, Trials, notify
 from mpi_runtime.tune.study.events import (
@@ -129,7 +129,7 @@ class Driver:
                 self._turn()
         except BaseException as error:
             self._has_failed = True
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if isinstance(error, OSError) and is_full(error):
                 raise OSError(
                     error.errno,
                     f"{error.strerror}, so the experiment ends. Make room for {self._plan.directory}, then continue it "

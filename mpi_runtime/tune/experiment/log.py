@@ -148,8 +148,8 @@ class StudyLog:
         self._doomed: list[Callable[[], None]] = []
         try:
             self.path, self._file = segments.create(directory)
-            self._file.write(segments.frame(Began(sys.argv[0], job, time.time())))
-            self._file.write(segments.frame(Noted(HEADER, 0, _encoder.encode(header))))
+            segments.write_all(self._file, segments.frame(Began(sys.argv[0], job, time.time())))
+            segments.write_all(self._file, segments.frame(Noted(HEADER, 0, _encoder.encode(header))))
         except BaseException:
             self._claim.release()
             raise

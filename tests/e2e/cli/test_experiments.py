@@ -51,6 +51,7 @@ def test_ls_has_a_line_for_each_experiment(tmp_path: Path, capsys: pytest.Captur
     ]
     assert said(capsys, "ls", tmp_path / "one").splitlines() == lines[:1]
     assert "has no experiments" in said(capsys, "ls", tmp_path / "no experiment", code=2)
+    assert "there is no directory" in said(capsys, "ls", tmp_path / "nowhere", code=2)
 
 
 def test_best_prints_the_configuration_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,7 @@ def test_batches(tmp_path: Path) -> None:
     found = shown("batch status", "batch", "status", "jobs", code=1, cwd=tmp_path)
     assert (found["done"], found["total"], found["used_by"]) == (1, 2, "")
     assert [(one["name"], one["ending"]) for one in found["failed"]] == [("a.1", "exit code 1")]
+    assert json.loads(run_verb("batch", "list", "--json", cwd=tmp_path).expect(0).stdout) == [found]
     found = shown("whatif", "whatif", "jobs", "--nodes", "1,2", cwd=tmp_path)
     assert [one["nodes"] for one in found["prospects"]] == [1, 2]
 

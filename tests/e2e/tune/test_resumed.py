@@ -228,6 +228,21 @@ def test_references_of_a_space_are_replaced_by_those_of_the_next_job(tmp_path: P
 
 
 @pytest.mark.usefixtures("job")
+def test_a_disk_that_is_full_before_the_first_line_is_named_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Any, data: bytes) -> None:
+        file.write(data[:5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "write_all", full)
+        with pytest.raises(OSError, match=r"cannot be written: No space left on device\. Make room there.*/e'"):
+            made(tmp_path)
+    assert outcome(made(tmp_path)) == outcome(made(tmp_path / "whole"))
+
+
+@pytest.mark.usefixtures("job")
 def test_a_full_disk_ends_it_and_with_more_room_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add, count = study_log.StudyLog.add, 0
 

@@ -1,5 +1,7 @@
 """The verb `journal`."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,24 @@ def test_a_compact_journal_has_each_call_once(tmp_path: Path, capsys: pytest.Cap
     found.close()
 
 
+def test_a_full_disk_leaves_a_journal_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal(tmp_path)
+    before = sorted(path.name for path in tmp_path.glob("*.journal"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, text = call(capsys, "compact", str(tmp_path))
+    assert (code, f"{tmp_path} stays as it was, since its new file cannot be written: No space left" in text) == (
+        2,
+        True,
+    )
+    assert sorted(path.name for path in tmp_path.glob("*.journal")) == before
+
+
 def test_what_is_in_use_is_not_made_compact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal(tmp_path)
     claim = Claim(tmp_path, "the job")
@@ -81,6 +101,18 @@ def test_what_is_in_use_is_not_made_compact(tmp_path: Path, capsys: pytest.Captu
     assert "in use by the job" in text
     assert call(capsys, "list", str(tmp_path))[1].endswith("in use by the job\n")
     claim.release()
+
+
+def test_a_journal_of_another_user_is_named_without_a_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: object) -> object:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    journal(tmp_path)
+    monkeypatch.setattr(os, "listdir", refused)
+    code, text = call(capsys, "list", str(tmp_path))
+    assert (code, f"{tmp_path}: Permission denied. Only the user who" in text, "[Errno" in text) == (2, True, False)
 
 
 @pytest.mark.parametrize("verb", ["list", "show", "verify", "compact"])

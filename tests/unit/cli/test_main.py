@@ -11,6 +11,13 @@ from mpi_runtime.cli import main
 from tests.unit.cli.test_journals import journal
 
 
+def test_an_advised_command_has_all_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mpi-runtime list 17` would be refused: what to list is missing."""
+    monkeypatch.setattr("mpi_runtime.head.visitor.jobs", lambda: [17, 18])
+    assert main.main(["list", "actors"]) == 2
+    assert "\n  mpi-runtime list actors 17 " in capsys.readouterr().err
+
+
 def test_a_terminal_without_utf_8_gets_other_letters() -> None:
     assert main.main(["version"]) == 0
     text = "24\u202f000 calls, 5 µs \u2013 é \udcff"

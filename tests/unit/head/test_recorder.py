@@ -1,12 +1,13 @@
 """The file of a recording, and the verb that replays it."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from mpi_runtime import config
 from mpi_runtime.cli.main import main
-from mpi_runtime.head.recorder import Recorder
+from mpi_runtime.head.recorder import BUFFER_BYTES, Recorder
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan, RankJoined
 from mpi_runtime.scheduler.recording import MAGIC
 
@@ -35,6 +36,26 @@ def test_what_was_flushed_is_there_while_the_job_runs(tmp_path: Path) -> None:
     recorder.flush()
     assert path.read_bytes().startswith(MAGIC)
     recorder.close()
+
+
+@pytest.mark.parametrize("where", ["a large entry", "flush", "close"])
+def test_on_a_full_disk_the_recording_ends_and_the_job_does_not(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job"
+    recorder = Recorder(str(path))
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, recorder._file.fileno())
+    os.close(full)
+    labels = {"a": "b" * BUFFER_BYTES} if where == "a large entry" else {}
+    recorder.scheduler.handle_rank(RankJoined(0, 0, "host0", [0], -1, 0, 0, {}, 1 << 30, labels=labels), 10)
+    if where == "flush":
+        recorder.flush()
+    recorder.scheduler.handle_rank(JobBegan(), 20)
+    recorder.scheduler.decide(30)
+    recorder.close()
+    text = f"mpi_runtime: the recording {path} cannot be written any more: No space left on device. The job continues"
+    assert capsys.readouterr().err == f"{text} without it\n"
 
 
 def test_the_verb_says_whether_all_was_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

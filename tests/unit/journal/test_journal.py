@@ -1,5 +1,6 @@
 """The files of a journal: whatever is cut off, damaged or somebody else's, a value is the right one or none."""
 
+import errno
 import io
 import os
 import re
@@ -203,6 +204,15 @@ def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
         Journal(str(tmp_path / "file"), BEGAN, 0.0)
     with pytest.raises(JournalError, match=r"cannot be used: Not a directory"):
         Journal(str(tmp_path / "file" / "in"), BEGAN, 0.0)
+
+
+def test_a_full_disk_is_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(segments, "write_all", full)
+    with pytest.raises(JournalError, match=r"No space left on device .*\. Free some space there\."):
+        Journal(str(tmp_path), BEGAN, 0.0)
 
 
 OPEN = """

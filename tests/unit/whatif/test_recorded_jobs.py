@@ -35,6 +35,12 @@ def joined(cpus: int) -> RankSaid:
     return RankSaid(0, RankJoined(0, 0, "host", [], cpus * UNIT, 0, 0, {}, 1 << 30))
 
 
+def test_cpus_are_the_processors_of_a_host_where_none_are_stated() -> None:
+    """As in a job without `init(num_cpus=...)`, here with rank 0, which only schedules, and two workers."""
+    ranks = [RankJoined(rank, 0, "host", cpus, -1, 0, 0, {}, 1 << 30) for rank, cpus in enumerate(([], [0, 1], [1, 2]))]
+    assert read_job([RankSaid(0, one) for one in ranks]).nodes == [Shape(3)]
+
+
 def ended(executor: int, number: int, start_s: float, end_s: float) -> ClientSaid:
     done = Done(id_of(number), b"", round((end_s - start_s) * S), round(start_s * S))
     return ClientSaid(round(end_s * S), executor, [done], 1)

@@ -1,0 +1,31 @@
+"""Files of people: as a whole, or as they were before."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.show import writing
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "page.html"
+    writing.replace_file(str(path), "old")
+
+    def full(first: str, second: str) -> None:
+        raise OSError
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError):  # noqa: PT011
+        writing.replace_file(str(path), "new")
+    assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["page.html"])
+
+
+def test_a_pipe_gets_the_content(tmp_path: Path) -> None:
+    """As `--output /dev/stdout` has it, where no file can be made beside."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writing.replace_file(str(path), "a page")
+    assert (os.read(reader, 100), os.listdir(tmp_path)) == (b"a page", ["pipe"])
+    os.close(reader)
