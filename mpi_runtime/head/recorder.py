@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from io import BufferedWriter
+from io import BufferedWriter, FileIO
 
 from mpi_runtime import config as configuration
 from mpi_runtime.scheduler.core import Scheduler
@@ -60,12 +60,12 @@ def new_recorder() -> Recorder | None:
         return None
 
 
-def _new_file(path: str) -> BufferedWriter:
+def _new_file(path: str) -> BufferedWriter[FileIO]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     for number in range(1, NAMES_MAX + 1):
         try:  # only for the user: it has the content of calls
             descriptor = os.open(path if number == 1 else f"{path}.{number}", flags, 0o600)
         except FileExistsError:
             continue
-        return os.fdopen(descriptor, "wb", BUFFER_BYTES)
+        return BufferedWriter(FileIO(descriptor, "wb"), BUFFER_BYTES)
     raise FileExistsError(f"{path} and {NAMES_MAX - 1} files with numbers after that name exist already")
