@@ -44,8 +44,8 @@ def list_all(directory: Path, as_json: bool) -> int:
     if not found:
         if not directory.is_dir():
             raise JournalError(f"there is no directory {directory}")
-        own = all(os.access(path, os.R_OK | os.X_OK) for path in (directory, *directory.iterdir()) if path.is_dir())
-        raise JournalError(f"{directory} has no experiments{'' if own else ' that you may read'}")
+        is_open = all(os.access(path, os.R_OK | os.X_OK) for path in (directory, *directory.iterdir()) if path.is_dir())
+        raise JournalError(f"{directory} has no experiments{'' if is_open else ' that you may read'}")
     if as_json:
         print_json([_summary(path) for path in found])
         return 0
