@@ -127,6 +127,8 @@ class Head:
         self._names: dict[int, str] = {}
         """By executor: the function of its last call, a prefix of its output."""
         self._journal: JournalKeeper | None = None
+        self._has_heard = False
+        """Whether a message has come since the effects of the last decision began to be performed."""
         self._window: Window | None = None
         self._gathers = Gathers(self._send_to_gang)
         self._progress: Progress | None = None
@@ -153,6 +155,7 @@ class Head:
 
     def report(self, message: BetweenRanks, source: int = 0) -> None:
         """Take a message of a rank. The agent of this rank calls this directly."""
+        self._has_heard = True
         try:
             if isinstance(message, FromExecutor):
                 self._hear(message, now_us())
@@ -336,8 +339,10 @@ class Head:
                 soon = 0.0
             self._gathers.end(effects.ended_gangs)
             if effects.clients or effects.ranks:
-                active = True
+                active, self._has_heard = True, False
                 self._perform(effects)
+                if self._has_heard:  # the agent of this rank could not do it, and what follows must be decided
+                    soon = 0.0
             if active:
                 busy_s = time.monotonic()
             elif self._recorder is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -306,6 +307,7 @@ def test_a_failure_of_one_member_ends_the_call_and_nothing_else(mpi: str, ranks:
 
 BOUND = """
 import os
+from pathlib import Path
 import mpi_runtime as ray
 
 ray.init(num_cpus=2)
@@ -329,3 +331,23 @@ except ValueError as error:
 def test_a_member_is_bound_to_processors_of_its_own() -> None:
     completed = run_program(BOUND, mpi="openmpi").expect(0)
     assert completed.stdout == "True True\npin is for calls on a gang: add num_ranks\n"
+
+
+def test_with_an_mpi_that_was_not_tried_the_error_arrives_at_once(tmp_path: Path) -> None:
+    """Within the 20 s of this test: the head decided it in a fraction of a second, and then slept for a minute."""
+    package = tmp_path / "mpi4py"
+    package.mkdir()
+    (package / "__init__.py").write_text("class rc: pass")
+    (package / "MPI.py").write_text("Get_library_version = lambda: 'Other MPI 1.0'")
+    source = """
+import mpi_runtime as ray
+ray.init(num_cpus=2)
+@ray.remote(num_ranks=2)
+def f(comm): return 1
+try:
+    ray.get(f.remote())
+except ray.exceptions.WorkerCrashedError as error:
+    print("as a member of a gang: " in str(error), "Other MPI 1.0" in str(error))
+"""
+    done = run_program(source, env={"PYTHONPATH": str(tmp_path)}, timeout=20)
+    assert done.expect(0).stdout == "True True\n"
