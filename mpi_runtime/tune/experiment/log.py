@@ -22,6 +22,7 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private, segments
 from mpi_runtime.journal.claim import Claim
 from mpi_runtime.journal.segments import Began, Noted
+from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.study.events import Event, Moved, Reported
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.checkpoint import Saved
@@ -131,6 +132,13 @@ def _with_checkpoint(line: Line) -> Line:
     return line
 
 
+def unwritable(error: OSError, directory: Path) -> OSError:
+    """Return the error for an experiment whose directory cannot be written to, with what to do."""
+    advice = "Make room there, or choose" if is_full(error) else "Choose"
+    text = f"The experiment cannot be written: {error.strerror}. {advice} RunConfig(storage_path=...)"
+    return OSError(error.errno, text, str(directory))
+
+
 class StudyLog:
     """Writes the lines of one run."""
 
@@ -141,11 +149,18 @@ class StudyLog:
             JournalError: another program runs this experiment.
             OSError: the directory cannot be written to.
         """
+        self._number = first
+        self._doomed: list[Callable[[], None]] = []
+        try:
+            self._begin(directory, header)
+        except OSError as error:
+            raise unwritable(error, directory) from error
+        self._synced_s = time.monotonic()
+
+    def _begin(self, directory: Path, header: dict[str, Any]) -> None:
         private.make_directory(directory)
         job = f"{os.path.basename(sys.argv[0])}, process {os.getpid()} on {socket.gethostname()}"
         self._claim = Claim(directory, job)
-        self._number = first
-        self._doomed: list[Callable[[], None]] = []
         try:
             self.path, self._file = segments.create(directory)
             segments.write_all(self._file, segments.frame(Began(sys.argv[0], job, time.time())))
@@ -153,7 +168,6 @@ class StudyLog:
         except BaseException:
             self._claim.release()
             raise
-        self._synced_s = time.monotonic()
 
     def add(self, now: float, event: Event, states: dict[str, str], configs: dict[str, Any]) -> None:
         """Write a line. It survives the end of this process at once, and that of the host after a second.

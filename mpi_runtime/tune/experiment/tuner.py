@@ -26,7 +26,7 @@ import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private
-from mpi_runtime.show.writing import is_full, replace_file
+from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
@@ -210,10 +210,7 @@ class Tuner:
         slots = self._slots()
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
         count = self._lines
-        try:
-            log = study_log.StudyLog(self._directory, count, study_log.header_of(self._prepared.name, study))
-        except OSError as error:
-            raise _unwritable(error, self._directory) from error
+        log = study_log.StudyLog(self._directory, count, study_log.header_of(self._prepared.name, study))
         try:
             if is_new:
                 self._write()
@@ -341,7 +338,7 @@ class Tuner:
         try:
             private.make_directory(directory)
         except OSError as error:
-            raise _unwritable(error, directory) from error
+            raise study_log.unwritable(error, directory) from error
         return directory
 
     def _folder(self) -> Path:
@@ -363,12 +360,6 @@ class Tuner:
 
     def _grid(self, study: Study) -> ResultGrid:
         return ResultGrid(study, self._home, self._kept)
-
-
-def _unwritable(error: OSError, directory: Path) -> OSError:
-    advice = "Make room there, or choose" if is_full(error) else "Choose"
-    text = f"The experiment cannot be written: {error.strerror}. {advice} another RunConfig(storage_path=...)"
-    return OSError(error.errno, text, str(directory))
 
 
 def _culprit(parts: Mapping[str, Any]) -> str:
