@@ -128,7 +128,7 @@ class Head:
         """By executor: the function of its last call, a prefix of its output."""
         self._journal: JournalKeeper | None = None
         self._has_heard = False
-        """Whether a message has come since the effects of the last decision began to be performed."""
+        """Whether a message has arrived since the effects of the last decision began to be performed."""
         self._window: Window | None = None
         self._gathers = Gathers(self._send_to_gang)
         self._progress: Progress | None = None
@@ -341,7 +341,7 @@ class Head:
             if effects.clients or effects.ranks:
                 active, self._has_heard = True, False
                 self._perform(effects)
-                if self._has_heard:  # the agent of this rank could not do it, and what follows must be decided
+                if self._has_heard:  # the agent of this rank has reported at once: decide again
                     soon = 0.0
             if active:
                 busy_s = time.monotonic()
