@@ -128,10 +128,8 @@ def show() -> None:
 
     print("| | seeds | area, here | area, Stable-Baselines3 | ratio, 90 % interval | evaluation | CPU s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for algorithm, env, steps, _ in CURVES:
-        both = [runs for system in SYSTEMS if (runs := _runs(algorithm, env, system))]
-        if not both or (len(both) < 2 and algorithm not in ALONE):
-            continue
+    for algorithm, env, steps, groups in _shown():
+        both = list(groups.values())
         areas = [np.array([np.mean(one["returns"]) for one in runs]) for runs in both]
         beside = ["-", "-"]
         if len(both) == 2:
@@ -151,21 +149,24 @@ def draw() -> None:
 
     from mpi_runtime.rl.curves import plot_learning_curve
 
-    shown = [
-        (algorithm, env)
-        for algorithm, env, *_ in CURVES
-        if _runs(algorithm, env, SYSTEMS[0]) and (algorithm in ALONE or _runs(algorithm, env, SYSTEMS[1]))
-    ]
+    shown = list(_shown())
     rows = -(-len(shown) // COLUMNS)
     figure = Figure(figsize=(4.2 * min(COLUMNS, len(shown)), 3.2 * rows), layout="constrained")
     places = figure.subplots(rows, min(COLUMNS, len(shown)), squeeze=False).ravel()
     for axes in places[len(shown) :]:
         axes.set_visible(False)
-    for axes, (algorithm, env) in zip(places, shown, strict=False):
-        groups = {name: runs for name in SYSTEMS if (runs := _runs(algorithm, env, name))}
+    for axes, (algorithm, env, _, groups) in zip(places, shown, strict=False):
         plot_learning_curve({name: [_results(run) for run in runs] for name, runs in groups.items()}, axes=axes)
         axes.set_title(f"{algorithm}, {env}")
     figure.savefig(PICTURES / "rl_curves.png", dpi=80)
+
+
+def _shown() -> Iterator[tuple[str, str, int, dict[str, list[dict[str, Any]]]]]:
+    """Yield each curve with its runs by system: of both systems, or of an algorithm that trains alone."""
+    for algorithm, env, steps, _ in CURVES:
+        groups = {name: runs for name in SYSTEMS if (runs := _runs(algorithm, env, name))}
+        if groups and (algorithm in ALONE or len(groups) == len(SYSTEMS)):
+            yield algorithm, env, steps, groups
 
 
 def _runs(algorithm: str, env: str, system: str) -> list[dict[str, Any]]:

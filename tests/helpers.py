@@ -399,8 +399,8 @@ def start_program(
 ) -> Program:
     """Start a Python program: by plain Python, or, with `ranks`, by mpirun.
 
-    `program` is a path, or the source itself. `mpi` is "openmpi" (what `ranks` means by itself), "mpich" or "intel". It
-    also chooses the interpreter unless `python` does. `options` stand between Python and the program: `-m mpi_runtime`.
+    `program` is a path, or the source itself. `mpi` is "openmpi" (what `ranks` means by itself) or "mpich", and also
+    chooses the interpreter unless `python` does. `options` stand between Python and the program: `-m mpi_runtime`.
     """
     if ranks is not None or mpi is not None:
         mpi = mpi or "openmpi"
@@ -456,10 +456,9 @@ def idle_cpu(programs: Mapping[str, Program]) -> dict[str, float]:
 
 def mpi_python(mpi: str) -> Path:
     """Return the interpreter of the environment that has this MPI; without one skip the test, or fail it in CI."""
-    if mpi in ("mpich", "intel"):
-        name = f"MPI_RUNTIME_{mpi.upper()}_PYTHON"
-        python = Path(os.environ.get(name, ROOT / f".venv-{mpi}" / "bin" / "python"))
-        cure = f"`make {'test' if mpi == 'mpich' else 'test-intel'}` makes it; {name} may name another interpreter"
+    if mpi == "mpich":
+        python = Path(os.environ.get("MPI_RUNTIME_MPICH_PYTHON", ROOT / ".venv-mpich" / "bin" / "python"))
+        cure = "`make test` makes it; MPI_RUNTIME_MPICH_PYTHON may name another interpreter"
     else:
         assert mpi == "openmpi", f"no such MPI: {mpi}"
         python = Path(sys.executable)

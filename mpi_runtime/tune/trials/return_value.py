@@ -10,6 +10,8 @@ from typing import Any
 
 import cloudpickle
 
+from mpi_runtime.show.writing import replace_file
+
 _FILE = "return_value.pkl"
 
 
@@ -29,9 +31,7 @@ def keep_return_value(folder: Path, value: Any) -> None:
         )
         return
     folder.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    replace_file(os.fspath(path), data)
 
 
 def return_value(folder: Path) -> Any:
