@@ -65,6 +65,9 @@ class Member:
         self._port = 0
         """The first port of the gang for libraries other than MPI; 0: none was chosen."""
         self._specs: dict[int, Spec] = {}
+        self._programs = 0
+        self.must_end = False
+        """Whether a program has left its MPI world in a state that no other program can follow."""
         self.comm: Intracomm | None = None
         """The communicator of the running call."""
         self._last: Intracomm | None = None
@@ -123,6 +126,17 @@ class Member:
         """Wait for all members, and return the bytes of each. For gangs that do not start MPI."""
         return self.line.meet(part) if self.place.size > 1 else [part]
 
+    def begin_program(self) -> None:
+        """Prepare for a program in an MPI world of its own. Each after the first needs another start; all call this."""
+        if self._programs:
+            old = configuration.environment()
+            env, descriptors = self.line.renew()
+            for name in descriptors:
+                os.close(int(old[name]))
+            _set(env, descriptors, self.place)
+            self.meet(b"")  # now it can be used on all nodes
+        self._programs += 1
+
     def _agree_on_port(self, from_first: Callable[[Any], Any]) -> None:
         """Set the port of this call. `from_first` returns the argument of rank 0 on each."""
         if not self._port:
@@ -143,6 +157,8 @@ class Member:
 
     def is_spent(self) -> bool:
         """Whether the process must not run another call: it has finalized MPI, or is in a process group of torch."""
+        if self.must_end:
+            return True
         mpi, torch = sys.modules.get("mpi4py.MPI"), sys.modules.get("torch.distributed")
         if mpi is not None and self._world is not None and mpi.Is_finalized():
             return True
@@ -170,12 +186,7 @@ def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descripto
     global current
     for name in unset:
         os.environ.pop(name, None)
-    os.environ.update(env)
-    os.environ.update({name: str(descriptor) for name, descriptor in descriptors.items()})
-    if OF_PMIX in env:
-        from mpi_runtime.gangs.environment import of_open_mpi  # not at the top: every forkserver loads this module
-
-        os.environ.update(of_open_mpi(configuration.environment(), len(place.names) == 1))
+    _set(env, descriptors, place)
     os.environ.update(torch_names(place.rank, place.hosts, place.names))
     if place.hosts.count(place.hosts[place.rank]) > len(os.sched_getaffinity(0)):  # members spin while they wait
         os.environ.setdefault(YIELD, "1")
@@ -186,6 +197,16 @@ def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descripto
             os.sched_setaffinity(0, processors)
     current = Member(place)
     return current
+
+
+def _set(env: Mapping[str, str], descriptors: Mapping[str, int], place: Place) -> None:
+    """Set the variables of a start."""
+    os.environ.update(env)
+    os.environ.update({name: str(descriptor) for name, descriptor in descriptors.items()})
+    if OF_PMIX in env:
+        from mpi_runtime.gangs.environment import of_open_mpi  # not at the top: every forkserver loads this module
+
+        os.environ.update(of_open_mpi(configuration.environment(), len(place.names) == 1))
 
 
 def _initialised(place: Place) -> Intracomm:

@@ -65,6 +65,7 @@ class NodeStart:
         changed: Callable[[NodeStart], None],
     ) -> None:
         """Called by `Starts.start`, which describes the arguments."""
+        self._gang, self._starts = gang, 0
         self.name = name_of(gang)
         self.ranks, self.hosts, self.names = list(ranks), list(hosts), list(names)
         self.own = self.hosts[self.ranks[0]]
@@ -81,19 +82,57 @@ class NodeStart:
         self._send, self._changed = send, changed
         self._side: Side | None = None
         self._alone = Gather(1) if len(names) == 1 else None
+        self._unserved = set(ranks)
+        """Ranks that have not got this start yet."""
+        self._asking: set[int] = set()
+        """Ranks that wait for this start: they have had an earlier one."""
+        self.again: Callable[[], None] | None = None
+        """Begins the part of a start that depends on the protocol."""
         self.talks: Talks | None = None
 
     def member(self, rank: int) -> MemberStart:
         """Return what a member of this node needs. Call it once for each rank, when `is_ready`."""
-        variables: Mapping[str, str] = {}
-        descriptors: Mapping[str, int] = {}
-        if self._side is not None:
-            variables, descriptors = self._side.member(rank)
+        variables, descriptors = self._of_this_start(rank)
         if self.talks is not None:
             descriptors = {**descriptors, talk.VARIABLE: self.talks.member(rank)}
-            variables = {**variables, talk.NAME: self.name}
         env = {**environment.places(rank, self.hosts), **variables}
         return MemberStart(env, environment.unset(configuration.environment()), descriptors)
+
+    def _of_this_start(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
+        self._unserved.discard(rank)
+        variables, descriptors = self._side.member(rank) if self._side is not None else ({}, {})
+        return (variables if self.talks is None else {**variables, talk.NAME: self.name}), descriptors
+
+    def renew(self, rank: int) -> None:
+        """Begin another start for a member that runs one program after another. All members of the node ask for it.
+
+        The members have met since their programs ended, and these had finalized MPI or had not begun it.
+        """
+        if not self._unserved:
+            self._begin_again()
+        self._asking.add(rank)
+        self.note()
+
+    def _begin_again(self) -> None:
+        assert self.again is not None
+        if self._side is not None:
+            self._side.close()
+            self._side = None
+        self._starts += 1
+        self.name = name_of(self._gang, self._starts)
+        self._unserved, self.is_ready, self.problem = set(self.ranks), False, ""
+        self.initialised, self.finalized = set(), set()
+        try:
+            self.again()
+        except OSError as error:
+            self.problem = f"another MPI program could not be started: {error}"
+
+    def _serve(self) -> None:
+        if self.is_ready and self.talks is not None:
+            asking, self._asking = self._asking, set()
+            for rank in asking:
+                self.talks.renewed(rank, *self._of_this_start(rank))
+                self.forked(rank)
 
     def forked(self, rank: int) -> None:
         """Close this process's copies of a member's descriptors: the member has them."""
@@ -158,6 +197,7 @@ class NodeStart:
     def note(self, problem: str = "") -> None:
         """Something has changed."""
         self.problem = self.problem or problem
+        self._serve()
         if not self.is_closed:
             self._changed(self)
 
@@ -170,11 +210,11 @@ def end_launched(name: str) -> None:
     timer.start()
 
 
-def name_of(gang: bytes) -> str:
-    """Return the name of a gang for MPI libraries: characters, then `@` and a number from 1 to `NUMBER_MAX`.
+def name_of(gang: bytes, start: int = 0) -> str:
+    """Return the name of a start of a gang for MPI libraries: characters, `@`, and a number from 1 to `NUMBER_MAX`.
 
     Open MPI names shared memory by 16 bits of a hash of the characters, and the number, as with names that its own
     launcher gives. So gangs of a job never meet, and those of two jobs as seldom as two runs of `mpirun`.
     """
     number = int.from_bytes(gang[-8:], "big")
-    return f"{gang[:-8].hex()}.{number // NUMBER_MAX}@{number % NUMBER_MAX + 1}"
+    return f"{gang[:-8].hex()}.{number // NUMBER_MAX}.{start}@{number % NUMBER_MAX + 1}"

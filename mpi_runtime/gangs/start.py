@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from mpi_runtime import config as configuration
@@ -76,7 +77,7 @@ class Starts:
         assert size == len(hosts)
         node = NodeStart(gang, ranks, hosts, names, send, changed)
         if talks:
-            node.talks = Talks(self._poller, node.hosts, node.own, node.exchange, node.status)
+            node.talks = Talks(self._poller, node.hosts, node.own, node.exchange, node.status, node.renew)
         protocol = protocol or configuration.gang_protocol()
         try:
             known = Library(protocol=protocol) if protocol else self._library
@@ -121,6 +122,7 @@ class Starts:
             self._helper = None
 
     def _decide(self, node: NodeStart, found: Library) -> None:
+        node.again = functools.partial(self._decide, node, found)
         if found.version and found.protocol and node.talks is None:
             self._open_mpi()
         if found.protocol == library.PMI1:

@@ -7,9 +7,10 @@ takes the lines of a member before that member sends more.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ VARIABLE = "_MPI_RUNTIME_GANG_FD"
 NAME = "_MPI_RUNTIME_GANG"
 """The variable with the name of the gang: what another launcher starts for it has this variable too."""
 _KEY = b"meet"
+_DESCRIPTORS_MAX = 4
 
 
 class Asked(msgspec.Struct, array_like=True, tag="s"):
@@ -38,6 +40,19 @@ class Status(msgspec.Struct, array_like=True, tag="S"):
     """The one by which this gang is started; empty: none."""
     problem: str
     """Why it is not."""
+
+
+class Renew(msgspec.Struct, array_like=True, tag="r"):
+    """A member is about to run another program. The answer is `Renewed`, and descriptors."""
+
+
+class Renewed(msgspec.Struct, array_like=True, tag="R"):
+    """The start of another MPI world. Descriptors come with it."""
+
+    env: dict[str, str]
+    """Variables of the member."""
+    names: list[str]
+    """For each descriptor the variable that has its number."""
 
 
 class Meet(msgspec.Struct, array_like=True, tag="m"):
@@ -77,10 +92,10 @@ class Launches(msgspec.Struct, array_like=True, tag="x"):
     """Another launcher starts processes on the hosts of the gang. They end with the gang."""
 
 
-_Reply = TypeVar("_Reply", Status, Met, Taken)
-_FromMember = Asked | Meet | Lines | Taken | Launches
+_Reply = TypeVar("_Reply", Status, Met, Taken, Renewed)
+_FromMember = Asked | Meet | Lines | Taken | Launches | Renew
 _from_member: msgspec.msgpack.Decoder[_FromMember] = msgspec.msgpack.Decoder(_FromMember)
-_ToMember = Status | Met | Lines | Taken | Aborted
+_ToMember = Status | Met | Lines | Taken | Aborted | Renewed
 _to_member: msgspec.msgpack.Decoder[_ToMember] = msgspec.msgpack.Decoder(_ToMember)
 _encode = msgspec.msgpack.encode
 
@@ -95,6 +110,7 @@ class Talks:
         own: int,
         exchange: Callable[[Fence | Question | Answer], None],
         status: Callable[[int], Status],
+        renew: Callable[[int], None],
     ) -> None:
         """Talk with nobody yet.
 
@@ -104,9 +120,10 @@ class Talks:
             own: this node.
             exchange: sends a message to another node.
             status: returns the status of a rank of this node.
+            renew: begins another start for a rank of this node, and calls `renewed` when it can be used.
         """
         self._poller, self._hosts, self._own = poller, hosts, own
-        self._exchange, self._status = exchange, status
+        self._exchange, self._status, self._renew = exchange, status, renew
         self._ours: dict[int, Channel] = {}
         self._theirs: dict[int, socket.socket] = {}
         self._meeting: dict[int, bytes] = {}
@@ -125,6 +142,13 @@ class Talks:
         """Close this process's copy of a member's descriptor."""
         if rank in self._theirs:
             self._theirs.pop(rank).close()
+
+    def renewed(self, rank: int, env: Mapping[str, str], descriptors: Mapping[str, int]) -> None:
+        """Answer `Renew`. The member has read all else, so the socket accepts this at once."""
+        if rank in self._ours:
+            data = packed(_encode(Renewed(dict(env), list(descriptors))), 0)
+            with contextlib.suppress(OSError):  # it has ended
+                socket.send_fds(self._ours[rank].socket, [data], list(descriptors.values()))
 
     def abort(self, rank: int, code: int, text: str) -> None:
         """Report to a member that its program has called MPI_Abort."""
@@ -147,6 +171,8 @@ class Talks:
     def _take(self, rank: int, message: _FromMember) -> None:
         if isinstance(message, Asked):
             self._send(rank, self._status(rank))
+        elif isinstance(message, Renew):
+            self._renew(rank)
         elif isinstance(message, Launches):
             self.launches = True
         elif isinstance(message, Meet):
@@ -216,6 +242,8 @@ class Line:
         self._on_abort: Callable[[int, str], None] | None = None
         self._early: list[Lines] = []
         """Lines that arrived before `serve`."""
+        self._descriptors: list[int] = []
+        """Those that have arrived with messages."""
 
     def serve(self, write: Callable[[int, bytes, int], None], on_abort: Callable[[int, str], None]) -> None:
         """Serve a command from now on.
@@ -236,6 +264,13 @@ class Line:
     def status(self) -> Status:
         """Return what the program of this member has done."""
         return self._wait_for(Asked(), Status)
+
+    def renew(self) -> tuple[Mapping[str, str], Mapping[str, int]]:
+        """Have another start begun, for another program. Returns variables, and descriptors by their variable."""
+        self._write = self._on_abort = None
+        renewed = self._wait_for(Renew(), Renewed)
+        descriptors, self._descriptors = self._descriptors, []
+        return renewed.env, dict(zip(renewed.names, descriptors, strict=True))
 
     def meet(self, part: bytes) -> list[bytes]:
         """Wait for all members, and return the bytes of each. Rank 0 writes lines of others meanwhile."""
@@ -258,15 +293,16 @@ class Line:
         while select.select([self._end], [], [], 0)[0]:
             self._read()
 
-    def _wait_for(self, message: Asked | Meet | Lines, kind: type[_Reply]) -> _Reply:
+    def _wait_for(self, message: Asked | Meet | Lines | Renew, kind: type[_Reply]) -> _Reply:
         self._end.sendall(packed(_encode(message), 0))
         while True:
             for reply in self._read():
                 if isinstance(reply, kind):
                     return reply
 
-    def _read(self) -> list[Status | Met | Taken]:
-        data = self._end.recv(READ_BYTES)
+    def _read(self) -> list[Status | Met | Taken | Renewed]:
+        data, descriptors, _, _ = socket.recv_fds(self._end, READ_BYTES, _DESCRIPTORS_MAX)
+        self._descriptors += descriptors
         if not data:
             raise AgentLostError("the agent of this member has ended")
         replies = []

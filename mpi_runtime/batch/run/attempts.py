@@ -86,13 +86,13 @@ def run_ranks(
         RetriedError: this rank has failed, and the command is retried.
         CommandError: this rank has failed for good.
     """
-    if until_s and has_expired(sent_s, until_s):
+    rank = Rank()
+    if until_s and rank.any_of_all(has_expired(sent_s, until_s)):
         return b""
     made = _made(data, names, values)
     attempt = _attempt_number(current.client().scopes.current().call)
     if attempt > 1:
         time.sleep(made.retry_delay)
-    rank = Rank()
     with claimed_processors(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         result = _attempt(made, 0, directory, attempt, cpus, False, rank)
     if not result.is_success and rank.counts(made):

@@ -15,6 +15,7 @@ With a launcher (`launched.py`), rank 0 runs that, and the others hold their res
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import time
@@ -46,22 +47,23 @@ class Rank:
     """This process as a rank of a command."""
 
     def __init__(self) -> None:
-        """Find the place of this process in its gang."""
+        """Find the place of this process in its gang, and prepare for a program. All ranks call this."""
         assert member.current is not None
-        place = member.current.place
+        self._member = member.current
+        place = self._member.place
         self.number, self.size = place.rank, place.size
         counts = {name: place.hosts.count(index) for index, name in enumerate(place.names)}
         self.host = place.names[place.hosts[place.rank]]
         self.hosts = ",".join(f"{name}:{count}" for name, count in counts.items())
-        self.line = member.current.line
-        self._host_file = os.memfd_create("hosts")  # it needs no directory, and ends with this process
+        self.line = self._member.line
         self._files: tuple[int, int] | None = None
         self._ordered = Ordered(self._write)
         self._aborted: tuple[int, str] | None = None
+        self._member.begin_program()
 
     def values(self) -> dict[str, str]:
         """The values of its placeholders."""
-        path = f"/proc/{os.getpid()}/fd/{self._host_file}"
+        path = f"/proc/{os.getpid()}/fd/{_host_file()}"
         return {"ranks": str(self.size), "rank": str(self.number), "hosts": self.hosts, "hostfile": path}
 
     def run(self, program: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool) -> Ending:
@@ -102,12 +104,17 @@ class Rank:
             for descriptor in opened:
                 os.close(descriptor)
 
+    def any_of_all(self, one: bool) -> bool:
+        """Whether this is true on any rank. All ranks call this."""
+        return b"1" in self.line.meet(b"%d" % one)
+
     def counts(self, program: Command) -> bool:
         """Whether the end that this rank has seen is one of its own. A launcher runs on rank 0."""
         return not program.launcher or self.number == 0
 
     def _launch(self, program: Command, env: Mapping[str, str], is_own: bool) -> Ending:
         """Have the launcher of a command start its ranks, on rank 0; on others wait. All return the same end."""
+        self._member.must_end = True  # the agents kill what a launcher leaves when the gang has ended
         self.line.launch()
         own = msgspec.msgpack.encode(Where.of(self.host, env))
         places = [msgspec.msgpack.decode(part, type=Where) for part in self.line.meet(own)]
@@ -115,7 +122,7 @@ class Rank:
         return msgspec.msgpack.decode(self.line.meet(msgspec.msgpack.encode(ending))[0], type=Ending)
 
     def _run_launcher(self, program: Command, env: Mapping[str, str], is_own: bool, places: Sequence[Where]) -> Ending:
-        os.write(self._host_file, "".join(f"{one.node}\n" for one in places).encode())
+        os.write(_host_file(), "".join(f"{one.node}\n" for one in places).encode())
         env = environment_of(env, max(1, int(program.num_cpus)))
         try:
             line = line_of(program, places, self.values()["hostfile"], env, NAME)
@@ -130,8 +137,10 @@ class Rank:
 
     def _ended(self, program: Command, ending: Ending) -> Ending:
         is_success = not ending.problem and ending.exit_code in program.success_codes
-        if is_success and program.mpi:
-            problem = problem_of(self.line.status(), self.number, self.size)
+        if is_success:
+            status = self.line.status()
+            self._member.must_end = status.is_initialised and not status.is_finalized
+            problem = problem_of(status, self.number, self.size) if program.mpi else ""
             ending = msgspec.structs.replace(ending, problem=problem)
             is_success = not problem
         if not is_success:
@@ -198,6 +207,12 @@ class Rank:
                         self.line.send(sources[read], whole + newline)
                     if not data:
                         del sources[read]
+
+
+@functools.cache
+def _host_file() -> int:
+    """A file for the hosts of the gang. It needs no directory, and ends with this process."""
+    return os.memfd_create("hosts")
 
 
 def problem_of(status: Status, rank: int, size: int) -> str:

@@ -22,7 +22,7 @@ GATHER_US = 50_000
 LOST_MAX = 3
 """How often a command is retried after its process or rank was lost. Its own `retries` are for failures."""
 _RUN: Any = mpi_runtime.remote(max_retries=LOST_MAX)(run_command)
-_RUN_RANKS: Any = mpi_runtime.remote(num_ranks=1, reuse=False, mpi_grace=GRACE_S, _starts_mpi=False)(run_ranks)
+_RUN_RANKS: Any = mpi_runtime.remote(num_ranks=1, mpi_grace=GRACE_S, _starts_mpi=False)(run_ranks)
 
 
 def submit(

@@ -106,6 +106,40 @@ def test_each_rank_runs_the_line(mpi: str, tmp_path: Path) -> None:
 
 
 @BOTH
+def test_commands_run_on_the_gang_of_the_last_one(mpi: str, tmp_path: Path) -> None:
+    """Each has an MPI world of its own. A gang ends with a command that fails, or leaves MPI without its end."""
+    tasks = "".join(
+        f"""
+    [[task]]
+    name = "{name}"
+    command = "echo $PPID; {command}"
+    mpi = {str(name != "left").lower()}
+    """
+        for name, command in {
+            "first": "PYTHON hello.py",
+            "second": "PYTHON hello.py && PYTHON hello.py",
+            "fails": "PYTHON hello.py && exit 3",
+            "third": "PYTHON hello.py",
+            "left": "PYTHON -c 'from mpi4py import MPI; import os; os._exit(0)'",
+            "fourth": "PYTHON hello.py",
+            "fifth": "PYTHON hello.py",
+        }.items()
+    )
+    done = run(mpi, tmp_path, tasks, 1)
+    assert "6 of 7 done, 1 failed; " in done.stderr
+    worlds = [f"rank {rank} 3 3" for rank in range(3)]
+    members = {}
+    for name, count in {"first": 1, "second": 2, "fails": 1, "third": 1, "left": 0, "fourth": 1, "fifth": 1}.items():
+        written = lines(tmp_path, f"{name}.out")
+        assert [line for line in written if "rank" in line] == sorted(worlds * count)
+        members[name] = {line for line in written if "rank" not in line}
+    assert members["first"] == members["second"] == members["fails"]
+    assert members["third"] == members["left"]
+    assert members["fourth"] == members["fifth"]
+    assert len(members["first"] | members["third"] | members["fourth"]) == 9
+
+
+@BOTH
 def test_a_program_in_c(mpi: str, tmp_path: Path) -> None:
     python = mpi_python(mpi)
     if not shutil.which("cc"):
@@ -271,12 +305,19 @@ def test_ranks_on_three_hosts(mpi: str, three_hosts: Lab) -> None:
     (place / "hello.py").write_text(HELLO)
     (place / "jobs.toml").write_text(
         f"""
+    [defaults]
+    cwd = "{place}"
     [[task]]
-    name = "spread"
-    command = "{mpi_python(mpi)} hello.py && echo $(uname -n) {{hosts}}"
+    name = "first"
+    command = "{mpi_python(mpi)} hello.py && echo $(uname -n) $PPID"
     ranks = 6
     ranks_per_node = 2
-    cwd = "{place}"
+    [[task]]
+    name = "spread"
+    command = "{mpi_python(mpi)} hello.py && echo $(uname -n) $PPID {{hosts}}"
+    ranks = 6
+    ranks_per_node = 2
+    after = ["first"]
     [[task]]
     name = "much"
     command = "for i in $(seq 200); do printf '%04000d\\\\n' {{rank}}; done; test {{rank}} != 4 || exit 9"
@@ -293,7 +334,8 @@ def test_ranks_on_three_hosts(mpi: str, three_hosts: Lab) -> None:
     written = lines(place, "spread.out")
     assert [line for line in written if "rank" in line] == [f"rank {rank} 6 15" for rank in range(6)]
     assert [line.split()[0] for line in written if "rank" not in line] == sorted(hosts * 2)
-    assert {line.split()[1].count(":2") for line in written if "rank" not in line} == {3}
+    assert {line.split()[2].count(":2") for line in written if "rank" not in line} == {3}
+    assert lines(place, "first.out") == sorted(line if "rank" in line else line[: line.rindex(" ")] for line in written)
     assert set(lines(place, "much.out")) <= {f"{rank:04000d}" for rank in range(6)}
     assert (place / "out" / "much.out").read_text().count(f"{4:04000d}\n") == 200
 

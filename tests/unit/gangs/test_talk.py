@@ -13,7 +13,7 @@ from mpi_runtime.gangs.gather import Gather
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.start import Starts
-from mpi_runtime.gangs.talk import VARIABLE, AgentLostError, Line
+from mpi_runtime.gangs.talk import NAME, VARIABLE, AgentLostError, Line
 
 LIMIT_S = 30.0
 
@@ -99,6 +99,30 @@ def test_the_status_of_a_member_and_its_abort(members: Members) -> None:
     assert found[0].problem == "none here"
     assert members.aborts == [(2, 7, "why")]
     assert members.nodes[-1].aborted is None
+
+
+def test_members_get_a_start_for_each_program(members: Members) -> None:
+    """Its name is the same on all nodes, and rank 0 writes lines that arrive early when it serves the new program."""
+    names: dict[int, list[str]] = {rank: [] for rank in range(3)}
+
+    def run(rank: int) -> None:
+        line = members.lines[rank]
+        for number in range(3):
+            env, descriptors = line.renew()
+            assert not descriptors
+            names[rank].append(env[NAME])
+            line.meet(b"")
+            if rank:
+                line.send(1, b"%d %d\n" % (rank, number))
+            else:
+                line.serve(members._write, lambda code, text: None)
+            line.meet(b"")
+
+    members.during(*(Thread(target=run, args=(rank,)) for rank in range(3)))
+    assert names[0] == names[1] == names[2]
+    assert len({*names[0], NodeStart(b"job" + bytes(8), [0], [0], ["a"], print, print).name}) == 4
+    assert {node.name for node in members.nodes} == {names[0][-1]}
+    assert sorted(members.written.split(b"\n")[:-1]) == sorted(b"1:%d %d" % (r, n) for r in (1, 2) for n in range(3))
 
 
 def test_a_member_whose_agent_has_died_gets_an_error(members: Members) -> None:
