@@ -2,7 +2,8 @@
 
 A member asks whether its program has initialised and finalized MPI, meets the others when its program has ended, and
 sends output in whole lines to rank 0. So one process writes the file of the command, wherever its ranks run. Rank 0
-takes the lines of a member before that member sends more.
+takes the lines of a member before that member sends more. Before a member runs another program, it asks for another
+start: each program has an MPI world of its own.
 """
 
 from __future__ import annotations

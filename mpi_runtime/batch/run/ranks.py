@@ -7,7 +7,7 @@
    the rank that failed first.
 4. A rank whose program succeeds must also have started MPI and finalized it. With an MPI library that does not
    understand how it was started, each rank would be a program of its own, and all would succeed.
-5. When all programs have ended, the ranks meet, and rank 0 returns the result.
+5. When all programs have ended, the ranks meet, and rank 0 returns the result. The next command finds the same members.
 
 With a launcher (`launched.py`), rank 0 runs that, and the others hold their resources until it has ended.
 """
