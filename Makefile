@@ -84,7 +84,7 @@ TUNE_TESTS := tests/unit/objects/test_serialize_frames.py tests/unit/tune/test_l
 	tests/e2e/tune/test_libraries.py tests/e2e/tune/test_integration.py tests/e2e/util/test_optuna.py 'tests/e2e/cli/test_examples.py::test_plainly[tune_optuna_unchanged]' \
 	'tests/e2e/cli/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
-	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
+	OMP_NUM_THREADS=1 $(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
 
 # Frames the other way: on one host executors have direct lines to the head, unless this variable says "0".
 BY_MPI_TESTS := $(addprefix tests/e2e/api/test_, actors.py cancel.py coroutines.py generators.py named_actors.py \

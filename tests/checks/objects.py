@@ -98,36 +98,36 @@ def _is_fetched(state: State, id: bytes, task: Task, number: int) -> bool:
 
 def check_references(state: State, live: dict[bytes, Task]) -> None:
     """Every count is the number of holders: processes, calls that make or need it, values around it, fetches."""
-    counts: Counter[bytes] = Counter()
+    holders: list[bytes] = []  # counted once: many small counts take several times as long
     for client in state.clients.values():
-        counts.update(client.held.keys())
+        holders += client.held
     for found in state.objects.values():
-        counts.update(found.holds or ())
+        holders += found.holds or ()
         if found.task is not None:
-            counts[found.id] += 1
+            holders.append(found.id)
     for task in live.values():
-        counts.update(task.call.arguments)
-        counts.update(task.call.holds)
+        holders += task.call.arguments
+        holders += task.call.holds
         if task.call.actor:
-            counts[task.call.actor] += 1
+            holders.append(task.call.actor)
     for executor in state.executors.values():
         if executor.gang_rank:
-            counts.update(id for part in executor.assigned.values() for id in part.call.arguments)
+            holders += (id for part in executor.assigned.values() for id in part.call.arguments)
+        holders += executor.kept
     for gang in {one.gang.number: one.gang for one in state.executors.values() if one.gang is not None}.values():
-        counts.update(id for end in gang.ended.values() for id in holds_of(end))
+        holders += (id for end in gang.ended.values() for id in holds_of(end))
     for id, fetches in state.fetching.items():
-        counts[id] += len(fetches)
+        holders += [id] * len(fetches)
     for room in state.spilling.rooms.values():
-        counts.update(room.writing.keys())
-    for executor in state.executors.values():
-        counts.update(executor.kept)
+        holders += room.writing
     for kept in state.lineages.values():
-        counts.update(kept.held)
+        holders += kept.held
     for actor in state.actors.values():
-        counts.update(actor.kept)
+        holders += actor.kept
         if actor.name and state.names[actor.name].detached:
-            counts[actor.id] += 1
-    counts.update(state.groups.keys())
+            holders.append(actor.id)
+    holders += state.groups
+    counts = Counter(holders)
     for found in state.objects.values():
         expected = counts[found.id]
         holds(found.references == expected, f"object {found.id.hex()} counts {found.references}, {expected} hold it")

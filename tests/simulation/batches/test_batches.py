@@ -182,6 +182,8 @@ SCENES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 FIRST: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     a_later_coordinator_that_reads_no_offers: 34,
     a_stopped_job_that_starts_at_once: 51,
+    ranks_that_fit_where_their_sum_does: 9,
+    shares_that_are_returned_when_others_get_the_command: 18,
 }
 """Where the search for a bug begins that shows in few seeds. It only saves time: all seeds are looked at."""
 
