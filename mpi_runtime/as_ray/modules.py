@@ -120,7 +120,7 @@ def _public(name: str) -> list[str]:
 
 
 def _stand_in(path: str, why: str) -> Any:
-    """Return a stand-in that raises when it is called. As a class it can be used in `isinstance`, annotations and `except`."""
+    """Return a stand-in that raises when it is called. A class serves in `isinstance`, annotations and `except`."""
     home, _, name = path.rpartition(".")
 
     def absent(*_: Any, **__: Any) -> Any:
