@@ -7,11 +7,11 @@ is in `transport/draft.py`.
 from __future__ import annotations
 
 import os
-import signal
 from fcntl import F_ADD_SEALS, F_SEAL_SHRINK, fcntl
 
 from mpi_runtime.agent.custody import Custody
 from mpi_runtime.agent.lines import Lines
+from mpi_runtime.host.process_tree import describe_end
 from mpi_runtime.transport.draft import SIZE, WORD, sealed
 
 SPARE_DESCRIPTORS = 24
@@ -53,12 +53,8 @@ class LocalExecutor:
 
 
 def describe_status(status: int) -> str:
-    """Return how a process ended, in words, from its wait status."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        known = {one.value: f"{one.name}: " for one in signal.Signals}  # real-time signals have no name of their own
-        return f"was killed by signal {number} ({known.get(number, '')}{signal.strsignal(number)})"
-    return f"exited with code {os.WEXITSTATUS(status)} before its call had ended"
+    """Return how an executor ended, in words, from its wait status."""
+    return describe_end(status) + ("" if os.WIFSIGNALED(status) else " before its call had ended")
 
 
 def last_words(printed: bytes) -> str:

@@ -120,14 +120,14 @@ def _public(name: str) -> list[str]:
 
 
 def _stand_in(path: str, why: str) -> Any:
-    """Return a stand-in that raises when it is called. As a class it can be used in `isinstance` and annotations."""
+    """Return a stand-in that raises when it is called. A class serves in `isinstance`, annotations and `except`."""
     home, _, name = path.rpartition(".")
 
     def absent(*_: Any, **__: Any) -> Any:
         raise NotImplementedError(f"{path} is not here: {why}{_HINT}")
 
-    if name[0].isupper():
-        return type(name, (), {"__new__": absent, "__module__": home})
+    if name[0].isupper():  # an error can be named by `except`: it is never raised
+        return type(name, (Exception,) if name.endswith("Error") else (), {"__new__": absent, "__module__": home})
     absent.__name__ = absent.__qualname__ = name
     absent.__module__ = home
     return absent

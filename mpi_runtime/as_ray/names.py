@@ -127,6 +127,8 @@ RENAMED: dict[str, str] = {
     "ray.util.log_once": "mpi_runtime.as_ray.debug.log_once",
     # Names that are elsewhere here.
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",
+    "ray.train.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
+    "ray.train.WorkerGroupError": "mpi_runtime.train.TrainingFailedError",
     **{
         f"ray.{module}.{name}": f"mpi_runtime.train.{name}"
         for module in ("air", "air.config", "air.session")
@@ -156,7 +158,7 @@ ABSENT: dict[str, str] = {
     **dict.fromkeys(("ray.train.CheckpointUploadMode", "ray.train.CheckpointConsistencyMode"), _KEEPS),
     **dict.fromkeys(("ray.train.ReportedCheckpoint", "ray.train.get_all_reported_checkpoints"), _KEEPS),
     **dict.fromkeys(("ray.train.ValidationConfig", "ray.train.ValidationTaskConfig"), _VALIDATES),
-    **dict.fromkeys(("ray.train.WorkerGroupError", "ray.train.ControllerError"), _FAILS),
+    **dict.fromkeys((f"ray.train.{name}" for name in ("ControllerError", "NCCLHangError", "PreemptionError")), _FAILS),
     "ray.train.BackendConfig": "set up the library in the function of a DataParallelTrainer",
     "ray.train.DataConfig": "each worker has an equal part of each data set; make others in the function",
     "ray.train.LoggingConfig": "init(quiet=...) chooses what the job logs",

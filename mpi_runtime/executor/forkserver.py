@@ -100,6 +100,9 @@ class Forkserver:
         its copies have."""
         self._leaving: dict[int, Leaving] = {}
         """By process id: executors that are reaped, and whose process group has not ended."""
+        self._helpers: dict[int, tuple[str, int]] = {}
+        """By process id: the directory of a helper of gangs, and a copy of its connection. So the agent sees the end of
+        the connection when the cause has been written."""
         self._wake, self._wake_end = socket.socketpair()
         for one in (self._wake, self._wake_end):
             one.setblocking(False)
@@ -233,6 +236,18 @@ class Forkserver:
                 pmix_server.main(descriptor, request.directory, request.library)
             finally:
                 os._exit(1)
+        if pid > 0:
+            self._helpers[pid] = request.directory, descriptor
+        else:
+            os.close(descriptor)
+
+    def _end_helper(self, pid: int, status: int) -> None:
+        """A helper of gangs was reaped. Its agent removes the directory before, if it has closed the connection."""
+        from mpi_runtime.gangs import pmix_server
+
+        directory, descriptor = self._helpers.pop(pid)
+        with contextlib.suppress(OSError), open(f"{directory}/{pmix_server.STATUS}", "w") as file:
+            file.write(str(status))
         os.close(descriptor)
 
     def _leave(self, parent: int) -> None:
@@ -244,8 +259,9 @@ class Forkserver:
         self._close()
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        if self._scratch_lock >= 0:
-            os.close(self._scratch_lock)
+        for descriptor in (self._scratch_lock, *(end for _, end in self._helpers.values())):
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def _become_executor(self, request: Fork, descriptors: list[int], problem: str, parent: int) -> NoReturn:
         """In the child: be an executor.
@@ -281,6 +297,8 @@ class Forkserver:
             if executor is not None:
                 kill_group(pid)
             _, status = os.waitpid(pid, 0)
+            if pid in self._helpers:
+                self._end_helper(pid, status)
             if executor is not None:
                 number, pipe = executor
                 self._leaving[pid] = Leaving(Exited(number, status), pipe, time.monotonic() + END_LIMIT_S)

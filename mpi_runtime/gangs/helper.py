@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from typing import Protocol
@@ -13,6 +15,7 @@ import msgspec
 from mpi_runtime.gangs import pmix_server
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.pmix_server import Forget, Found, LookedUp, Order, Register, Report
+from mpi_runtime.host.process_tree import describe_end
 from mpi_runtime.transport.channel import Channel, ChannelClosedError, pair
 
 GANGS_MAX = 500
@@ -126,15 +129,21 @@ class Helper:
 
     def _on_lost(self) -> None:
         gangs, self.gangs = list(self.gangs.values()), {}
-        said = self._last_words()
+        problem = f"the helper process with the PMIx server of this host {self._how_it_ended()}{self._last_words()}"
         self.close()
-        problem = (
-            "the helper process with the PMIx server of this host has ended: it was killed, or crashed, or its "
-            f"library took longer than {pmix_server.CALL_LIMIT_S:.0f} s{said}"
-        )
         self._on_found(Library(problem=problem))
         for client in gangs:
             client.on_helper_lost(problem)
+
+    def _how_it_ended(self) -> str:
+        try:
+            with open(f"{self._directory}/{pmix_server.STATUS}") as file:
+                status = int(file.read())
+        except (OSError, ValueError):  # the forkserver has ended too, or the disk is full
+            return "has ended: it was killed, or crashed"
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+            return f"has ended: its library took longer than {pmix_server.CALL_LIMIT_S:.0f} s"
+        return describe_end(status)
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError), open(f"{self._directory}/{pmix_server.ERRORS}", errors="replace") as file:

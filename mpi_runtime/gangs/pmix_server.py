@@ -29,6 +29,8 @@ CALL_LIMIT_S = 10.0
 """Seconds for a call of the library. The first starts the server, which looks at the topology of the host."""
 ERRORS = "stderr"
 """The name of the file with standard error, in the directory of the helper."""
+STATUS = "status"
+"""The name of the file into which the forkserver writes the wait status of the helper, there too."""
 
 
 class Register(msgspec.Struct, array_like=True, tag="r"):

@@ -170,6 +170,15 @@ def _parent(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[1]) if stat else 0
 
 
+def describe_end(status: int) -> str:
+    """Return how a process ended, in words that follow its name, from its wait status."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        known = {one.value: f"{one.name}: " for one in signal.Signals}  # real-time signals have no name of their own
+        return f"was killed by signal {number} ({known.get(number, '')}{signal.strsignal(number)})"
+    return f"exited with code {os.WEXITSTATUS(status)}"
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended."""
     return bool(_name(pid))

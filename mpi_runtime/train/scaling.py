@@ -32,6 +32,11 @@ class ScalingConfig:
     """Conditions on the labels of the nodes of all workers, such as `{"zone": "in(a,b)"}`; None: any nodes."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.num_workers, tuple):
+            raise TypeError(
+                f"num_workers={self.num_workers!r}: the number of workers stays the same here, so pass one number, and "
+                "after a failure the training starts when there is room for that many"
+            )
         if not isinstance(self.num_workers, numbers.Integral) or isinstance(self.num_workers, bool):
             raise TypeError(f"num_workers must be a whole number, not {self.num_workers!r}")
         if self.num_workers < 1:

@@ -29,6 +29,8 @@ from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep, merge
 from mpi_runtime.tune.trials.reporting import Ranks, StopTrial, TrialRun, plain
 from mpi_runtime.tune.trials.return_value import keep_return_value
 
+TRAIN_DATASET_KEY = "train"
+"""The name of the data set that `get_dataset_shard` returns without a name."""
 CONFIG = "train_loop_config"
 """The only key that the space of a tuned trainer may have."""
 _REPORTS, _WRITES, _ENDS, _SHARES = b"r", b"w", b"e", b"b"
@@ -177,7 +179,7 @@ def _part(path: str, rank: int) -> str:
     return os.path.join(folder, f".{name}.rank{rank}")
 
 
-def get_dataset_shard(dataset_name: str = "train") -> Any:
+def get_dataset_shard(dataset_name: str = TRAIN_DATASET_KEY) -> Any:
     """Return this worker's part of a data set of the trainer.
 
     Of a list it is a `Shard`, whose references are loaded when their items are asked for; of an array or a tensor a

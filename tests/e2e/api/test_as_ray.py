@@ -143,6 +143,14 @@ for line in ("import ray.rllib", "from ray import serve", "ray.nothing", "ray.se
         exec(line)
     except Exception as error:
         print(type(error).__name__, error)
+from ray.train import ControllerError, PreemptionError, TRAIN_DATASET_KEY, TrainingFailedError, WorkerGroupError
+assert TRAIN_DATASET_KEY == "train" and issubclass(TrainingFailedError, WorkerGroupError)
+try:
+    raise TrainingFailedError("of a worker")
+except (ControllerError, PreemptionError):
+    print("never raised")
+except WorkerGroupError:
+    pass
 """
 
 

@@ -28,6 +28,8 @@ def loop() -> None:
         ({"num_workers": 0}, ValueError, "a worker at least"),
         ({"num_workers": 1.5}, TypeError, "whole number"),
         ({"num_workers": True}, TypeError, "whole number"),
+        ({"num_workers": (1, 2)}, TypeError, "pass one number"),
+        ({"elastic_resize_monitor_interval_s": 10.0}, TypeError, "stays the same"),
         ({"use_gpu": 1}, TypeError, "True or False"),
         ({"resources_per_worker": 2}, TypeError, "amounts by name"),
         ({"resources_per_worker": {"CPU": -1}}, ValueError, "0 or more"),
