@@ -30,9 +30,9 @@ IGNORED_PAUSE_S = 0.01
 class Cancels(Interrupts):
     """The cancelled attempts of one executor. While its main thread is inside this context, interrupts wait.
 
-    So do alarms for which user code has a handler: its `TimeoutError` in the middle of a message would lose the message.
-    See `client/interrupts.py`. The handler of cancels stays in place and checks whether it has to wait. No other code has a
-    handler for this signal.
+    So do alarms for which user code has a handler: its `TimeoutError` in the middle of a message would lose it.
+    See `client/interrupts.py`. The handler of cancels stays in place and checks whether it has to wait. No other code
+    has a handler for their signal.
     """
 
     def __init__(self, pipe: int) -> None:
