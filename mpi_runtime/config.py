@@ -41,6 +41,12 @@ DIRECT_LINES = "MPI_RUNTIME_DIRECT_LINES"
 RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 _GPU_RESERVE_MB = 512
 _WAYS_TO_FIND = ("auto", "always", "never")
+_CHOICES = {
+    FIND_GPUS: _WAYS_TO_FIND,
+    GANG_PROTOCOL: ("pmi1", "pmix"),
+    **dict.fromkeys((QUIET, IGNORE_UNHANDLED_ERRORS, DIRECT_LINES), ("0", "1")),
+}
+"""What variables may be, if they are not empty."""
 _OWN_LABELS = ("ray.io/node-id", "hostname")
 
 
@@ -155,11 +161,12 @@ def from_init(**arguments: Any) -> Config:
                 given[name] = float(env[variable])
             except ValueError:
                 raise ValueError(f"the variable {variable} is {env[variable]!r}, which is not a number") from None
+            check_number(f"the variable {variable}", given[name])
     for name in ("memory", "object_store_memory", "memory_limit"):
         if isinstance(given.get(name), float) and given[name].is_integer():  # 300e6
             given[name] = int(given[name])
     for name, variable in (("quiet", QUIET), ("ignore_unhandled_errors", IGNORE_UNHANDLED_ERRORS)):
-        if name not in given and env.get(variable, "0") not in ("", "0"):
+        if name not in given and env.get(variable) == "1":
             given[name] = True
     given["journal"] = given.get("journal") or env.get(JOURNAL, "")
     for name in ("journal", "report", "metrics"):
@@ -179,10 +186,14 @@ def from_init(**arguments: Any) -> Config:
     if record_file(env) and not os.path.isdir(folder):
         raise ValueError(f"the variable {RECORD} is {env[RECORD]!r}, but the directory {folder} does not exist")
     for variable in (GPU_RESERVE_MB, GPU_PIN_MB):
-        if not (env.get(variable) or "0").isdecimal():
-            raise ValueError(f"the variable {variable} is {env[variable]!r}; it must be a number of MiB")
-    if env.get(FIND_GPUS, "auto") not in _WAYS_TO_FIND:
-        raise ValueError(f"the variable {FIND_GPUS} is {env[FIND_GPUS]!r}; it may be {', '.join(_WAYS_TO_FIND)}")
+        text = env.get(variable) or "0"
+        if not text.isdecimal() or int(text) > WHOLE_MAX >> 20:
+            raise ValueError(
+                f"the variable {variable} is {text!r}; it must be a number of MiB, at most {WHOLE_MAX >> 20}"
+            )
+    for variable, allowed in _CHOICES.items():
+        if env.get(variable) and env[variable] not in allowed:
+            raise ValueError(f"the variable {variable} is {env[variable]!r}; it may be {', '.join(allowed)}")
     return config
 
 
@@ -232,11 +243,18 @@ def resources(config: Config, env: Mapping[str, str] = os.environ) -> dict[str, 
     """
     text = env.get(RESOURCES, "")
     try:
-        stated = {name: float(value) for name, value in _named(text)}
+        stated = {name: _amount(name, value) for name, value in _named(text)}
         _check_resources(stated)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the variable {RESOURCES} must be like licence=3,ssd=1, not {text!r}: {error}") from None
     return {**config.resources, **stated}
+
+
+def _amount(name: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"the amount of {name!r} is {value!r}, which is not a number") from None
 
 
 def _named(text: str) -> Iterator[tuple[str, str]]:
@@ -248,7 +266,7 @@ def _named(text: str) -> Iterator[tuple[str, str]]:
 
 def find_gpus(env: Mapping[str, str] = os.environ) -> str:
     """Return whether to look for GPUs: "auto", "always" or "never"."""
-    found = env.get(FIND_GPUS, "auto")
+    found = env.get(FIND_GPUS) or "auto"
     return found if found in _WAYS_TO_FIND else "auto"
 
 

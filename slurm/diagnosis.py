@@ -127,7 +127,7 @@ def unused(
             Finding(
                 f"on {_first(bound)} calls use {by_host[bound[0]].cpus} of the job's {have[bound[0]]} CPUs, since the "
                 "ranks are bound",
-                _UNBOUND.get(kind, "start the ranks without binding them to cores"),
+                unbound(kind),
             )
         )
     found += _unused_gpus(env, by_host)
@@ -211,6 +211,11 @@ def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence
         yield Finding(what, f"srun -N {len(names)} -n {max(size, len(names))} ...")
 
 
+def unbound(kind: str) -> str:
+    """The command line of a launcher of this kind that does not bind ranks."""
+    return _UNBOUND.get(kind, "start the ranks without binding them to cores")
+
+
 def _bound(kind: str, host: str, working: Sequence[Seen], node: Granted | None) -> Iterator[Finding]:
     """Yield a finding if some CPUs of a host are idle because no rank that runs calls may use them.
 
@@ -225,7 +230,7 @@ def _bound(kind: str, host: str, working: Sequence[Seen], node: Granted | None) 
     ranks = "the rank that runs calls is" if len(working) == 1 else f"the {len(working)} ranks that run calls are"
     yield Finding(
         f"on {host} {ranks} bound to {len(may_use)} of {have} CPUs, and so are all calls there",
-        _UNBOUND.get(kind, "start the ranks without binding them to cores"),
+        unbound(kind),
     )
 
 

@@ -31,7 +31,7 @@ from mpi_runtime.batch.memory.past import (
     source_of,
     used_by,
 )
-from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
+from mpi_runtime.batch.run.capacity import beyond, infeasible_here
 from mpi_runtime.batch.run.events import TIME_IS_OVER, Place, Setting
 from mpi_runtime.batch.run.joining import MemberRun
 from mpi_runtime.batch.run.loop import BatchRun
@@ -148,7 +148,7 @@ def run_batch(options: argparse.Namespace) -> int:
     with job:
         directory = directory_of(options)
         is_joining = options.join or used_by(directory)
-        if not is_joining and (problems := infeasible(groups, node_resources())):
+        if not is_joining and (problems := infeasible_here(groups)):
             return _refuse(options.file, problems)
         with live_view() as live:
             return Part(options, groups, defaults, directory, is_stream, live).take()

@@ -14,7 +14,7 @@ import msgspec
 import mpi_runtime
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.run.capacity import beyond, infeasible, node_resources
+from mpi_runtime.batch.run.capacity import beyond, infeasible_here
 from mpi_runtime.batch.show.overview import described
 from mpi_runtime.cli.facts import print_json
 from mpi_runtime.config import environment
@@ -66,7 +66,7 @@ def check(
     else:
         try:
             with mpi_runtime.init():
-                problems = infeasible(groups, node_resources())
+                problems = infeasible_here(groups)
         except ValueError as error:  # of a flag or a variable
             raise LaunchError(str(error)) from error
         if not from_environment(environment()).system:

@@ -3,10 +3,11 @@
 import argparse
 import contextlib
 import os
-import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,12 @@ from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import report
 from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.show.terminal import harmless
 from mpi_runtime.show.writing import replace_file
 
 FOLLOW_S = 0.5
 """Seconds between looks at an output that is followed."""
+_BLOCK_BYTES = 1 << 16
 EARLIER_S = 0.1
 """An output that is older than the start of its command by more than this is that of an earlier run."""
 
@@ -162,7 +165,6 @@ def print_log(directory: str, chosen: argparse.Namespace) -> int:
         _print_output(directory, history.ends[name])
     else:
         raise LaunchError(f"the command {name!r} has not ended: see `mpi-runtime batch status {chosen.name}`")
-    sys.stdout.buffer.flush()
     return 0
 
 
@@ -178,8 +180,7 @@ def _print_output(directory: str, ended: Ended) -> None:
         raise LaunchError(
             f"the output of {result.name!r} cannot be read: {error.strerror} ({error.filename or result.stdout})"
         ) from error
-    sys.stdout.buffer.write(first)
-    sys.stdout.buffer.writelines(blocks)
+    _write(chain([first], blocks))
 
 
 def _print_from(path: Path, began: Began | None, position: int) -> int:
@@ -189,10 +190,17 @@ def _print_from(path: Path, began: Began | None, position: int) -> int:
         if began is not None and not began.host and found.st_mtime < began.time_s - EARLIER_S:
             return position  # it waits for resources: this is the output of an earlier run
         file.seek(position if found.st_size >= position else 0)  # else it has begun again
-        shutil.copyfileobj(file, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        _write(iter(partial(file.read, _BLOCK_BYTES), b""))
         return file.tell()
     return position
+
+
+def _write(blocks: Iterable[bytes]) -> None:
+    """Print parts of an output: as they are, or what can do a terminal no harm."""
+    shown = (text.encode() for text in harmless(blocks)) if sys.stdout.isatty() else blocks
+    for block in shown:
+        sys.stdout.buffer.write(block)
+    sys.stdout.buffer.flush()
 
 
 def _follow(directory: str, name: str) -> None:

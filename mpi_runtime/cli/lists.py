@@ -16,9 +16,9 @@ from mpi_runtime.cli.facts import process_id
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.head import visitor
 from mpi_runtime.show import stacks
-from mpi_runtime.show.facts import visible
 from mpi_runtime.show.numbers import clock, count, plural, size
 from mpi_runtime.show.sections import lines_of
+from mpi_runtime.show.terminal import visible
 from mpi_runtime.show.writing import replace_file
 
 KINDS = {
@@ -85,7 +85,7 @@ def logs(words: Sequence[str]) -> int:
         for _, time_s, level, who, text, _ in reversed(lines_of(found["pieces"])):
             if options.grep.lower() in f"{who} {text}".lower():
                 mark = {2: " (stderr)", 30: " WARNING", 40: " ERROR"}.get(level, "")
-                print(f"{clock(time_s)} {who}{mark}: {text}", flush=True)
+                print(f"{clock(time_s)} {who}{mark}: {visible(text.expandtabs())}", flush=True)
         number = found["count"]
         if not options.follow:
             return 0

@@ -13,8 +13,9 @@ from mpi_runtime.cli.facts import process_id
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.head import visitor
 from mpi_runtime.show.estimates import Estimate
-from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, visible, waits
+from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, waits
 from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three
+from mpi_runtime.show.terminal import visible
 
 PAUSE_S = 2.0
 ROWS = 20

@@ -5,7 +5,8 @@ was sent, or between reading and noting what was read, would leave a client that
 program may continue after Ctrl-C: a notebook does. Handlers of SIGALRM raise too: programs limit the time of a piece of
 code so, most often with a `TimeoutError`.
 
-Cancels of tasks are delayed too, at less cost: only this package has a handler for them (`executor/cancels.py`).
+Executors delay alarms, and cancels too, at less cost: only this package has a handler for cancels
+(`executor/cancels.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 
 _signal = importlib.import_module("_signal")
 """The C part of `signal`. The Python part also looks up a name for each handler, which takes much longer."""
-_NUMBER, _ALARM = int(signal.SIGINT), int(signal.SIGALRM)
+ALARM = int(signal.SIGALRM)
+_OF_DRIVERS = (int(signal.SIGINT), ALARM)
 CANCEL_SIGNAL = signal.SIGURG
 """Has an executor read the ids of cancelled calls. Programs do not use this signal, and by default it is ignored."""
 
@@ -29,30 +31,30 @@ class Interrupts:
     Outside, the program's own handler is in place: asyncio, trio and notebooks inspect and replace it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: tuple[int, ...] = _OF_DRIVERS) -> None:
+        """`numbers`: the signals that wait."""
+        self._numbers = numbers
         self._main = threading.main_thread().ident
         self._ours = self._handle
         self._handlers: dict[int, Any] = {}
-        """The program's handlers while ours is in place, by signal. A handler that C code set stays in place."""
+        """The program's handlers while ours is in place, by signal. Handlers that C code set, and no handler, stay."""
         self._depth = 0
         self._put_off: set[int] = set()
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._main:
             if not self._depth:
-                if (handler := _signal.getsignal(_NUMBER)) is not None and handler is not self._ours:
-                    self._handlers[_NUMBER] = handler
-                    _signal.signal(_NUMBER, self._ours)
-                if callable(handler := _signal.getsignal(_ALARM)) and handler is not self._ours:
-                    self._handlers[_ALARM] = handler
-                    _signal.signal(_ALARM, self._ours)
+                for number in self._numbers:
+                    if callable(handler := _signal.getsignal(number)) and handler is not self._ours:
+                        self._handlers[number] = handler
+                        _signal.signal(number, self._ours)
             self._depth += 1
 
     def __exit__(self, *_: object) -> None:
         if self._depth and threading.get_ident() == self._main:
             self._depth -= 1
             if not self._depth:
-                for number in (_NUMBER, _ALARM):  # a handler that is in place again may raise before the next is
+                for number in self._numbers:  # a handler that is in place again may raise before the next is
                     if _signal.getsignal(number) is self._ours:
                         _signal.signal(number, self._handlers[number])
                 while self._put_off:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from mpi_runtime.client.interrupts import CANCEL_SIGNAL
+from mpi_runtime.client.interrupts import ALARM, CANCEL_SIGNAL, Interrupts
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.ids import ATTEMPT_BYTES, attempt_of
 
@@ -27,20 +27,20 @@ IGNORED_PAUSE_S = 0.01
 """Seconds until an interrupt is repeated that Python had to ignore."""
 
 
-class Cancels:
+class Cancels(Interrupts):
     """The cancelled attempts of one executor. While its main thread is inside this context, interrupts wait.
 
-    See `client/interrupts.py`. The handler stays in place and checks whether it has to wait. No other code has a
-    handler for this signal.
+    So do alarms for which user code has a handler: its `TimeoutError` in the middle of a message would lose it.
+    See `client/interrupts.py`. The handler of cancels stays in place and checks whether it has to wait. No other code
+    has a handler for their signal.
     """
 
     def __init__(self, pipe: int) -> None:
         """Interrupt nothing yet. `pipe`: the descriptor with ids of cancelled attempts, which does not block."""
+        super().__init__((ALARM,))
         self._pipe = pipe
         self._pid = os.getpid()
-        self._main = threading.main_thread().ident
-        self._depth = 0
-        self._put_off = False
+        self._is_put_off = False
         self.attempts: set[bytes] = set()
         """Attempts of calls that must not start, or must not continue."""
         self.interruptible: Call | None = None
@@ -50,14 +50,11 @@ class Cancels:
         self.on_cancelled: Callable[[list[bytes]], None] | None = None
         """Called with cancelled attempts, if calls run in other threads than the main thread."""
 
-    def __enter__(self) -> None:
-        if threading.get_ident() == self._main:
-            self._depth += 1
-
     def __exit__(self, *_: object) -> None:
-        if self._depth and threading.get_ident() == self._main:
-            self._depth -= 1
-            if self._put_off and not self._depth:
+        try:
+            super().__exit__()  # raises what the handler of an alarm raises
+        finally:
+            if self._is_put_off and not self._depth and threading.get_ident() == self._main:
                 self._on_interrupt(CANCEL_SIGNAL, sys._getframe())
 
     def has(self, call: Call | None) -> bool:
@@ -78,8 +75,8 @@ class Cancels:
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle the signal: read ids and interrupt. Several signals may become one."""
-        self._put_off = self._depth > 0
-        if self._put_off or os.getpid() != self._pid:
+        self._is_put_off = self._depth > 0
+        if self._is_put_off or os.getpid() != self._pid:
             return
         attempts = self._read()
         self.attempts.update(attempts)

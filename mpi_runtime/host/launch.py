@@ -83,8 +83,8 @@ def singleton_message(launch: Launch, world_size: int | None = 1) -> str:
     cure = {
         "openmpi": "This is Open MPI's mpirun, so mpi4py must use Open MPI.",
         "mpich": "This is the mpiexec of MPICH or a relative, so mpi4py must use one of that family.",
-        "slurm-pmix": "srun spoke PMIx, which is right for Open MPI. For MPICH use: srun --mpi=pmi2",
-        "slurm-pmi2": "srun spoke PMI2, which is right for MPICH. For Open MPI use: srun --mpi=pmix",
+        "slurm-pmix": "srun spoke PMIx, so mpi4py must use Open MPI. With MPICH use: srun --mpi=pmi2",
+        "slurm-pmi2": "srun spoke PMI2, so mpi4py must use MPICH or a relative. With Open MPI use: srun --mpi=pmix",
     }.get(launch.kind, f"The launcher is of the kind {launch.kind!r}.")
     return (
         f"{what}: {reason}. {cure}\n"

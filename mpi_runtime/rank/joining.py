@@ -139,6 +139,7 @@ class Rank:
         self.host = host = Host(transport, job)
         me, watch = transport.rank, None
         self._is_working = me in host.working
+        self._launcher = launcher
         own = AgentArena(host.arena, host.regions[me])
         setup = Setup(
             me,
@@ -204,8 +205,22 @@ class Rank:
             gpu_problems=gpus.report.problems,
             gpu_error=gpus.report.error,
             gpu_limit=gpus.limit if config.num_gpus else "",
+            cpu_limit=_cpu_limit(self._launcher, me, len(cpus)) if cpus and cpu < 0 else "",
             end_us=_end_us(config.requeue_before_s if config.requeue else config.drain_s) if me == 0 else 0,
         )
+
+
+def _cpu_limit(launcher: str, rank: int, cpus: int) -> str:
+    """Return why a rank may use fewer CPUs than its host has, and the cure, for messages; empty if it may use all."""
+    have = os.cpu_count() or 1
+    if launcher in ("none", INSIDE) or cpus >= have:
+        return ""
+    from mpi_runtime.slurm.diagnosis import unbound  # not at the top: few jobs need it
+
+    return (
+        f"rank {rank} is bound to {cpus} of {have} CPUs; if the launcher has bound it, start the job with "
+        f"`mpi-runtime run`, or with: {unbound(launcher).replace(' ...', '')}"
+    )
 
 
 def once_for_each_host(ranks: Iterable[RankJoined]) -> Iterator[RankJoined]:

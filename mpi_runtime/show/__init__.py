@@ -1,6 +1,7 @@
 """Log lines, tables and pages: what people look at beside the output of their program.
 
 - `log.py`: log lines about a job, through `logging` if the program has set it up
+- `terminal.py`: output of unknown programs, without what could change a terminal
 - `tables.py`: lists that a notebook shows as tables
 - `bars.py`: a bar in a notebook while many values are awaited
 - `numbers.py`: three digits, units, times of the day

@@ -10,6 +10,7 @@ import msgspec
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.measures import Measured
 from mpi_runtime.show.numbers import clock, count, seconds
+from mpi_runtime.show.terminal import visible
 
 PASSED_ON = "an argument is "
 """Errors with these words are not the first of their kind: see `scheduler/values/endings.py`."""
@@ -117,17 +118,6 @@ def on_terminal(facts: Facts) -> Facts:
     """Return the facts without characters that would move the cursor, or clear the screen."""
     shown = ("name", "cause", "glance", "actors", "errors", "rates", "estimates", "unknown", "waits", "searches")
     return msgspec.structs.replace(facts, **{field: visible(getattr(facts, field)) for field in shown})
-
-
-def visible(value: Any) -> Any:
-    """Return a value of any depth with its control characters in the letters of Python."""
-    if isinstance(value, str):
-        if value.isprintable():
-            return value
-        return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
-    if isinstance(value, dict):
-        return {visible(key): visible(one) for key, one in value.items()}
-    return [visible(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def waits(facts: Facts) -> str:

@@ -102,6 +102,7 @@ def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
             "Labels": node.labels,
             "ranks": [rank.number for rank in node.ranks],
             "cpus": node.cpus,
+            "cpu_limit": node.cpu_limit,
             "gpus": gpu_pool.table(node),
             "gpu_problems": node.gpu_problems,
             "executors": len(node.executors()),

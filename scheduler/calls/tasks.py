@@ -50,7 +50,8 @@ def why_infeasible(state: State, function: Function) -> str:
     nodes = [node for node in state.nodes.values() if node.hosts_executors]
     return (
         f"{function.spec.name} asks for {function.requests()} on one node, and no node owns that much. "
-        f"Largest of {len(nodes)} node(s): {gpu_pool.largest(nodes)}.{gpu_pool.why_not(nodes, function.request)} "
+        f"Largest of {len(nodes)} node(s): {gpu_pool.largest(nodes)}."
+        f"{constraints.why_few_cpus(nodes, function.request.cpu)}{gpu_pool.why_not(nodes, function.request)} "
         "Ask for less, start the job with more, "
         "or state what nodes have with init(num_cpus=..., num_gpus=..., resources=...)."
     )

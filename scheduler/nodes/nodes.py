@@ -33,6 +33,7 @@ def join(state: State, event: RankJoined, now: int) -> None:
     node.arena = max(node.arena, event.arena)
     before = node.total.cpu
     node.cpus = sorted({*node.cpus, *event.cpus})
+    node.cpu_limit = node.cpu_limit or event.cpu_limit
     if event.cpu >= 0:
         node.explicit_cpu = max(node.explicit_cpu, 0) + event.cpu
     node.total.cpu = node.explicit_cpu if node.explicit_cpu >= 0 else len(node.cpus) * UNIT

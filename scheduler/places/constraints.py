@@ -7,7 +7,7 @@ group wait for it as for an argument.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from mpi_runtime.scheduler.places import gpu_pool
@@ -197,8 +197,15 @@ def why_nowhere(state: State, function: Function, where: Where) -> str:
     there = ", ".join(node.hostname for node in nodes[:EXPLAINED_MAX])
     return (
         f"{name} asks for {request} on a node with {wanted}, and none of these ({there}) owns that much."
-        f"{gpu_pool.why_not(nodes, request)} Ask for less, or for another node."
+        f"{why_few_cpus(nodes, request.cpu)}{gpu_pool.why_not(nodes, request)} Ask for less, or for another node."
     )
+
+
+def why_few_cpus(nodes: Sequence[Node], cpu: int) -> str:
+    """Why nodes have fewer CPUs than their hosts, if these CPU units are more than each of them has."""
+    if any(node.total.cpu >= cpu for node in nodes):
+        return ""
+    return "".join(f" On {node.hostname} {node.cpu_limit}." for node in nodes[:EXPLAINED_MAX] if node.cpu_limit)
 
 
 def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> str:

@@ -127,7 +127,8 @@ def why_never(state: State, function: Function) -> str:
         pools = [node.total for node in nodes]
         rooms = [f"{node.hostname}: {room(request, node.total, spec.ranks)}" for node in nodes[:EXPLAINED_MAX]]
         there = f"{len(nodes)} node(s), with room for this number of members: {', '.join(rooms) or 'none'}"
-        there += f".{gpu_pool.why_not(nodes, request)}".rstrip(".")
+        few = constraints.why_few_cpus(nodes, spec.ranks * request.cpu)
+        there += f".{few}{gpu_pool.why_not(nodes, request)}".rstrip(".")
         advice = "start the job with more, or state what nodes have with init(num_cpus=..., num_gpus=...)"
     if arrange(request, spec.ranks, spec.ranks_per_node, False, pools) is not None:
         return ""

@@ -39,6 +39,8 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     """The reason why it may use fewer GPUs than the host has, in words."""
     end_us: int = 0
     """For rank 0: the end of the job's time, by its monotonic clock; 0: not known."""
+    cpu_limit: str = ""
+    """The reason why it may use fewer CPUs than the host has, in words, with the cure."""
 
 
 class TakenBack(Struct, array_like=True, tag=41, gc=False):

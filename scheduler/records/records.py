@@ -291,6 +291,8 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     """Faults of its GPUs, for messages."""
     gpu_error: str = ""
     """Why one of its ranks could not look for GPUs; empty: all could."""
+    cpu_limit: str = ""
+    """The reason why one of its ranks may use fewer CPUs than the host has; empty: no rank has one."""
     gpu_limit: str = ""
     """The cause that hides GPUs of the host from one of its ranks, such as a variable; empty: no GPU is hidden."""
     pressure: dict[int, MemoryReported] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory.past import FOLDER
 from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.show.terminal import visible
 
 ARCHIVE = "output.archive"
 """The file of all outputs, in the directory of the batch: their bytes one after the other, and nothing else."""
@@ -142,7 +143,7 @@ def is_full(directory: str) -> bool:
 
 
 def tail(directory: str, result: CommandResult, place: Place | None = None, lines: int = 10) -> list[str]:
-    """The last lines of the output of a command; empty if there is no output."""
+    """The last lines of the output of a command, with control characters as letters; empty if there is no output."""
     with contextlib.suppress(OSError):
         if place is not None:
             begin, size = place
@@ -158,4 +159,5 @@ def _last(path: Path, begin: int, end: int, lines: int) -> list[str]:
     with open(path, "rb") as file:
         begin = max(begin, end - _TAIL_BYTES_MAX)
         file.seek(begin)
-        return file.read(end - begin).decode(errors="replace").splitlines()[-lines:]
+        found = file.read(end - begin).decode(errors="replace").splitlines()[-lines:]
+    return [visible(line.expandtabs()) for line in found]

@@ -7,6 +7,8 @@ import time
 
 import msgspec
 
+from mpi_runtime.show.terminal import visible
+
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command has ended, and what it has used."""
@@ -54,7 +56,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
         """How it has ended, in words."""
         where = "" if self.rank is None else f" (rank {self.rank})"
         if self.problem:
-            return self.problem + where
+            return str(visible(self.problem)) + where
         if self.signal is None:
             return f"exit code {self.exit_code}{where}"
         try:
@@ -68,7 +70,8 @@ SHOWN_MAX = 1000
 
 
 def shortened(text: str) -> str:
-    """The text of a command, cut if it is long."""
+    """The text of a command for people: cut if it is long, with control characters as letters."""
+    text = str(visible(text))
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]} ... ({len(text)} letters)"
 
 

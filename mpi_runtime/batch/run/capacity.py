@@ -34,9 +34,18 @@ def capacities() -> list[Capacity]:
     return found
 
 
-def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]]) -> list[Problem]:
-    """A problem for each group that no node can ever run. The commands of a group have the same request."""
-    reasons = [(group, cannot_run(group.commands[0], nodes)) for group in groups if group.commands]
+def infeasible_here(groups: Sequence[Group]) -> list[Problem]:
+    """A problem for each group that no node of the job can ever run."""
+    limits = [f"on {one['NodeName']} {one['cpu_limit']}" for one in mpi_runtime.nodes() if one["cpu_limit"]]
+    return infeasible(groups, node_resources(), limits[0] if limits else "")
+
+
+def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]], cpu_limit: str = "") -> list[Problem]:
+    """A problem for each group that no node can ever run. The commands of a group have the same request.
+
+    `cpu_limit`: why a node has fewer CPUs than its host.
+    """
+    reasons = [(group, cannot_run(group.commands[0], nodes, cpu_limit)) for group in groups if group.commands]
     return [Problem(*group.place, f"{group.name}: {reason}") for group, reason in reasons if reason]
 
 
@@ -82,21 +91,22 @@ def _claim_s(command: Command) -> tuple[float, str]:
     return (command.time_limit + command.grace, "time_limit and grace") if command.time_limit is not None else (0.0, "")
 
 
-def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
+def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]], cpu_limit: str = "") -> str:
     """Why no node can ever run a command; empty if one can. `nodes` are the total resources of each."""
     if command.ranks > 1:
-        return _cannot_have_ranks(command, nodes)
-    reasons = [_cannot_have(demand, nodes) for demand in command.demands()]
+        return _cannot_have_ranks(command, nodes, cpu_limit)
+    reasons = [_cannot_have(demand, nodes, cpu_limit) for demand in command.demands()]
     return "; nor with another alternative: ".join(reasons) if all(reasons) else ""
 
 
-def _cannot_have_ranks(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
+def _cannot_have_ranks(command: Command, nodes: Sequence[Mapping[str, float]], cpu_limit: str) -> str:
     request = _request(command.demands()[0])
     room = _ranks_that_fit(command, request, nodes)
     if room >= command.ranks:
         return ""
     asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
-    return f"can never run: the nodes have room for {room} of its {command.ranks} ranks, each with {asked}"
+    why = f"; {cpu_limit}" if cpu_limit else ""
+    return f"can never run: the nodes have room for {room} of its {command.ranks} ranks, each with {asked}{why}"
 
 
 def _request(demand: Demand) -> dict[str, float]:
@@ -104,7 +114,7 @@ def _request(demand: Demand) -> dict[str, float]:
     return {**own, **demand.resources}
 
 
-def _cannot_have(demand: Demand, nodes: Sequence[Mapping[str, float]]) -> str:
+def _cannot_have(demand: Demand, nodes: Sequence[Mapping[str, float]], cpu_limit: str) -> str:
     request = _request(demand)
     if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
         return ""
@@ -112,5 +122,6 @@ def _cannot_have(demand: Demand, nodes: Sequence[Mapping[str, float]]) -> str:
     for name, amount in request.items():
         most = max((node.get(name, 0) for node in nodes), default=0)
         if amount > most:
-            return f"can never run: it needs {asked}, and no node has more than {name} {most:g}"
+            why = f"; {cpu_limit}" if cpu_limit and name == "CPU" else ""
+            return f"can never run: it needs {asked}, and no node has more than {name} {most:g}{why}"
     return f"can never run: it needs {asked}, and no one node has all of it"

@@ -14,7 +14,7 @@ from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.batch.file.parse import Group, read_batch
 from mpi_runtime.batch.memory.graph import NAMES_MAX, WAITING, Graph, wrong_names
 from mpi_runtime.batch.memory.requests import Answer, Request
-from mpi_runtime.batch.run.capacity import infeasible, node_resources
+from mpi_runtime.batch.run.capacity import infeasible_here
 
 _RANGE = re.compile(r"(.+)\.(\d+)-(\d+)")
 
@@ -63,7 +63,7 @@ def _add(run: Controlled, request: Request) -> Answer:
     prefix = re.sub(r"[^A-Za-z0-9_]", "_", Path(request.file).stem) + "-"
     groups, problems = read_batch(request.text, request.form, {}, request.folder, prefix)
     problems += wrong_names(groups, run.graph)
-    problems += [] if is_refused(problems) else infeasible(groups, node_resources())
+    problems += [] if is_refused(problems) else infeasible_here(groups)
     if is_refused(problems):
         return Answer(
             False, "\n".join(problem.shown(request.file) for problem in sorted(problems) if not problem.is_note)

@@ -25,4 +25,8 @@ def test_what_can_never_run() -> None:
     assert "no node has more than CPU 4" in cannot_run(Command(text="true", num_cpus=5), nodes)
     assert cannot_run(Command(text="true", resources={"licence": 2}), [{"CPU": 1, "licence": 2}]) == ""
     assert "no node has more than licence 0" in cannot_run(Command(text="true", resources={"licence": 1}), nodes)
+    bound = cannot_run(Command(text="true", num_cpus=5), nodes, "rank 1 is bound to 4 of 8 CPUs")
+    assert bound.endswith("no node has more than CPU 4; rank 1 is bound to 4 of 8 CPUs")
+    assert "bound" not in cannot_run(Command(text="true", num_gpus=3), nodes, "rank 1 is bound to 4 of 8 CPUs")
+    assert "bound" in cannot_run(Command(text="true", ranks=9), nodes, "rank 1 is bound to 4 of 8 CPUs")
     assert "no one node has all of it" in cannot_run(Command(text="true", num_cpus=2, num_gpus=1), nodes)

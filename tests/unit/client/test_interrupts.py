@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -84,11 +85,14 @@ def test_a_handler_that_the_program_sets_later_is_asked() -> None:
     assert later == [signal.SIGINT]
 
 
-def test_an_alarm_waits_too_and_its_error_is_raised_when_it_is_left() -> None:
+@pytest.mark.parametrize("make", [Interrupts, lambda: Cancels(-1)], ids=["driver", "executor"])
+def test_an_alarm_waits_too_and_its_error_is_raised_when_it_is_left(
+    make: Callable[[], AbstractContextManager[None]],
+) -> None:
     def late(*_: object) -> None:
         raise TimeoutError("too late")
 
-    interrupts, done = Interrupts(), False
+    interrupts, done = make(), False
     before = signal.signal(signal.SIGALRM, late)
     try:
         for _ in range(2):

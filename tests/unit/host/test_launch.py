@@ -164,8 +164,8 @@ def test_unknown_launcher_setting_is_refused() -> None:
 @pytest.mark.parametrize(
     ("kind", "cure"),
     [
-        ("slurm-pmi2", "--mpi=pmix"),
-        ("slurm-pmix", "--mpi=pmi2"),
+        ("slurm-pmi2", "must use MPICH or a relative. With Open MPI use: srun --mpi=pmix"),
+        ("slurm-pmix", "must use Open MPI. With MPICH use: srun --mpi=pmi2"),
         ("mpich", "MPICH"),
         ("openmpi", "Open MPI"),
         ("flux", "flux"),

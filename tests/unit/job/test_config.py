@@ -82,6 +82,31 @@ def test_defaults_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(config.NUM_CPUS, "many")
     with pytest.raises(ValueError, match="MPI_RUNTIME_NUM_CPUS is 'many'"):
         from_init()
+    monkeypatch.setenv(config.NUM_CPUS, "-1")
+    with pytest.raises(ValueError, match="MPI_RUNTIME_NUM_CPUS must be a finite number, 0 or more, not -1"):
+        from_init()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        (config.QUIET, "false"),
+        (config.IGNORE_UNHANDLED_ERRORS, "no"),
+        (config.DIRECT_LINES, "off"),
+        (config.GANG_PROTOCOL, "pmi2"),
+        (config.FIND_GPUS, " "),
+        (config.GPU_PIN_MB, "9" * 20),
+        (config.GPU_RESERVE_MB, "-1"),
+    ],
+)
+def test_a_variable_with_nonsense_is_refused_and_an_empty_one_is_not_set(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"the variable {variable} is '{value}'; it m"):
+        from_init()
+    monkeypatch.setenv(variable, "")
+    assert not from_init().quiet
 
 
 def test_labels_of_all_hosts_and_of_one() -> None:

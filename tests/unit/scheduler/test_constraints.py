@@ -1,9 +1,12 @@
 """Where calls may run: on all nodes in turn, on one node, on nodes with labels."""
 
+from typing import Any
+
 import pytest
 
 from mpi_runtime.scheduler.places.constraints import matches
 from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.builders import LARGE, UNIT, Cluster
 
 SSD = Label("disk", IN, ("ssd", "nvme"))
@@ -87,6 +90,17 @@ def test_a_node_that_is_too_small() -> None:
         failed = cluster.told(cluster.submit(cpu=2, where=Where(node=node)))
         assert "none of these (host0) owns that much" in failed.message
         assert host(cluster, cluster.submit(cpu=2, where=Where(node=node, soft=True))) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_named"),
+    [({"cpu": 2}, True), ({"cpu": 2, "where": Where(node=f"{0:032x}")}, True), ({"gpu": 1}, False)],
+)
+def test_the_error_names_the_reason_why_a_host_has_few_cpus(request_: dict[str, Any], is_named: bool) -> None:
+    bound = "rank 0 is bound to 1 of 8 CPUs"
+    with Cluster().join(RankJoined(0, 0, "host0", [0], -1, 0, 0, {}, 1 << 30, cpu_limit=bound)) as cluster:
+        failed = cluster.told(cluster.submit(**request_))
+        assert (f" On host0 {bound}. " in failed.message) == is_named
 
 
 def test_a_soft_wish_for_a_node_waits_for_it_while_it_is_busy() -> None:
