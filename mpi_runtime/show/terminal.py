@@ -6,6 +6,7 @@ import codecs
 import io
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 _PARTS = re.compile(r"(\x1b\[[0-9;:]*m)")
@@ -29,7 +30,7 @@ def harmless(blocks: Iterable[bytes]) -> Iterator[str]:
     """Decode an output for a terminal: colours stay, a carriage return ends the line, the rest is `visible`."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
     rest, has_colours = "", False
-    for block, is_last in (*((one, False) for one in blocks), (b"", True)):
+    for block, is_last in chain(((one, False) for one in blocks), [(b"", True)]):
         text = rest + decoder.decode(block, is_last)
         unfinished = None if is_last else _UNFINISHED.search(text)
         text, rest = (text[: unfinished.start()], unfinished[0]) if unfinished else (text, "")
