@@ -101,7 +101,7 @@ def wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str], str
         assert said["openmpi", name].count("wrong: ") == 1, "one rank says it"
     text = said["mpich", "wrong mpi"]
     assert "The launcher started 4 ranks, but MPI cannot make a world of them" in text, text
-    assert "For MPICH use: srun --mpi=pmi2" in text
+    assert "With MPICH use: srun --mpi=pmi2" in text
     assert "PMI" not in text.split("mpi_runtime.errors.LaunchError")[0], "nothing of MPI_Init"
 
 

@@ -92,11 +92,12 @@ class Rank:
             self.line.serve(self._ordered.take, self._on_abort)
             with self._forwarded(program.stdout != program.stderr) as outputs:
                 ending = run_program(program, env, cpus, is_own, outputs)
+            status = self.line.status()  # behind the report of an abort, if there was one
             if self._aborted is not None and not ending.problem:
                 code, text = self._aborted
                 problem = f"MPI_Abort with code {code}{text and ': '}{text}"
                 ending = msgspec.structs.replace(ending, exit_code=code & 255, signal=None, problem=problem)
-            return self._ended(program, ending)
+            return self._ended(program, ending, status)
         except OSError as error:
             return not_started(error, time.time())
         finally:
@@ -135,10 +136,9 @@ class Rank:
                 file.write(f"mpi-runtime: the launcher of ranks on {self.hosts} has failed: {tried} ...\n")
         return ending
 
-    def _ended(self, program: Command, ending: Ending) -> Ending:
+    def _ended(self, program: Command, ending: Ending, status: Status) -> Ending:
         is_success = not ending.problem and ending.exit_code in program.success_codes
         if is_success:
-            status = self.line.status()
             self._member.must_end = status.is_initialised and not status.is_finalized
             problem = problem_of(status, self.number, self.size) if program.mpi else ""
             ending = msgspec.structs.replace(ending, problem=problem)
