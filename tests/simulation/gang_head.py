@@ -80,8 +80,6 @@ class Head:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
         self._timer_us = -1
-        self._is_idle = False
-        """Whether the last decision was that of an alarm, and had no effects."""
         self._lines: dict[int, int] = {}
         """When the last message of each sender arrives."""
         hosts = tuple(
@@ -150,11 +148,10 @@ class Head:
 
     # The head
 
-    def decide(self, is_alarm: bool = False) -> None:
+    def decide(self) -> None:
         """Have a decision made, and carry it out."""
         made = self.scheduler.decide(self.now)
-        was_idle, self._is_idle = self._is_idle, is_alarm and made == effects.Effects()
-        if self.check_inside and not (was_idle and self._is_idle):  # most alarms find nothing to do, as the last did
+        if self.check_inside:
             invariants.check(self.scheduler.state)
         for rank, orders in made.ranks.items():
             for order in codec.between_ranks.decode(codec.encode(orders)):
@@ -174,7 +171,7 @@ class Head:
     def _on_timer(self) -> None:
         if self.now == self._timer_us:
             self._timer_us = -1
-            self.decide(is_alarm=True)
+            self.decide()
 
     def _check_sent(self, sent: dict[int, list[Call]]) -> None:
         """A gang gets a call as a whole: each member a part of the same call, in one decision."""

@@ -108,6 +108,15 @@ def test_each_rank_runs_the_line(mpi: str, tmp_path: Path) -> None:
 @BOTH
 def test_commands_run_on_the_gang_of_the_last_one(mpi: str, tmp_path: Path) -> None:
     """Each has an MPI world of its own. A gang ends with a command that fails, or leaves MPI without its end."""
+    commands = {
+        "first": "PYTHON hello.py",
+        "second": "PYTHON hello.py && PYTHON hello.py",
+        "fails": "PYTHON hello.py && exit 3",
+        "third": "PYTHON hello.py",
+        "left": "PYTHON -c 'from mpi4py import MPI; import os; os._exit(0)'",
+        "fourth": "PYTHON hello.py",
+        "fifth": "PYTHON hello.py",
+    }
     tasks = "".join(
         f"""
     [[task]]
@@ -115,23 +124,15 @@ def test_commands_run_on_the_gang_of_the_last_one(mpi: str, tmp_path: Path) -> N
     command = "echo $PPID; {command}"
     mpi = {str(name != "left").lower()}
     """
-        for name, command in {
-            "first": "PYTHON hello.py",
-            "second": "PYTHON hello.py && PYTHON hello.py",
-            "fails": "PYTHON hello.py && exit 3",
-            "third": "PYTHON hello.py",
-            "left": "PYTHON -c 'from mpi4py import MPI; import os; os._exit(0)'",
-            "fourth": "PYTHON hello.py",
-            "fifth": "PYTHON hello.py",
-        }.items()
+        for name, command in commands.items()
     )
     done = run(mpi, tmp_path, tasks, 1)
     assert "6 of 7 done, 1 failed; " in done.stderr
     worlds = [f"rank {rank} 3 3" for rank in range(3)]
     members = {}
-    for name, count in {"first": 1, "second": 2, "fails": 1, "third": 1, "left": 0, "fourth": 1, "fifth": 1}.items():
+    for name, command in commands.items():
         written = lines(tmp_path, f"{name}.out")
-        assert [line for line in written if "rank" in line] == sorted(worlds * count)
+        assert [line for line in written if "rank" in line] == sorted(worlds * command.count("hello.py"))
         members[name] = {line for line in written if "rank" not in line}
     assert members["first"] == members["second"] == members["fails"]
     assert members["third"] == members["left"]

@@ -39,3 +39,16 @@ def test_on_the_host_that_submits_the_first_command_of_a_process_can_be_too_late
     sent_s = time.time() - 60.0
     assert has_expired(sent_s, sent_s + LEASE_S) is (host == 0)
     assert not has_expired(time.time(), time.time() + LEASE_S)
+
+
+def test_if_a_command_is_too_late_on_one_rank_it_begins_on_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        """A rank that is in time, in a gang with one that is not."""
+
+        def any_of_all(self, one: bool) -> bool:
+            assert not one
+            return True
+
+    monkeypatch.setattr(attempts, "Rank", Other)
+    monkeypatch.setattr(attempts, "has_expired", lambda sent_s, until_s: False)
+    assert attempts.run_ranks(None, b"never read", "out", False, 1.0, 2.0, "") == b""
