@@ -11,7 +11,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,8 +123,7 @@ def spaces(env: Any) -> tuple[Observations, Actions]:
     return observations_of(found), actions_of(env.single_action_space if single else env.action_space)
 
 
-@dataclass
-class Step:
+class Step(NamedTuple):
     """The answer of N environments to N actions."""
 
     obs: Array
@@ -160,7 +159,8 @@ class Loop:
     def step(self, actions: Any) -> Step:
         """Step all environments, and reset those whose episodes end. The arrays are overwritten by the next step."""
         final: dict[int, Array] = {}
-        self.void[:] = False
+        if self.failures:  # only then a step was void
+            self.void[:] = False
         is_discrete = self.actions.kind == "discrete"
         obs, rewards, terminated, truncated = self.obs, self.rewards, self.terminated, self.truncated
         for i, env in enumerate(self.envs):
@@ -175,7 +175,7 @@ class Loop:
             if is_terminated or is_truncated:
                 final[i] = np.array(self._encoded(i, seen))
                 obs[i] = self._reset(i, env, None)
-            elif self.is_plain and np.shape(seen) == self.observations.shape:
+            elif self.is_plain and getattr(seen, "shape", None) == self.observations.shape:
                 try:
                     obs[i] = seen
                 except ValueError:

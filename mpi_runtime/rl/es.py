@@ -41,8 +41,8 @@ class ESParameters(Common):
     """Numbers in the table: 100 MB, once on each host."""
     normalize_obs: bool = True
     """As in `Common`."""
-    pairs_in_request: int = 4
-    """Perturbations in a message: few, so that no sampler waits long for another."""
+    pairs_in_request: int = 1
+    """Perturbations in a message: few, so that at the end of an iteration no sampler waits long for another."""
 
 
 @dataclass
