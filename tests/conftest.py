@@ -7,6 +7,7 @@ the same time is told apart by who has it open. Costs a few milliseconds, more o
 
 import faulthandler
 import gc
+import glob
 import os
 import shutil
 import signal
@@ -116,6 +117,9 @@ def abstract_sockets() -> dict[str, str]:
 def files() -> set[str]:
     temporary = tempfile.gettempdir()
     found = {f"{temporary}/{name}" for name in os.listdir(temporary) if name.startswith(NAME)}
+    shared = f"{temporary}/{NAME}-{os.geteuid()}"  # by all jobs of the user: of interest are the locks of each
+    if shared in found and (locks := glob.glob(f"{glob.escape(shared)}/*/lock")):
+        found = found - {shared} | set(locks)
     if os.path.isdir("/dev/shm"):
         # Not those of MPI libraries: a neighbour's rank may have left one. `Program.finish` looks for its own.
         found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith(helpers.MPI_SEGMENTS)}
