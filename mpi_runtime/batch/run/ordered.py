@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from threading import Lock, Timer
 
@@ -22,6 +21,8 @@ class Ordered:
         self._held: list[tuple[int, int, bytes]] = []
         self._bytes = 0
         self._timer: Timer | None = None
+        self.error: OSError | None = None
+        """The first error of `write`: lines are lost."""
 
     def take(self, stream: int, data: bytes, rank: int) -> None:
         """Take lines of a rank for a stream."""
@@ -37,10 +38,13 @@ class Ordered:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held. An error of the file loses it, as it loses what a program writes itself."""
-        with self._lock, contextlib.suppress(OSError):
+        """Write what is held, or keep the error."""
+        with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
             held, self._held, self._bytes, self._timer = self._held, [], 0, None
-            for _, stream, data in sorted(held, key=lambda one: one[0]):
-                self._write(stream, data)
+            try:
+                for _, stream, data in sorted(held, key=lambda one: one[0]):
+                    self._write(stream, data)
+            except OSError as error:
+                self.error = self.error or error

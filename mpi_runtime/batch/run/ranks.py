@@ -148,6 +148,12 @@ class Rank:
             return ending
         parts = self.line.meet(msgspec.msgpack.encode(ending))
         endings = [msgspec.msgpack.decode(part, type=Ending) for part in parts]
+        self._ordered.flush()
+        if (error := self._ordered.error) is not None:
+            # The programs do not notice it: they write to pipes.
+            ending = msgspec.structs.replace(
+                ending, problem=f"its output could not be written: {error.strerror} ({program.stdout} is incomplete)"
+            )
         return msgspec.structs.replace(
             ending,
             cpu_time=sum(one.cpu_time for one in endings),

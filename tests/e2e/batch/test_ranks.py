@@ -202,6 +202,8 @@ try:
     ray.get(batch.command("exit 1{{rank}}", mpi=False, **options))
 except batch.CommandError as error:
     print(error.result.exit_code in (10, 11))
+lost = ray.get(batch.command("echo lost", mpi=False, stdout="/dev/full", on_failure="continue", **options))
+print(lost.is_success, lost.ending())
 slow = batch.command("echo begun; sleep 100", name="slow", mpi=False, **options)
 while not os.path.exists("batch-output/slow.out") or open("batch-output/slow.out").read() != "begun\\n" * 2:
     time.sleep(0.01)
@@ -210,7 +212,13 @@ try:
     ray.get(slow)
 except ray.exceptions.TaskCancelledError:
     print("cancelled")
-""") == ["True 0 None ['rank 0 2 1', 'rank 1 2 1']", "False True", "True", "cancelled"]
+""") == [
+        "True 0 None ['rank 0 2 1', 'rank 1 2 1']",
+        "False True",
+        "True",
+        "False its output could not be written: No space left on device (/dev/full is incomplete) (rank 0)",
+        "cancelled",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -45,3 +45,5 @@ def test_an_error_of_the_file_ends_nothing() -> None:
     lines = Ordered(full)
     lines.take(1, b"a\n", 0)
     lines.flush()
+    assert lines.error is not None
+    assert lines.error.errno == 28
