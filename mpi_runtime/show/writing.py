@@ -16,7 +16,7 @@ def replace_file(path: str, content: str | bytes) -> None:
     """Write a file, which is replaced as a whole. Text is written as UTF-8. A pipe or device is written to.
 
     Raises:
-        OSError: it cannot be written. An existing file stays.
+        OSError: it cannot be written; `filename` is the path. An existing file stays.
     """
     is_replaced = os.path.isfile(path) or not os.path.exists(path)
     beside = f"{path}.{os.getpid()}.new" if is_replaced else path
@@ -25,7 +25,8 @@ def replace_file(path: str, content: str | bytes) -> None:
             file.write(content if isinstance(content, bytes) else content.encode())
         if is_replaced:
             os.replace(beside, path)
-    except OSError:
+    except OSError as error:
+        error.filename = path  # an error of a write has none
         if is_replaced:
             with contextlib.suppress(OSError):
                 os.unlink(beside)

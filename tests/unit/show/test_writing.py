@@ -16,8 +16,9 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypat
         raise OSError
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError):  # noqa: PT011
+    with pytest.raises(OSError) as caught:  # noqa: PT011
         writing.replace_file(str(path), "new")
+    assert caught.value.filename == str(path)
     assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["page.html"])
 
 
