@@ -11,7 +11,11 @@ with Executor() as executor:
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import itertools
+import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
@@ -54,11 +58,42 @@ def _call_prepared(setup: list[ObjectRef[Any]], function: Callable[..., Any], /,
     return process.starmap(*args) if function is _map else process.apply(function, args, kwargs)
 
 
+_open: weakref.WeakSet[Dispatcher[int]] = weakref.WeakSet()
+"""Of the executors of this process."""
+
+
+@functools.cache
+def _wait_at_end() -> None:
+    """From now on the end of the program waits for calls of executors, as the end of `concurrent.futures` does.
+
+    A function of `atexit` would be too late: from Python 3.12 on no thread can begin then.
+    """
+    threading._register_atexit(_finish)  # type: ignore[attr-defined]  # as `concurrent.futures` does itself
+
+
+def _finish() -> None:
+    """Take no more calls, and wait for those that there are. After Ctrl-C nobody waits."""
+    for dispatcher in list(_open):
+        dispatcher.close()
+        if getattr(sys, "last_type", None) is KeyboardInterrupt:
+            dispatcher.cancel_waiting()
+        else:
+            dispatcher.join()
+
+
 def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Lists of this many items; the last may be shorter."""
     iterator = iter(items)
     while chunk := list(itertools.islice(iterator, size)):
         yield chunk
+
+
+def _flat(lists: Iterable[list[T]]) -> Iterator[T]:
+    """The items of all lists. What was returned is not kept."""
+    for one in lists:
+        one.reverse()
+        while one:
+            yield one.pop()
 
 
 class Executor(concurrent.futures.Executor):
@@ -67,7 +102,8 @@ class Executor(concurrent.futures.Executor):
     The futures work with `concurrent.futures.wait` and `as_completed`, and with asyncio's `wrap_future` and
     `run_in_executor`. Their callbacks run in a thread of this process. Errors of the function are raised unchanged,
     with the remote traceback as their `__cause__`. If the process of a call dies more often than `max_retries` allows,
-    the future fails with `WorkerCrashedError`. Arrays in results may be read-only.
+    the future fails with `WorkerCrashedError`. Arrays in results may be read-only. The end of the program waits for all
+    futures, unless it was interrupted by Ctrl-C.
 
     An executor cannot be passed to a call: make another one there. A task that waits in `result`, `exception` or
     `shutdown` lends its CPU, as in `get`. In `concurrent.futures.wait`, `as_completed` and `await` it does not: if
@@ -106,6 +142,8 @@ class Executor(concurrent.futures.Executor):
             raise ValueError("num_returns must be 1: a future has one result")
         self._task: Any = remote(_call if initializer is None else _call_prepared).options(**options)
         self._dispatcher = Dispatcher("executor", range(max_workers))
+        _wait_at_end()
+        _open.add(self._dispatcher)
         self._setup = () if initializer is None else ([put((initializer, tuple(initargs)))],)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
@@ -152,7 +190,7 @@ class Executor(concurrent.futures.Executor):
         lists = super().map(
             _map, itertools.repeat(put(fn)), _chunks(zip(*iterables, strict=False), chunksize), timeout=timeout
         )
-        return itertools.chain.from_iterable(lists)
+        return _flat(lists)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls. May be called again. The end of a `with` block does this, and waits.

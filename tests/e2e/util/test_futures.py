@@ -7,6 +7,7 @@ import operator
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, as_completed, wait
 from pathlib import Path
@@ -27,6 +28,13 @@ BOTH = pytest.mark.parametrize(
     "make", [pytest.param(lambda: concurrent.futures.ThreadPoolExecutor(2), id="standard"), pytest.param(Executor)]
 )
 Make = Callable[[], concurrent.futures.Executor]
+
+
+class Made:
+    """What a call makes."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
 
 
 def later(value: int) -> int:
@@ -100,6 +108,10 @@ def test_map_is_like_the_built_in_one(make: Make) -> None:
         assert list(executor.map(pow, [2, 3, 4], [5, 2, 1, 0])) == [32, 9, 4]
         assert list(executor.map(abs, range(-50, 0), chunksize=7)) == list(range(50, 0, -1))
         assert list(executor.map(abs, [])) == []
+        for made in executor.map(Made, range(4), chunksize=2):
+            seen = weakref.ref(made)
+            del made
+            assert seen() is None, "a result that was returned is not kept"
 
 
 @BOTH
@@ -438,7 +450,7 @@ def test_an_executor_that_outlives_its_task(at_rest: Callable[[], None]) -> None
 # The end of the job
 
 ENDS = """
-import concurrent.futures, time
+import atexit, time
 import mpi_runtime
 from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.futures import Executor
@@ -451,9 +463,33 @@ for future in futures:
     print(type(future.exception(timeout=30)).__name__)
 executor.shutdown()
 print(mpi_runtime.is_initialized())
+
+
+def late(text):
+    time.sleep(0.5)
+    return text
+
+
+@atexit.register
+def too_late():
+    try:
+        executor.submit(late, "too late")
+    except RuntimeError as error:
+        print(error)
+
+
 executor = Executor(1)
-executor.submit(time.sleep, 60)
-print("left to itself")
+for text in ("first", "second"):
+    executor.submit(late, text).add_done_callback(lambda future: print(future.result()))
+print("the end")
+"""
+
+INTERRUPTED = """
+import time
+from mpi_runtime.util.futures import Executor
+
+futures = [Executor(1).submit(time.sleep, 60) for _ in range(2)]
+raise KeyboardInterrupt
 """
 
 RANKS = """
@@ -488,10 +524,16 @@ print("done")
 
 def test_the_job_ends_before_the_executor() -> None:
     completed = run_program(ENDS).expect(0)
-    first, *others, is_initialized, last = completed.stdout.split("\n")[:-1]
+    first, second, third, is_initialized, *last = completed.stdout.split("\n")[:-1]
     assert first == "ObjectLostError"
-    assert set(others) <= {"ObjectLostError", RuntimeNotInitializedError.__name__}
-    assert (is_initialized, last) == ("False", "left to itself")
+    assert {second, third} <= {"ObjectLostError", RuntimeNotInitializedError.__name__}
+    assert is_initialized == "False"
+    refused = "This executor was shut down, and takes no calls any more."
+    assert last == ["the end", "first", "second", refused], "the end of the program waits for the calls of an executor"
+
+
+def test_after_ctrl_c_nobody_waits() -> None:
+    assert "KeyboardInterrupt" in run_program(INTERRUPTED, timeout=30).stderr
 
 
 @pytest.mark.mpi
