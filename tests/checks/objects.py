@@ -12,7 +12,6 @@ from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import Task
 from mpi_runtime.scheduler.records.state import Fetching, Object, State
 from mpi_runtime.scheduler.values import spreading
-from tests.checks import holds
 
 
 def tasks_under_way(state: State) -> dict[bytes, Task]:
@@ -21,49 +20,48 @@ def tasks_under_way(state: State) -> dict[bytes, Task]:
     for found in state.objects.values():
         if found.task is not None:
             known = live.setdefault(found.task.id, found.task)
-            holds(known is found.task, f"two calls are named {found.task.id.hex()}")
+            assert known is found.task, f"two calls are named {found.task.id.hex()}"
     return live
 
 
 def check_object(state: State, found: Object) -> None:
     """A pending object has a call that makes it; a sealed one agrees with its state and has no waiters."""
     name = f"object {found.id.hex()}"
-    holds(found.references > 0, f"{name} has no references")
+    assert found.references > 0, f"{name} has no references"
     if found.state in UNSEALED:
         maker = found.task is not None or found.actor is not None or found.id in state.waiting_groups
-        holds(maker, f"{name} is pending and nothing will make it")
+        assert maker, f"{name} is pending and nothing will make it"
         return
-    holds(found.task is None, f"{name} has a value, and still a call")
-    holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
+    assert found.task is None, f"{name} has a value, and still a call"
+    assert not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it"
     has_copies = found.copies is not None
-    holds(
-        has_copies == (found.state in (lifecycle.STORED, lifecycle.GONE)),
-        f"{name} is stored nowhere, or somewhere for nothing",
+    assert has_copies == (found.state in (lifecycle.STORED, lifecycle.GONE)), (
+        f"{name} is stored nowhere, or somewhere for nothing"
     )
-    holds(not has_copies or found.places(), f"{name} has lost every copy, and nobody has noticed")
+    assert not has_copies or found.places(), f"{name} has lost every copy, and nobody has noticed"
     if found.state == lifecycle.RUNTIME_ERROR:
-        holds(found.code, f"{name} failed without a code")
+        assert found.code, f"{name} failed without a code"
     elif found.state in (lifecycle.INLINE, lifecycle.ERROR):
-        holds(not found.code, f"{name} has a value and a code")
+        assert not found.code, f"{name} has a value and a code"
 
 
 def check_counts(state: State) -> None:
     """Counts of calls agree with those of their functions, and each failed call is one of a kind of error."""
     functions = state.functions.values()
-    holds(sum(one.submitted for one in functions) == state.submitted, "not each submitted call is one of a function")
-    holds(sum(one.done for one in functions) == state.finished, "not each finished call is one of a function")
-    holds(sum(one.failed for one in functions) == state.failed, "not each failed call is one of a function")
-    holds(
-        sum(one.failed for one in state.errors.values()) == state.failed, "not each failed call has its kind of error"
+    assert sum(one.submitted for one in functions) == state.submitted, "not each submitted call is one of a function"
+    assert sum(one.done for one in functions) == state.finished, "not each finished call is one of a function"
+    assert sum(one.failed for one in functions) == state.failed, "not each failed call is one of a function"
+    assert sum(one.failed for one in state.errors.values()) == state.failed, (
+        "not each failed call has its kind of error"
     )
 
 
 def check_task(state: State, task: Task) -> None:
     """A call agrees with its state, and counts its missing arguments."""
     name = f"call {task.id.hex()}"
-    holds((task.executor is not None) == (task.state in lifecycle.ASSIGNED), f"{name}: state and executor differ")
+    assert (task.executor is not None) == (task.state in lifecycle.ASSIGNED), f"{name}: state and executor differ"
     if task.executor is not None:
-        holds(task.executor.assigned.get(task.id) is task, f"{name} is not assigned to its executor")
+        assert task.executor.assigned.get(task.id) is task, f"{name} is not assigned to its executor"
     if task.state == lifecycle.WAITING:
         missing = [id for id in task.call.arguments if state.objects[id].state in UNSEALED]
         group = task.function.where.group if task.function.where is not None else b""
@@ -71,10 +69,10 @@ def check_task(state: State, task: Task) -> None:
             missing.append(group)
         waits = len(missing) > 0 or task.recalling
         is_right = task.missing == len(missing) and waits
-        holds(is_right, f"{name} waits for {task.missing} arguments of {len(missing)} pending")
+        assert is_right, f"{name} waits for {task.missing} arguments of {len(missing)} pending"
         for id in missing:
             waiters = state.objects[id].waiters or []
-            holds(any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know")
+            assert any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know"
     if task.state == lifecycle.STAGING:
         assert task.executor is not None
         number = task.executor.rank.node.number
@@ -83,7 +81,7 @@ def check_task(state: State, task: Task) -> None:
         # Copies that were dropped for want of room are fetched again when the others have arrived.
         is_right = bool(fetched) if number in state.spilling.rooms else fetched == missing
         ends = task.executor.state == lifecycle.STOPPING  # an argument of its actor is lost: it gets another executor
-        holds(is_right or ends, f"{name} waits for a copy that nobody fetches")
+        assert is_right or ends, f"{name} waits for a copy that nobody fetches"
 
 
 def _is_elsewhere(found: Object, number: int) -> bool:
@@ -130,25 +128,26 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
     counts = Counter(holders)
     for found in state.objects.values():
         expected = counts[found.id]
-        holds(found.references == expected, f"object {found.id.hex()} counts {found.references}, {expected} hold it")
+        assert found.references == expected, f"object {found.id.hex()} counts {found.references}, {expected} hold it"
 
 
 def check_extents(state: State) -> None:
     """Extents and copies of objects are the same; none is about to be freed."""
-    places = {(copy.rank, copy.offset) for found in state.objects.values() for copy in (found.copies or {}).values()}
-    holds(places == state.extents.keys(), "extents and copies differ")
+    copies = [(found.id, *one) for found in state.objects.values() if found.copies for one in found.copies.items()]
+    sizes = {(copy.rank, copy.offset): copy.size for _, _, copy in copies}
+    assert sizes.keys() == state.extents.keys(), "extents and copies differ"
+    owners = {(id, copy.rank, copy.offset) for id, _, copy in copies}  # the values of a failed call share an extent
     for place, id in state.extents.items():
-        here = state.objects[id].copies or {}
-        holds(any((one.rank, one.offset) == place for one in here.values()), "an extent of another object")
-    copies = [one for found in state.objects.values() for one in (found.copies or {}).values()]
-    sizes = {(one.rank, one.offset): one.size for one in copies}
+        assert (id, *place) in owners, "an extent of another object"
+    for id, number, copy in copies:
+        assert state.ranks[copy.rank].node.number == number, f"object {id.hex()} is on another node than said"
+    stored: Counter[int] = Counter()
+    for (number, _), size in sizes.items():
+        stored[number] += size
     for rank in state.ranks.values():
-        stored = sum(size for (number, _), size in sizes.items() if number == rank.number)
-        holds(rank.stored == stored, f"rank {rank.number} counts {rank.stored} bytes of values, and has {stored}")
-    holds(not state.frees, "extents are to be freed after a decision")
-    for found in state.objects.values():
-        for number, copy in (found.copies or {}).items():
-            holds(state.ranks[copy.rank].node.number == number, f"object {found.id.hex()} is on another node than said")
+        here = stored[rank.number]
+        assert rank.stored == here, f"rank {rank.number} counts {rank.stored} bytes of values, and has {here}"
+    assert not state.frees, "extents are to be freed after a decision"
 
 
 def check_fetches(state: State) -> None:
@@ -156,21 +155,21 @@ def check_fetches(state: State) -> None:
     sending: Counter[int] = Counter()
     for id, fetches in state.fetching.items():
         name, found = f"object {id.hex()}", state.objects.get(id)
-        holds(found is not None and found.places(), f"{name} is fetched and stored nowhere")
+        assert found is not None and found.places(), f"{name} is fetched and stored nowhere"
         assert found is not None
         assert found.copies is not None
-        holds(not spreading.unneeded(state, id), f"{name} is fetched for nobody")
+        assert not spreading.unneeded(state, id), f"{name} is fetched for nobody"
         for number, one in fetches.items():
-            holds(one.node == number and number not in found.copies, f"{name} is fetched to node {number}, where it is")
-            holds(state.ranks[one.rank].node.number == number, f"{name} is fetched by another node's rank")
-            holds(not one.reason or one in state.alarms, f"{name} cannot be fetched, and nobody will know")
+            assert one.node == number and number not in found.copies, f"{name} is fetched to node {number}, where it is"
+            assert state.ranks[one.rank].node.number == number, f"{name} is fetched by another node's rank"
+            assert not one.reason or one in state.alarms, f"{name} cannot be fetched, and nobody will know"
             if isinstance(one.source, Stored):
                 sending[one.source.rank] += 1
                 check_source(state, found, one)
             elif one.source is not None:
-                holds(one.source == found.disk, f"{name} is read from where it is not")
+                assert one.source == found.disk, f"{name} is read from where it is not"
         check_waiting(state, found, fetches)
-    holds(sending == state.sending, f"copies are on their way from {dict(sending)}, and {state.sending} are counted")
+    assert sending == state.sending, f"copies are on their way from {dict(sending)}, and {state.sending} are counted"
 
 
 def check_source(state: State, found: Object, fetching: Fetching) -> None:
@@ -181,9 +180,9 @@ def check_source(state: State, found: Object, fetching: Fetching) -> None:
     place = found.copies.get(node)
     if passing is not None and passing.offset >= 0:
         place = Stored(passing.rank, passing.offset, passing.size)
-    holds(place == fetching.source, f"{found} is fetched from where it is not")
+    assert place == fetching.source, f"{found} is fetched from where it is not"
     while passing is not None:
-        holds(node not in seen, f"{found} comes to node {node} by way of itself")
+        assert node not in seen, f"{found} comes to node {node} by way of itself"
         seen.add(node)
         node = passing.source_node
         passing = state.fetching[found.id].get(node)
@@ -198,24 +197,24 @@ def check_waiting(state: State, found: Object, fetches: dict[int, Fetching]) -> 
         for one in waiting:
             usable = [node for node, (place, _, _) in left.items() if place.rank not in one.tried]
             usable = [node for node in usable if not spreading.leads_to(fetches, node, one)]
-            holds(not usable, f"{found} is not brought to node {one.node}, and could be")
+            assert not usable, f"{found} is not brought to node {one.node}, and could be"
         comes = reads or any(one.source is not None for one in fetches.values())
-        holds(comes, f"{found} is wanted, and nobody brings it")
+        assert comes, f"{found} is wanted, and nobody brings it"
 
 
 def check_spilling(state: State) -> None:
     """Values on disk and in files agree; values that are being written are still in their places."""
     places = {(found.disk.rank, found.disk.offset): found.id for found in state.objects.values() if found.disk}
-    holds(places == state.spilling.on_disk, "files and objects differ")
-    holds(all(rank in state.ranks for rank, _ in places), "an object is in the file of a rank that is gone")
-    holds(not state.spilling.erasures, "parts of files are to be freed after a decision")
+    assert places == state.spilling.on_disk, "files and objects differ"
+    assert all(rank in state.ranks for rank, _ in places), "an object is in the file of a rank that is gone"
+    assert not state.spilling.erasures, "parts of files are to be freed after a decision"
     for number, room in state.spilling.rooms.items():
         for id, place in room.writing.items():
             found = state.objects[id]
-            holds(found.disk is None, f"object {id.hex()} is written to disk, where it is")
-            holds((found.copies or {}).get(number) == place, f"object {id.hex()} is dropped while it is written")
+            assert found.disk is None, f"object {id.hex()} is written to disk, where it is"
+            assert (found.copies or {}).get(number) == place, f"object {id.hex()} is dropped while it is written"
         if number in state.nodes:
-            holds(state.nodes[number].is_full == bool(room.wanted), f"node {number} lacks room, or does not")
+            assert state.nodes[number].is_full == bool(room.wanted), f"node {number} lacks room, or does not"
 
 
 def check_lineages(state: State) -> None:
@@ -227,11 +226,10 @@ def check_lineages(state: State) -> None:
     for kept in state.lineages.values():
         uses.update(one.task.id for one in kept.inputs.values() if not one.is_dropped)
     for id, kept in state.lineages.items():
-        holds(kept.uses == uses[id] > 0, f"lineage of {id.hex()} counts {kept.uses} uses of {uses[id]}")
-        holds(
-            kept.task.executor is None or kept.task.state not in lifecycle.ENDED,
-            f"lineage of {id.hex()} keeps an executor",
+        assert kept.uses == uses[id] > 0, f"lineage of {id.hex()} counts {kept.uses} uses of {uses[id]}"
+        assert kept.task.executor is None or kept.task.state not in lifecycle.ENDED, (
+            f"lineage of {id.hex()} keeps an executor"
         )
-    holds(uses.keys() <= state.lineages.keys(), "a lineage is needed and not kept")
+    assert uses.keys() <= state.lineages.keys(), "a lineage is needed and not kept"
     total = sum(kept.size for kept in state.lineages.values())
-    holds(state.lineage_bytes == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineage_bytes}")
+    assert state.lineage_bytes == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineage_bytes}"

@@ -217,7 +217,7 @@ def a_rank_gets_gpus_that_it_cannot_use(patch: pytest.MonkeyPatch) -> None:
 
 
 def shares_of_gpus_take_no_memory(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "part", lambda device, units: 0)
+    patch.setattr(ledger, "part", lambda device, units, memory=0: memory)
 
 
 def who_has_shared_a_gpu_stays_on_it(patch: pytest.MonkeyPatch) -> None:

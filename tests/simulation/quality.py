@@ -369,19 +369,18 @@ class Quality:
     def _look_at_fork(self, worker: Worker, idle: Sequence[Worker]) -> None:
         """An executor is started: hardly ever while another one idles with all that it has."""
         if not self._expecting(worker.host):
-            is_beside = any(one.is_idle and self._could_serve(one, worker) for one in idle)
+            is_beside = any(self._could_serve(one, worker) and one.is_idle for one in idle)
             self.world.counters["forks beside idle executors"] += is_beside
         if worker.effect.gpu_ids:
             self._look_at_devices(worker)
 
     def _could_serve(self, idle: Worker, other: Worker) -> bool:
         """Whether one that idles has all that another one has: the same GPUs, or as many where none is special."""
-        if idle.key == other.key:
-            return True
         effect, wanted = idle.effect, other.effect
-        return (
-            (idle.host, effect.environment, effect.threads) == (other.host, wanted.environment, wanted.threads)
-            and len(effect.gpu_ids) == len(wanted.gpu_ids)
+        if idle.host != other.host or effect.threads != wanted.threads or effect.environment != wanted.environment:
+            return False
+        return effect.gpu_ids == wanted.gpu_ids or (
+            len(effect.gpu_ids) == len(wanted.gpu_ids)
             and not self.checker.hosts[idle.host].cards.devices
             and not any(
                 one.host == idle.host and one is not idle and {*one.effect.gpu_ids}.intersection(effect.gpu_ids)

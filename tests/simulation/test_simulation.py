@@ -1,11 +1,14 @@
-"""Fixed seeds, and a floor on what they explore: a simulation that meets no faults finds none."""
+"""Fixed seeds, and a floor on what they explore: a simulation that meets no faults finds none.
+
+The seeds of one floor run in one test: spread over processes each of these would simulate them again.
+"""
 
 import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 
 import pytest
 
@@ -18,7 +21,6 @@ from mpi_runtime.scheduler.values import journaling
 from tests.helpers import ROOT
 from tests.simulation import world
 from tests.simulation.options import (
-    Options,
     Shape,
     calm_options,
     dropping_options,
@@ -62,17 +64,18 @@ FLOORS_OF_SPILLS = {
 }  # fmt: skip
 
 
-LOSING_SEEDS_OF_MOVES = range(60)
-"""In some of these an object is found again, which is rare where no rank is lost."""
-MOVES_FLOORS = {
+FLOORS_OF_MOVES = {
     "call lost": 60, "call taken back": 100, "call blocked": 400, "call created again": 3, "call cancelled": 40,
     "call given an error": 15, "actor to start again": 3, "actor asked to end": 20, "actor ended": 20,
-    "object lost": 10, "object found again": 1, "executor asked to stop": 100, "executor gone": 100,
+    "executor asked to stop": 100, "executor gone": 100,
 }  # fmt: skip
+FLOORS_OF_MOVES_WITH_LOSSES = {"object lost": 10, "object found again": 1}
+"""These are rare where no rank is lost."""
 
 
-def simulate_and_count(options: Options) -> tuple[Result, Counter[str]]:
-    """Simulate, and count the moves that were reported."""
+def explore(simulated: Callable[[int], Result], seeds: Iterable[int]) -> tuple[Counter[str], Counter[str]]:
+    """Simulate these seeds. Count what they explored, and the moves that were reported."""
+    counters: Counter[str] = Counter()
     moves: Counter[str] = Counter()
     add = Stories.add
 
@@ -82,27 +85,31 @@ def simulate_and_count(options: Options) -> tuple[Result, Counter[str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stories, "add", counted)
-        return simulate(options), moves
+        for seed in seeds:
+            found = simulated(seed)
+            assert found.counters["runs"] > 0, seed
+            counters.update(found.counters)
+    return counters, moves
 
 
-@cache
-def result(seed: int) -> tuple[Result, Counter[str]]:
-    return simulate_and_count(random_options(seed))
+def below(floors: Mapping[str, int], found: Counter[str]) -> dict[str, int]:
+    """What was explored less often than it should be."""
+    return {name: found[name] for name, floor in floors.items() if found[name] < floor}
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, 353232683772])
-def test_a_small_world_goes_well(seed: int) -> None:
-    assert result(seed)[0].counters["runs"] > 0
+@pytest.mark.timeout(600)
+def test_small_worlds_go_well_and_explore_enough() -> None:
+    counters, moves = explore(lambda seed: simulate(random_options(seed)), SEEDS)
+    assert below(FLOORS, counters) == {}
+    assert below(FLOORS_OF_MOVES, moves) == {}
+    assert simulate(random_options(353232683772)).counters["runs"] > 0
 
 
-@cache
-def losing_result(seed: int) -> tuple[Result, Counter[str]]:
-    return simulate_and_count(losing_options(seed))
-
-
-@pytest.mark.parametrize("seed", LOSING_SEEDS)
-def test_a_small_world_that_loses_ranks_goes_well(seed: int) -> None:
-    assert losing_result(seed)[0].counters["runs"] > 0
+@pytest.mark.timeout(600)
+def test_small_worlds_that_lose_ranks_go_well_and_lose_enough() -> None:
+    counters, moves = explore(lambda seed: simulate(losing_options(seed)), LOSING_SEEDS)
+    assert below(FLOORS_OF_LOSSES, counters) == {}
+    assert below(FLOORS_OF_MOVES_WITH_LOSSES, moves) == {}
 
 
 @pytest.mark.parametrize("seed", CALM_SEEDS)
@@ -117,63 +124,21 @@ FLOORS_OF_TREES = {"deaths": 500, "blocks": 1000, "calls abandoned": 200, "rank 
 
 @pytest.mark.timeout(300)
 def test_trees_of_calls_that_wait_for_each_other_end_whatever_dies() -> None:
-    counters: Counter[str] = Counter()
-    for seed in TREE_SEEDS:
-        counters.update(simulate(tree_options(seed)).counters)
-    assert {name: counters[name] for name, floor in FLOORS_OF_TREES.items() if counters[name] < floor} == {}
+    counters, _ = explore(lambda seed: simulate(tree_options(seed)), TREE_SEEDS)
+    assert below(FLOORS_OF_TREES, counters) == {}
 
 
 @pytest.mark.timeout(300)
 def test_actors_that_are_let_go_of_early_are_not_created() -> None:
-    counters: Counter[str] = Counter()
-    for seed in DROPPING_SEEDS:
-        counters.update(simulate(dropping_options(seed)).counters)
+    counters, _ = explore(lambda seed: simulate(dropping_options(seed)), DROPPING_SEEDS)
     assert counters["actors let go of in time"] >= 400
     assert counters["actors let go of"] - counters["actors let go of in time"] >= 20, "some are created before"
 
 
-@cache
-def spilling_result(seed: int) -> Result:
-    return simulate(spilling_options(seed))
-
-
-@pytest.mark.parametrize("seed", SPILLING_SEEDS)
-def test_a_small_world_whose_arenas_are_full_goes_well(seed: int) -> None:
-    assert spilling_result(seed).counters["runs"] > 0
-
-
 @pytest.mark.timeout(300)
-def test_the_seeds_spill_enough() -> None:
-    counters: Counter[str] = Counter()
-    for seed in SPILLING_SEEDS:
-        counters.update(spilling_result(seed).counters)
-    assert {name: counters[name] for name, floor in FLOORS_OF_SPILLS.items() if counters[name] < floor} == {}
-
-
-@pytest.mark.timeout(300)
-def test_the_seeds_lose_enough() -> None:
-    counters: Counter[str] = Counter()
-    for seed in LOSING_SEEDS:
-        counters.update(losing_result(seed)[0].counters)
-    assert {name: counters[name] for name, floor in FLOORS_OF_LOSSES.items() if counters[name] < floor} == {}
-
-
-@pytest.mark.timeout(300)
-def test_the_seeds_explore_enough() -> None:
-    counters: Counter[str] = Counter()
-    for seed in SEEDS:
-        counters.update(result(seed)[0].counters)
-    assert {name: counters[name] for name, floor in FLOORS.items() if counters[name] < floor} == {}
-
-
-@pytest.mark.timeout(300)
-def test_the_seeds_explore_every_move_that_is_told() -> None:
-    told: Counter[str] = Counter()
-    for seed in SEEDS:
-        told.update(result(seed)[1])
-    for seed in LOSING_SEEDS_OF_MOVES:
-        told.update(losing_result(seed)[1])
-    assert {name: told[name] for name, floor in MOVES_FLOORS.items() if told[name] < floor} == {}
+def test_small_worlds_whose_arenas_are_full_go_well_and_spill_enough() -> None:
+    counters, _ = explore(lambda seed: simulate(spilling_options(seed)), SPILLING_SEEDS)
+    assert below(FLOORS_OF_SPILLS, counters) == {}
 
 
 def test_the_same_seed_makes_the_same_run() -> None:
@@ -243,19 +208,14 @@ SEEDS_WITH_A_JOURNAL = range(40)
 FLOORS_WITH_A_JOURNAL = {"recorded": 250, "recalls": 150, "kept values": 5}
 
 
-@cache
-def journal_result(seed: int) -> Result:
-    return simulate_again(seed)
-
-
-@pytest.mark.parametrize("seed", SEEDS_WITH_A_JOURNAL)
-def test_a_job_that_was_cut_ends_well_with_its_journal(seed: int) -> None:
-    assert journal_result(seed).happened > 0
-
-
-def test_worlds_with_a_journal_recall_calls() -> None:
-    counters = sum((journal_result(seed).counters for seed in SEEDS_WITH_A_JOURNAL), Counter())
-    assert {name: counters[name] for name, floor in FLOORS_WITH_A_JOURNAL.items() if counters[name] < floor} == {}
+@pytest.mark.timeout(300)
+def test_jobs_that_were_cut_end_well_with_their_journals_and_recall_calls() -> None:
+    counters: Counter[str] = Counter()
+    for seed in SEEDS_WITH_A_JOURNAL:
+        found = simulate_again(seed)
+        assert found.happened > 0
+        counters.update(found.counters)
+    assert below(FLOORS_WITH_A_JOURNAL, counters) == {}
 
 
 def test_it_is_found_if_a_task_is_recorded_that_has_called_an_actor(monkeypatch: pytest.MonkeyPatch) -> None:
