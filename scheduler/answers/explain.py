@@ -260,7 +260,7 @@ def _why(state: State, task: Task, now: int) -> str:
         return f"It waits for {len(missing)} argument(s): {notes.listed(missing, EXPLAINED_MAX)}."
     if executor is not None:
         rank = executor.rank
-        where = f"executor {executor.id} (pid {executor.pid}) on rank {rank.number} of {rank.node.hostname}"
+        where = f"executor {executor.id} ({executor.stage}) on rank {rank.number} of {rank.node.hostname}"
         if executor.gang is not None:
             nodes = list(dict.fromkeys(one.rank.node.hostname for one in executor.gang.members))
             where = f"a gang of {len(executor.gang.members)} on {notes.listed(nodes, EXPLAINED_MAX)}: rank 0 is {where}"

@@ -41,13 +41,18 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
 
 def why_infeasible(state: State, function: Function) -> str:
     """Why no node can ever serve the function's request; empty if one can."""
+    nodes = [node for node in state.nodes.values() if node.hosts_executors]
+    if not nodes:
+        return (
+            f"{function.spec.name} cannot run: all ranks that run calls have died, and rank 0 runs none. Start the job "
+            "with more ranks."
+        )
     if function.spec.ranks:
         return gang_places.why_never(state, function)
     if function.where is not None:
         return constraints.why_nowhere(state, function, function.where)
-    if any(fits(function.request, node.total) and node.hosts_executors for node in state.nodes.values()):
+    if any(fits(function.request, node.total) for node in nodes):
         return ""
-    nodes = [node for node in state.nodes.values() if node.hosts_executors]
     return (
         f"{function.spec.name} asks for {function.requests()} on one node, and no node owns that much. "
         f"Largest of {len(nodes)} node(s): {gpu_pool.largest(nodes)}."
@@ -159,7 +164,7 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
 def fail(state: State, task: Task, code: str, message: str) -> None:
     """Fail a call that cannot run, with an error of the runtime."""
     endings.fail(state, task, code, message)
-    not_run(state, task, None, f"could not be created: {message}")
+    not_run(state, task, None, f"could not be created: {message.removesuffix('.')}")
 
 
 def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:

@@ -89,8 +89,6 @@ def owned(node: Node) -> str:
 
 def largest(nodes: list[Node]) -> str:
     """Describe the node with most CPUs, and the nodes with most of the other resources."""
-    if not nodes:
-        return "none that runs calls"
     best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.gpu_units), -node.number))
     custom = [
         f"{amount(units)} of {name!r}"

@@ -174,6 +174,11 @@ class Executor(Struct, eq=False, gc=False):
         """Its process id; 0: not known yet."""
         return self.process.pid
 
+    @property
+    def stage(self) -> str:
+        """Its process id, for messages, or that it has none yet."""
+        return f"pid {self.pid}" if self.pid else "starting"
+
     def running(self) -> Task | None:
         """The call that it runs, or will run first."""
         for task in self.assigned.values():
@@ -184,7 +189,7 @@ class Executor(Struct, eq=False, gc=False):
     @property
     def place(self) -> str:
         """Its process and place, for messages."""
-        return f"(pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
+        return f"({self.stage}, rank {self.rank.number}, {self.rank.node.hostname})"
 
     def __str__(self) -> str:
         return f"executor {self.id} {self.place}"
@@ -538,7 +543,7 @@ class Actor(Struct, eq=False, gc=False):
     """Whether it began with a state of an earlier run. That state may contain calls that this run repeats."""
 
     def __str__(self) -> str:
-        where = f" (pid {self.executor.pid}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
+        where = f" ({self.executor.stage}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
         return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
 
 

@@ -97,6 +97,21 @@ def test_a_call_that_may_run_once_is_not_run_again() -> None:
         assert cluster.is_clean()
 
 
+def test_calls_after_the_loss_of_the_last_rank_that_runs_calls_say_so() -> None:
+    with Cluster().head().node() as cluster:
+        id = cluster.submit(max_retries=1, name="g")
+        actor = cluster.actor(cpu=0, max_restarts=1)
+        method = cluster.method(actor)
+        cluster.placed(actor)
+        lose(cluster, 1)
+        assert any("its executor (starting, rank 1, host1) died" in note.text for note in cluster.said)
+        why = "cannot run: all ranks that run calls have died, and rank 0 runs none. Start the job with more ranks"
+        assert cluster.told(id).message == f"g {why}."
+        assert f"could not be created: Actor {why}. It was not started." in cluster.told(method).message
+        assert cluster.told(cluster.submit(where=on(1))).message.endswith(f"{why}.")
+        cluster.forget()
+
+
 def test_a_call_that_was_not_sent_yet_has_not_run() -> None:
     """Its argument has come in the same moment in which its rank is found to be gone."""
     with Cluster().head().node(cpus=1).node(cpus=1) as cluster:

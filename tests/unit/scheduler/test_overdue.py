@@ -44,7 +44,7 @@ def test_a_call_is_interrupted_when_its_time_is_over_and_not_before() -> None:
         cluster.raised(executor, call)
         told = cluster.told(call)
         assert told.code == "TaskTimeoutError"
-        assert "f had run for 60 s in executor 1 (pid 0, rank 0, host0)" in told.message
+        assert "f had run for 60 s in executor 1 (starting, rank 0, host0)" in told.message
         assert "its time_limit is 60 s" in told.message
         cluster.later(10 * LIMIT_US)
         cluster.nothing()
