@@ -142,8 +142,8 @@ def _on_lowest_gone(poller: Poller, transport: Transport, rank: int, process: in
 
 
 def _end_all(number: int, frame: object) -> None:
-    """Do what the launcher has not done."""
-    end_launcher(os.getpid(), wait=False)
+    """Do what the launcher has not done. If it can, it ends your program with its ranks, and removes its own files."""
+    end_launcher(os.getpid(), wait=True)
     os._exit(1)
 
 

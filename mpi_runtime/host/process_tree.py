@@ -125,8 +125,9 @@ def end_launcher(pid: int, wait: bool) -> None:
     _wait_alone(pid)
     # After the second SIGTERM Open MPI's launcher no longer waits for its processes.
     for number in (0, signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
-        _signal(above, number)
-        time.sleep(LAUNCHER_PAUSE_S)
+        if any(map(is_alive, above)):
+            _signal(above, number)
+            time.sleep(LAUNCHER_PAUSE_S)
     os._exit(0)
 
 

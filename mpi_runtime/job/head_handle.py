@@ -2,8 +2,9 @@
 
 The driver learns of the death of the head in two ways. The connection closes, so the next call raises `HeadDiedError`.
 A program that computes or sleeps makes no call, and would continue without a job. So a thread watches the head process.
-If it dies, a signal raises the same error in the main thread, unless a call has raised it there. Nothing else ends
-the program: it may save its work.
+If it dies, a signal raises the same error in the main thread, unless a call has raised it there. The program may save
+its work. Without a launcher nothing else ends it. With one it has `SAVE_LIMIT_S`: the other ranks end the launcher then
+(`agent/leftovers.py`), and most launchers end the program. The thread does what they have not done.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ INTERRUPT_AGAIN_S = 0.05
 REAP_LIMIT_S = 1.0
 """Seconds that a call waits to learn how the head died: the connection closes a little before the process ends."""
 SAVE_LIMIT_S = 5.0
-"""Seconds that a program has to save its work after its launcher and the head were killed."""
+"""Seconds that a program has to save its work after both its launcher and the head have ended."""
+LOOK_S = 0.5
+"""Seconds between checks whether the launcher has ended, too, after the head has."""
 
 _is_lost = False
 """Whether the head of a job has ended unexpectedly."""
@@ -159,14 +162,16 @@ class HeadHandle:
             if head not in ready and not select.select([head], [], [], REAP_LIMIT_S)[0]:
                 self._process.kill()
             code = self._process.wait()
-            is_orphan = launcher >= 0 and _has_ended(launcher)
+            self._report_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
+            while launcher >= 0 and not _has_ended(launcher):
+                if self._is_over.wait(LOOK_S):
+                    return
+            if launcher >= 0 and not self._is_over.wait(SAVE_LIMIT_S):
+                os.kill(os.getpid(), signal.SIGKILL)
         finally:
             for descriptor in watched:
                 with contextlib.suppress(OSError):  # the program has closed all descriptors
                     os.close(descriptor)
-        self._report_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
-        if is_orphan and not self._is_over.wait(SAVE_LIMIT_S):
-            os.kill(os.getpid(), signal.SIGKILL)
 
     def _report_end(self, how: str) -> None:
         """Log the end of the head and interrupt the main thread, unless the end was expected."""
@@ -233,9 +238,11 @@ class HeadHandle:
 
         if is_closed_here(self.socket):
             return CLOSED
+        limit = f" within {SAVE_LIMIT_S:g} s" if self.launch.size != 1 else ""
         return (
             f"The head process (scheduler) {self._how}, so the job cannot continue. Its own error, if any, is printed "
-            "above; `dmesg` shows whether the kernel killed it for memory. The program may save its work and end."
+            "above; `dmesg` shows whether the kernel killed it for memory. "
+            f"The program may save its work{limit} and end."
         )
 
     def begin(self, config: Config, listener: log.Listener | None) -> tuple[Welcome, int]:

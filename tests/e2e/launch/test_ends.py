@@ -351,6 +351,19 @@ def test_the_launcher_is_killed_whatever_the_driver_does(way: str, driver: str) 
         expect_gone(program, since, f"{way}, launcher killed while the driver {driver}", {-signal.SIGKILL})
 
 
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.dies("head")
+def test_the_head_is_killed_and_the_program_saves_for_long(way: str) -> None:
+    """Without a launcher it may take any time. With one, nothing would ever end it if the launcher had ended."""
+    with start(way, DRIVERS["saves for long"]) as program:
+        cast = Cast(program)
+        since = time.monotonic()
+        os.kill(cast.heads[0], signal.SIGKILL)
+        wait_until(lambda: not program.processes(), LIMIT_S, "the end of all processes")
+        assert not [*program.place.glob("ompi.*")], "the launcher was killed before it removed its files"
+        expect_gone(program, since, f"{way}, head killed while the driver saves", {*range(1, 256)})
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.dies("executor")
 def test_executors_are_killed_and_the_job_goes_on(way: str) -> None:
