@@ -6,6 +6,7 @@ import sys
 import warnings
 
 from mpi_runtime.client import current
+from mpi_runtime.client.interrupts import is_of_handler
 
 CODE_BYTES_WARN = 10_000_000
 """Larger code has probably captured data by mistake."""
@@ -47,6 +48,8 @@ def dump_code(code: object, name: str) -> bytes:
     try:
         pickled = code_pickler.dumps(code)
     except Exception as error:
+        if is_of_handler(error):
+            raise
         raise TypeError(
             f"cannot serialise {name}: {error}. It refers to something that belongs to this process (a lock, an open "
             "file, a connection). Create it inside, or pass it as an argument in a form that can be serialised. "

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mpi_runtime.calls.module_digest import imported_names, is_installed, module_digest
+from mpi_runtime.client.interrupts import is_of_handler
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.scheduler.protocol.ids import digest
 
@@ -136,6 +137,8 @@ class _Words:
             try:
                 data = cloudpickle.dumps(thing, protocol=5)
             except Exception as error:
+                if is_of_handler(error):
+                    raise
                 raise _UnknownError from error
         if refs:
             raise _UnknownError

@@ -14,6 +14,7 @@ from mpi_runtime import errors
 from mpi_runtime.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
 from mpi_runtime.calls.options import COUNT_MAX
 from mpi_runtime.calls.submitter import Submitter
+from mpi_runtime.client.interrupts import is_of_handler
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.job import running
 from mpi_runtime.show import bars
@@ -220,6 +221,8 @@ class Results(Sequence[T_co]):
                     f"Waited {timeout:g} s for the results of {self._function._name}(): result {piece.start} is not "
                     "there yet. The calls continue; ask again later, or with a longer timeout."
                 ) from None
+            if is_of_handler(error):
+                raise
             outcomes, rest = [_failure(error)] * piece.calls, []
         if len(outcomes) < piece.calls:
             start = piece.start + len(outcomes)
@@ -299,6 +302,8 @@ def _open_or_error(outcome: Any) -> Any:
     try:
         return open_outcome(outcome)
     except Exception as error:
+        if is_of_handler(error):
+            raise
         return error
 
 

@@ -40,7 +40,7 @@ class Inbox:
                 if at_once or watched[0] in select.select(watched, [], [], timeout_s)[0]:
                     self._read_now(0)
         except OSError as error:
-            if is_of_handler(error, __name__):  # such as the TimeoutError of an alarm of the program
+            if is_of_handler(error):
                 raise
             self._arrived.append(b"")
         patience.end()

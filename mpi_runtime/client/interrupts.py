@@ -2,7 +2,7 @@
 
 Python runs signal handlers between any two instructions of the main thread. A `KeyboardInterrupt` after half a frame
 was sent, or between reading and noting what was read, would leave a client that waits without end for the lost part. A
-program may continue after Ctrl-C: a notebook does. Handlers of SIGALRM raise too: programs limit the time of a piece of
+program may continue after Ctrl-C: a notebook does. Handlers of alarms raise too: programs limit the time of a piece of
 code so, most often with a `TimeoutError`.
 
 Executors delay alarms, and cancels too, at less cost: only this package has a handler for cancels
@@ -19,8 +19,9 @@ from typing import Any
 
 _signal = importlib.import_module("_signal")
 """The C part of `signal`. The Python part also looks up a name for each handler, which takes much longer."""
-ALARM = int(signal.SIGALRM)
-_OF_DRIVERS = (int(signal.SIGINT), ALARM)
+ALARMS = (int(signal.SIGALRM), int(signal.SIGVTALRM), int(signal.SIGPROF))
+"""The signals of `setitimer`: after a time, after CPU time of the program, and after that of the system for it too."""
+_OF_DRIVERS = (int(signal.SIGINT), *ALARMS)
 CANCEL_SIGNAL = signal.SIGURG
 """Has an executor read the ids of cancelled calls. Programs do not use this signal, and by default it is ignored."""
 
@@ -61,7 +62,8 @@ class Interrupts:
                     signal.raise_signal(self._put_off.pop())
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if number not in self._put_off:
+        # Outside, ours stays in place if the handler of another signal has raised while they were replaced.
+        if self._depth and number not in self._put_off:
             self._put_off.add(number)
             return
         self._put_off.discard(number)
@@ -70,9 +72,15 @@ class Interrupts:
             handler(number, frame)
 
 
-def is_of_handler(error: BaseException, module: str) -> bool:
-    """Whether a signal handler raised this error while a system call of the module waited, not the call itself."""
+def is_of_handler(error: BaseException) -> bool:
+    """Whether a signal handler raised this error, such as the `TimeoutError` of an alarm, not the code that it stopped.
+
+    A handler has its caller, the interrupted frame, as an argument.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals.get("__name__") != module
+        caller, trace = trace.tb_frame, trace.tb_next
+        for value in trace.tb_frame.f_locals.values():
+            if value is caller or (type(value) is tuple and any(one is caller for one in value)):  # *arguments
+                return True
+    return False

@@ -244,7 +244,7 @@ class Outbox(Outgoing):
         try:
             self._socket.sendall(packed(frame, count))
         except OSError as error:
-            if is_of_handler(error, __name__):
+            if is_of_handler(error):
                 raise
             raise HeadDiedError(LOST) from error
         if self.draft is not None:

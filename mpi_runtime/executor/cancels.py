@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from mpi_runtime.client.interrupts import ALARM, CANCEL_SIGNAL, Interrupts
+from mpi_runtime.client.interrupts import ALARMS, CANCEL_SIGNAL, Interrupts
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.ids import ATTEMPT_BYTES, attempt_of
 
@@ -37,7 +37,7 @@ class Cancels(Interrupts):
 
     def __init__(self, pipe: int) -> None:
         """Interrupt nothing yet. `pipe`: the descriptor with ids of cancelled attempts, which does not block."""
-        super().__init__((ALARM,))
+        super().__init__(ALARMS)
         self._pipe = pipe
         self._pid = os.getpid()
         self._is_put_off = False

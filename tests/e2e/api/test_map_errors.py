@@ -236,3 +236,24 @@ except ray.errors.ObjectLostError as error:
     print(error)
 """
     assert "belongs to a job that has ended" in run_program(program).expect(0).stdout
+
+
+def test_the_error_of_an_alarm_is_not_that_of_the_calls() -> None:
+    def late(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    @remote
+    def slow(n: int) -> int:
+        time.sleep(1)
+        return n
+
+    results = slow.map(range(2))
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(TimeoutError, match="too late"):
+            list(results)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert list(results) == [0, 1]

@@ -6,15 +6,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from types import FrameType
+from functools import partial
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mpi_runtime.client.interrupts import CANCEL_SIGNAL, Interrupts
+from mpi_runtime.client import interrupts as module
+from mpi_runtime.client.interrupts import CANCEL_SIGNAL, Interrupts, is_of_handler
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.ids import attempt_of
+from tests.helpers import stable_id
 
 
 @pytest.fixture(autouse=True)
@@ -85,26 +88,75 @@ def test_a_handler_that_the_program_sets_later_is_asked() -> None:
     assert later == [signal.SIGINT]
 
 
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF])
 @pytest.mark.parametrize("make", [Interrupts, lambda: Cancels(-1)], ids=["driver", "executor"])
 def test_an_alarm_waits_too_and_its_error_is_raised_when_it_is_left(
-    make: Callable[[], AbstractContextManager[None]],
+    make: Callable[[], AbstractContextManager[None]], number: int
 ) -> None:
     def late(*_: object) -> None:
         raise TimeoutError("too late")
 
     interrupts, done = make(), False
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(number, late)
     try:
         for _ in range(2):
             with pytest.raises(TimeoutError, match="too late"):  # noqa: PT012
                 with interrupts:
-                    signal.raise_signal(signal.SIGALRM)
+                    signal.raise_signal(number)
                     done = True
                 pytest.fail("it went on")
             assert done
-            assert signal.getsignal(signal.SIGALRM) is late
+            assert signal.getsignal(number) is late
+    finally:
+        signal.signal(number, before)
+
+
+def test_an_alarm_while_handlers_are_replaced_leaves_ctrl_c_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    def replace(number: int, handler: Any) -> None:
+        signal.signal(number, handler)
+        if number == signal.SIGINT:
+            signal.raise_signal(signal.SIGALRM)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_signal", SimpleNamespace(getsignal=signal.getsignal, signal=replace))
+            with pytest.raises(TimeoutError), Interrupts():
+                pytest.fail("the alarm did not come")
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+class _Late:
+    def __call__(self, number: int, frame: object) -> None:
+        raise TimeoutError("too late")
+
+    def on(self, number: int, frame: object) -> None:
+        self(number, frame)
+
+
+def _late(*_: object) -> None:
+    raise TimeoutError("too late")
+
+
+@pytest.mark.parametrize("handler", [_late, _Late(), _Late().on, partial(_Late().on)], ids=stable_id)
+def test_an_error_is_known_to_be_of_a_handler(handler: Any) -> None:
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(TimeoutError) as caught:
+            sorted([1, 2], key=lambda _: signal.raise_signal(signal.SIGALRM))  # within C, as pickling is
+        assert is_of_handler(caught.value)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(TimeoutError) as caught:
+        _late(1, None)
+    assert not is_of_handler(caught.value)
 
 
 def test_a_program_without_handler_stays_without() -> None:
