@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.errors.arguments import WHOLE_MAX, check_amount, check_number, check_text
+from mpi_runtime.errors.arguments import WHOLE_MAX, check_amount, check_number, check_path, check_text
 
 LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
@@ -47,6 +47,7 @@ _CHOICES = {
     **dict.fromkeys((QUIET, IGNORE_UNHANDLED_ERRORS, DIRECT_LINES), ("0", "1")),
 }
 """What variables may be, if they are not empty."""
+_PATHS = ("object_spilling_directory", "report", "metrics", "journal")
 _OWN_LABELS = ("ray.io/node-id", "hostname")
 
 
@@ -168,10 +169,14 @@ def from_init(**arguments: Any) -> Config:
     for name, variable in (("quiet", QUIET), ("ignore_unhandled_errors", IGNORE_UNHANDLED_ERRORS)):
         if name not in given and env.get(variable) == "1":
             given[name] = True
+    for variable in (JOURNAL, RECORD, SCRATCH_DIR):
+        check_path(f"the variable {variable}", env.get(variable, ""))
     given["journal"] = given.get("journal") or env.get(JOURNAL, "")
-    for name in ("journal", "report", "metrics"):
+    for name in _PATHS:
         if isinstance(given.get(name), os.PathLike):
             given[name] = os.fspath(given[name])
+        if isinstance(given.get(name), str):
+            check_path(name, given[name])
     if isinstance(given["journal"], str) and given["journal"]:
         given["journal"] = os.path.abspath(given["journal"])
     for name in ("report", "metrics"):
@@ -343,7 +348,7 @@ def _check(config: Config) -> None:
     for name, what in (("report", "file"), ("metrics", "file"), ("journal", "directory")):
         if not isinstance(getattr(config, name), str):
             raise TypeError(f"{name} must be the path of a {what}, not {getattr(config, name)!r}")
-    for name in ("object_spilling_directory", "report", "metrics", "journal"):
+    for name in _PATHS:
         if "\0" in (getattr(config, name) or ""):
             raise ValueError(f"{name} must be a path, and no path has a zero byte: {getattr(config, name)!r}")
     for name in (

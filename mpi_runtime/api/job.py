@@ -116,11 +116,7 @@ def init(
             "`mpirun -n N python app.py` and call init() without an address."
         )
     if (level := arguments.pop("logging_level", None)) is not None:
-        import logging  # not at the top: it is slow to load
-
-        if not isinstance(level, str):
-            checks.check_whole("logging_level", level, 0, LEVEL_MAX)
-        logging.getLogger(log.NAME).setLevel(level.upper() if isinstance(level, str) else level)
+        _set_logging_level(level)
     config = configuration.from_init(
         **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
     )
@@ -144,6 +140,18 @@ def init(
     questions = running.client().questions
     ranks = sum(len(node["ranks"]) for node in questions.query("nodes"))
     return Context({"address": "local", "ranks": ranks, "node_id": questions.node_id()})
+
+
+def _set_logging_level(level: object) -> None:
+    import logging  # not at the top: it is slow to load
+
+    if isinstance(level, str):
+        number = logging.getLevelName(level.upper())
+        if not isinstance(number, int):
+            raise ValueError(f"logging_level must be DEBUG, INFO, WARNING, ERROR, CRITICAL or a number, not {level!r}")
+        level = number
+    checks.check_whole("logging_level", level, 0, LEVEL_MAX)
+    logging.getLogger(log.NAME).setLevel(level)  # type: ignore[arg-type]  # a whole number
 
 
 def _log_ignored(config: configuration.Config, arguments: Mapping[str, Any]) -> None:

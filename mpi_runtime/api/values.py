@@ -62,7 +62,7 @@ def get(
 
     Args:
         refs: an `ObjectRef` or a list of them. A generator is returned as it is.
-        timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
+        timeout: the most seconds to wait; None waits without a limit, 0 or less does not wait.
         device: where to place arrays of cupy and torch that were on a GPU. "gpu": on this process's current GPU, as
             arrays of their library. "cpu": in host memory, as read-only numpy arrays; this needs neither a GPU nor the
             library. None: "gpu" in tasks and actors, and in a driver that already uses a GPU; else "cpu".

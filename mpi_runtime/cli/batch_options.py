@@ -5,6 +5,7 @@ import argparse
 from mpi_runtime.batch.file.model import OPTIONS
 from mpi_runtime.batch.file.parse import FORMS
 from mpi_runtime.cli.batch_check import add_options
+from mpi_runtime.cli.facts import path
 
 VIEWS = ("status", "report", "log")
 """Verbs that show a batch."""
@@ -64,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     help_idle = "a job that has joined leaves after this many seconds with nothing to do; 60"
     group.add_argument("--idle-timeout", type=float, default=60.0, metavar="SECONDS", help=help_idle)
     group = made.add_argument_group("output")
-    group.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
+    group.add_argument("--directory", type=path, metavar="DIR", help="for the output; batch-NAME for NAME.toml")
     group.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
     group = made.add_argument_group("options of commands, with their defaults")
     help_ranks = "how many MPI ranks each command has: its option `ranks`"

@@ -1,4 +1,4 @@
-"""The option `--json` of verbs that show something: the same as one JSON document. docs/json.md has the fields."""
+"""Options that several verbs have. `--json`: what a verb shows as one JSON document. docs/json.md has the fields."""
 
 import argparse
 from typing import Any
@@ -14,6 +14,17 @@ def print_json(facts: Any) -> None:
     import msgspec  # not at the top: `mpi-runtime --help` and the workers load none of it
 
     print(msgspec.json.format(msgspec.json.encode(facts, enc_hook=repr)).decode())
+
+
+def path(text: str) -> str:
+    """Return a path, as an argument.
+
+    Raises:
+        ArgumentTypeError: it is empty or blank, as `"$NOT_SET"` of a shell is.
+    """
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a path; is a variable of the shell empty?")
+    return text
 
 
 def process_id(text: str) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mpi_runtime.cli import restarts
+from mpi_runtime.cli.facts import path
 from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.mpi_settings import broken_settings
 from mpi_runtime.config import JOURNAL, environment
@@ -216,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
         help="with Open MPI 5: start it with ULFM, so that the job survives the loss of worker ranks; rules out UCX, "
         "so no fast networks and no messages from device memory; a rank that fails before init() ends the job late",
     )  # fmt: skip
-    parser.add_argument("--journal", metavar="DIR", help="record finished calls there: see docs/guides/journal.md")
+    parser.add_argument("--journal", type=path, metavar="DIR", help="record finished calls: docs/guides/journal.md")
     parser.add_argument(
         "--restarts", type=int, default=0, metavar="N",
         help="with --journal: start a program again that was killed, up to N times, on the --hosts that answer",

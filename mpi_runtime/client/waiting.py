@@ -104,8 +104,11 @@ class Waiting:
         self._subscribe_elsewhere(missing)
         self._subscribe_borrowed(missing, fetch=True)
         if not self._stalls.wait(complete, timeout_s, missing, lambda: missing[at:]):
+            waited = f"waited {timeout_s:g} s"
+            if timeout_s is not None and timeout_s < 0:
+                waited = f"does not wait with timeout={timeout_s:g} (with None it does)"
             raise errors.GetTimeoutError(
-                f"get() waited {timeout_s:g} s, and {len(missing) - at} of {len(missing)} values have not arrived. "
+                f"get() {waited}, and {len(missing) - at} of {len(missing)} values have not arrived. "
                 f"mpi_runtime.explain(ref) shows why; the first is {missing[at].hex()}."
             )
 

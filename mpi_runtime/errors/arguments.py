@@ -55,6 +55,12 @@ def check_text(name: str, value: object) -> None:
         raise ValueError(f"{name} must be text that can be written as UTF-8, which {value!r} cannot") from None
 
 
+def check_path(name: str, value: str) -> None:
+    """Raise ValueError if a path consists of blanks, as `"$NOT_SET "` of a shell does. It may be empty."""
+    if value and not value.strip():
+        raise ValueError(f"{name} must be a path, and it is only blank: {value!r}")
+
+
 def check_bool(name: str, value: object) -> None:
     """Raise TypeError if this is neither True nor False."""
     if not isinstance(value, bool):

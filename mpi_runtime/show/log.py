@@ -70,7 +70,7 @@ def level(quiet: bool) -> int:
         logger = logging.getLogger(NAME)
         found = logger.getEffectiveLevel() if logger.hasHandlers() else logger.level or INFO
         found = max(found, logging.root.manager.disable + 1, (CRITICAL + 1) * logger.disabled)
-    return max(found, WARNING) if quiet else found
+    return max(int(found), WARNING) if quiet else int(found)  # `logging` takes True and integers of numpy, too
 
 
 def say(line: Line, quiet: bool) -> None:

@@ -95,6 +95,7 @@ def test_the_context_starts_a_job() -> None:
         ({"resources": {"CPU": 1}}, ValueError, "num_cpus"),
         ({"object_store_memory": 1.5}, TypeError, "object_store_memory"),
         ({"address": "ray://host:10001"}, ValueError, "cannot be joined"),
+        ({"logging_level": "loud"}, ValueError, "DEBUG, INFO, WARNING, ERROR, CRITICAL or a number, not 'loud'"),
     ],
     ids=str,
 )

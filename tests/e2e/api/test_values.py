@@ -94,10 +94,11 @@ def test_get_of_a_list_with_something_else() -> None:
         get([put(1), 2])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("timeout", [0, 0.0, 0.05])
+@pytest.mark.parametrize("timeout", [0, -1, 0.05])
 def test_get_gives_up_in_time(timeout: float, gate: Gate) -> None:
     ref = behind.remote(gate.path, 5)
-    with pytest.raises(GetTimeoutError, match="1 of 1 values"):
+    waited = r"does not wait with timeout=-1 \(with None it does\)" if timeout < 0 else f"waited {timeout} s"
+    with pytest.raises(GetTimeoutError, match=rf"get\(\) {waited}, and 1 of 1 values"):
         get(ref, timeout=timeout)
     with pytest.raises(TimeoutError):
         get([put(1), ref], timeout=timeout)

@@ -160,3 +160,9 @@ def test_hosts_that_do_not_answer_are_left_out(tmp_path: Path) -> None:
 def test_what_cannot_be(words: list[str], said: str, tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=said):
         run([word.format(tmp_path) for word in words])
+
+
+def test_a_journal_must_be_a_path(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["--journal", " ", "-c", "1"])
+    assert "argument --journal: ' ' is not a path; is a variable of the shell empty?" in capsys.readouterr().err

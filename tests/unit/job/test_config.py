@@ -58,6 +58,10 @@ def test_travels_to_the_other_ranks() -> None:
         ({"labels": {"": "x"}}, TypeError, "labels"),
         ({"log_to_driver": 1}, TypeError, "log_to_driver must be True or False, not 1"),
         ({"namespace": 1}, TypeError, "namespace must be a string"),
+        *(
+            ({name: " "}, ValueError, f"{name} must be a path, and it is only blank: ' '")
+            for name in ("journal", "report", "metrics", "object_spilling_directory")
+        ),
         ({"start_timeout_s": 0}, ValueError, "start_timeout_s must be more than 0"),
         ({"num_cpu": 1}, TypeError, "no argument 'num_cpu'; did you mean 'num_cpus'"),
         ({"zzz": 1}, TypeError, "no argument 'zzz'; there are: num_cpus"),
@@ -151,4 +155,11 @@ def test_whether_to_look_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.find_gpus({config.FIND_GPUS: "never"}) == "never"
     monkeypatch.setenv(config.FIND_GPUS, "perhaps")
     with pytest.raises(ValueError, match="MPI_RUNTIME_FIND_GPUS is 'perhaps'; it may be auto, always, never"):
+        from_init()
+
+
+@pytest.mark.parametrize("variable", [config.JOURNAL, config.RECORD, config.SCRATCH_DIR])
+def test_a_variable_that_is_only_blank_is_not_a_path(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, " ")
+    with pytest.raises(ValueError, match=f"the variable {variable} must be a path, and it is only blank: ' '"):
         from_init()

@@ -42,6 +42,8 @@ def test_the_least_level(plain_logging: logging.Logger) -> None:
     assert (log.level(quiet=False), log.level(quiet=True)) == (log.ERROR, log.ERROR)
     plain_logging.setLevel(logging.DEBUG)
     assert (log.level(quiet=False), log.level(quiet=True)) == (logging.DEBUG, log.WARNING)
+    plain_logging.setLevel(True)
+    assert type(log.level(quiet=False)) is int, "it is sent to other processes as a number"
     plain_logging.disabled = True
     assert log.level(quiet=False) > log.CRITICAL
     plain_logging.disabled = False
