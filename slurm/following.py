@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from mpi_runtime.slurm import exit_file
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.jobs import Status, status, statuses, table, task_number, task_numbers
 from mpi_runtime.slurm.progress import Progress
@@ -91,8 +92,24 @@ def _looks(job: str | int, found: list[Status], key: Callable[[Status], object])
         is_news = known != (known := [key(one) for one in found])
         yield found, is_news
         pause = POLL_S[0] if is_news else min(pause * 1.5, longest)
-        time.sleep(pause)
+        if _rest(pause, found):
+            pause = POLL_S[0]
         found = _patiently(job)
+
+
+def _rest(pause_s: float, found: list[Status]) -> bool:
+    """Sleep, but not when the program of a single job has ended. Return whether it has just ended.
+
+    Its exit file (`script.text`) is beside its output. A look at a file costs the controller nothing.
+    """
+    file = Path(found[0].output or "").with_suffix(".exit")
+    watches = len(found) == 1 and found[0].program_exit_code is None and bool(found[0].output)
+    end_s = time.monotonic() + pause_s
+    while (left_s := end_s - time.monotonic()) > 0:
+        time.sleep(min(POLL_S[0], left_s))
+        if watches and exit_file.read(file) is not None:
+            return True
+    return False
 
 
 def _never_begun(job: str, name: str) -> Status:

@@ -164,7 +164,8 @@ def text(request: Request, program: tuple[str, ...]) -> str:
     if not program:
         raise ValueError("name a program to run: app.py, -m package.module, or -c CODE")
     job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if request.array else "$SLURM_JOB_ID"
-    lines = ["#!/bin/bash", *(f"#SBATCH {_option(option)}" for option in _options(request, program)), ""]
+    lines = ["#!/bin/bash", *(f"#SBATCH {_option(option)}" for option in _options(request, program))]
+    lines += [*(f"# {note}" for note in [time_note(request.time)] if note), ""]
     lines += [_BEGIN.format(name=job_name(request, program), job=job, cannot_write=CANNOT_WRITE)]
     for module in request.modules:
         lines += [f"module load {shlex.quote(module)}", f"check {shlex.quote(f'module load {module}')}"]
@@ -179,6 +180,12 @@ def text(request: Request, program: tuple[str, ...]) -> str:
     if request.requeue:
         lines += [_AGAIN, *([_LOST.format(limit=PROBE_LIMIT_S)] if request.nodes_max > 1 else [])]
     return re.sub(r"\n{3,}", "\n\n", "\n".join([*lines, _NO_END]))
+
+
+def time_note(time: str | None) -> str:
+    """Return how Slurm reads a time of two parts, which may be meant as hours and minutes; empty for other times."""
+    found = re.fullmatch(r"(\d+):(\d+)", time or "")
+    return f"Slurm reads {time} as {found[1]} min {found[2]} s; {time}:00 has hours and minutes" if found else ""
 
 
 def job_name(request: Request, program: tuple[str, ...]) -> str:

@@ -16,6 +16,8 @@ from mpi_runtime.slurm.commands import SlurmError
 
 _INTERRUPTED, _NOBODY_READS = 130, 141
 """Exit codes of shells for SIGINT and SIGPIPE."""
+_SHORT_S = 60
+"""A time below it was probably meant as hours and minutes. Slurm gives a minute at least."""
 _OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "COUNT"}
@@ -25,7 +27,7 @@ _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     ("--cpus-per-node",): {"help": "CPUs on each node; other jobs may then use the rest", **_NUMBER},
     ("--gpus-per-node",): {"metavar": "[TYPE:]COUNT", "help": "GPUs on each node"},
     ("--memory", "--mem"): {"metavar": "SIZE", "help": "memory of each node, such as 64G"},
-    ("-t", "--time"): {"metavar": "TIME", "help": "time limit of the job, such as 1:00:00"},
+    ("-t", "--time"): {"metavar": "TIME", "help": "time limit of the job, such as 1:00:00; 30:00 are minutes"},
     ("-J", "--name", "--job-name"): {"metavar": "NAME", "help": "name of the job (default: the name of the program)"},
     ("-p", "--partition"): {"metavar": "NAME", "help": "partition of the job"},
     ("-A", "--account"): {"metavar": "NAME", "help": "account that is charged"},
@@ -76,6 +78,8 @@ def submit(words: Sequence[str]) -> int:
             raise ValueError(f"--doctor takes no program, and there is {program[0]!r}")
         program = list(script.DOCTOR) if given["doctor"] else program
         text = script.text(request, tuple(program))
+        if bounds.seconds(request.time) < _SHORT_S and (note := script.time_note(request.time)):
+            print(f"mpi-runtime submit: {note}", file=sys.stderr)
         if given["dry_run"]:
             print(text, end="")
             return 0

@@ -539,3 +539,39 @@ def test_a_file_system_that_shows_things_late_is_waited_for(
     monkeypatch.setattr(following, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
     assert following.follow("5", StringIO(), StringIO()) == 0
     assert len(pauses) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "note", "is_warned"),
+    [
+        ("0:10", "Slurm reads 0:10 as 0 min 10 s; 0:10:00 has hours and minutes", True),
+        ("2:00", "Slurm reads 2:00 as 2 min 00 s; 2:00:00 has hours and minutes", False),
+        ("2:00:00", "", False),
+        ("10", "", False),
+    ],
+)
+def test_a_time_of_two_parts_is_explained(
+    limit: str, note: str, is_warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.submit(f"--time {limit} --dry-run app.py".split()) == 0
+    shown = capsys.readouterr()
+    assert ("Slurm reads" in shown.out, shown.err != "") == (bool(note), is_warned)
+    assert f"#SBATCH --time={limit}\n" in shown.out
+    assert not note or f"\n# {note}\n" in shown.out
+    assert not is_warned or shown.err == f"mpi-runtime submit: {note}\n"
+
+
+@pytest.mark.parametrize(("text", "ends_early"), [("0", True), ("running 5 n1", False), ("requeue", False)])
+def test_the_end_of_the_program_ends_a_pause(
+    text: str, ends_early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        (tmp_path / "my_app-5.exit").write_text(f"{text}\n")
+
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
+    job: Any = SimpleNamespace(output=str(tmp_path / "my_app-5.out"), program_exit_code=None)
+    assert following._rest(2.0, [job]) == ends_early
+    assert clock == [following.POLL_S[0]] if ends_early else clock[0] >= 2.0
