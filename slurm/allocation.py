@@ -11,6 +11,9 @@ from pathlib import Path
 
 from mpi_runtime.slurm import nodelist
 
+_STEPS_MAX = 1 << 31
+"""Step numbers from here on are not of srun: Slurm uses them for batch scripts and shells."""
+
 
 @dataclass(frozen=True)
 class Allocation:
@@ -44,6 +47,12 @@ def from_environment(env: Mapping[str, str]) -> Allocation:
         if env.get(name):
             return read(env)
     return Allocation()
+
+
+def is_in_step(env: Mapping[str, str]) -> bool:
+    """Whether srun has started a process, or a process above it."""
+    step = env.get("SLURM_STEP_ID", "")
+    return step.isdecimal() and int(step) < _STEPS_MAX
 
 
 def _slurm(env: Mapping[str, str]) -> Allocation:

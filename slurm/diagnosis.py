@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from mpi_runtime.slurm import nodelist
-from mpi_runtime.slurm.allocation import Allocation
+from mpi_runtime.slurm.allocation import Allocation, is_in_step
 from mpi_runtime.slurm.jobs import Granted
 
 SHARED_MEMORY_MIN = 64 << 20
@@ -16,8 +16,6 @@ DESCRIPTORS_BESIDES = 64
 """Descriptors that a rank takes besides. With fewer than these MPI may not start, or may hang."""
 SLOW_S = 1e-3
 """Seconds. A small message that takes longer between hosts did not use a fast network."""
-_STEPS_MAX = 1 << 31
-"""Step numbers from here on are not of srun: Slurm uses them for batch scripts and shells."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -115,8 +113,7 @@ def unused(
         host_cpus: how many CPUs the host of rank 0 has. Other hosts are not expected to have more.
     """
     names = own.nodes
-    step = env.get("SLURM_STEP_ID", "")
-    if (kind == "none" or kind.startswith("slurm")) and step.isdecimal() and int(step) < _STEPS_MAX:
+    if (kind == "none" or kind.startswith("slurm")) and is_in_step(env):
         names = tuple(nodelist.expand(env.get("SLURM_STEP_NODELIST", "")))  # the user chose the nodes of the step
     by_host = {_short(host): usable for host, usable in hosts.items()}
     found = [*_places(kind, size, by_host, names, own.parts)]

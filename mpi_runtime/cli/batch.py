@@ -45,7 +45,7 @@ from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import HeadDiedError, JournalError, LaunchError
 from mpi_runtime.host.launch import detect
-from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.host.launchers import environment_of_launcher
 from mpi_runtime.host.mpiexec import launch_command
 from mpi_runtime.host.process_tree import die_with_parent
 from mpi_runtime.journal.claim import JournalInUseError, TakenOverError
@@ -95,7 +95,7 @@ def batch(words: Sequence[str]) -> int:
         launcher = installed_launcher(options.mpi)
         clear_sessions(launcher)
         command = launch_command(launcher, command, options.ranks, options.hosts, False, env)
-        env = child_environment(env)
+        env = environment_of_launcher(env)
     os.execve(command[0], command, env)
     raise AssertionError("execve does not return")
 

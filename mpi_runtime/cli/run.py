@@ -20,7 +20,7 @@ from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.mpi_settings import broken_settings
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.host.launchers import environment_of_launcher
 from mpi_runtime.host.mpiexec import Launcher, find_launcher, launch_command
 from mpi_runtime.journal.private import make_directory
 from mpi_runtime.slurm import exit_file
@@ -78,7 +78,7 @@ def run(words: Sequence[str]) -> int:
         return 0
     if launcher is not None:
         clear_sessions(launcher)
-    inner = child_environment(env)  # without the variables of a launcher around us, which would mislead this one
+    inner = environment_of_launcher(env)  # without the variables of a launcher around us, which would mislead this one
     if launcher is not None and launcher.kind == "openmpi" and (finding := broken_settings(inner)):
         print(f"mpi-runtime: {finding.what}; {finding.cure}", file=sys.stderr, flush=True)
     if file is None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from mpi_runtime.config import RANKS_TAKEN, environment, own_environment
+from mpi_runtime.slurm.allocation import is_in_step
 
 # Variables with the place of a process in an MPI job. Settings that people make for all MPI programs (OMPI_MCA_btl,
 # I_MPI_FABRICS, UCX_TLS, MPICH_..., permission for root) are not among them.
@@ -83,6 +84,14 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
             env["LD_LIBRARY_PATH"] = os.pathsep.join(left)
         del env["OPAL_PREFIX"]
     return {**_home(env), **env}
+
+
+def environment_of_launcher(base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a launcher that this process starts."""
+    env = child_environment(base)
+    if is_in_step(base):  # as in `srun --pty bash`: the launcher's own srun would wait for this step to end
+        env.setdefault("SLURM_OVERLAP", "1")
+    return env
 
 
 def _home(env: Mapping[str, str]) -> dict[str, str]:

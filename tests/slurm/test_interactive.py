@@ -37,9 +37,10 @@ def test_an_allocation_runs_one_program_after_the_other_and_a_notebook(slurm: Cl
     directory = slurm.directory()
     (directory / "app.py").write_text(PROGRAM)
     (directory / "notebook.py").write_text(NOTEBOOK)
+    in_a_step = "srun --ntasks-per-node=1 sh -c '[ $SLURM_PROCID != 0 ] || mpi-runtime run -n 2 app.py'"
     lines = (
         "mpi-runtime run -n 2 app.py",
-        "mpi-runtime run -n 2 app.py",
+        in_a_step,  # as in `srun --pty bash`
         "mpi-runtime run -n 2 -m mpi_runtime notebook.py",
     )
     # As a user has it who types them.

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mpi_runtime.host import launchers
-from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.host.launchers import child_environment, environment_of_launcher
 
 
 def test_settings_of_the_user_reach_the_child() -> None:
@@ -108,3 +108,16 @@ def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OPAL_PREFIX", "/opt/site")
     with launchers.quick_mpi():
         assert name not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("step", "set_before", "found"),
+    [("0", None, "1"), ("0", "0", "0"), ("4294967290", None, None), (None, None, None)],  # the third: a shell of salloc
+)
+def test_a_launcher_inside_a_step_starts_its_ranks_beside_it(
+    step: str | None, set_before: str | None, found: str | None
+) -> None:
+    env = {"SLURM_STEP_ID": step, "SLURM_OVERLAP": set_before}
+    made = environment_of_launcher({name: value for name, value in env.items() if value is not None})
+    assert made.get("SLURM_OVERLAP") == found
+    assert "SLURM_STEP_ID" not in made
