@@ -238,11 +238,11 @@ class HeadHandle:
 
         if is_closed_here(self.socket):
             return CLOSED
-        limit = f" within {SAVE_LIMIT_S:g} s" if self.launch.size != 1 else ""
+        limit = f": within {SAVE_LIMIT_S:g} s its launcher ends it" if self.launch.size != 1 else ""
         return (
             f"The head process (scheduler) {self._how}, so the job cannot continue. Its own error, if any, is printed "
             "above; `dmesg` shows whether the kernel killed it for memory. "
-            f"The program may save its work{limit} and end."
+            f"The program may save its work and end{limit}."
         )
 
     def begin(self, config: Config, listener: log.Listener | None) -> tuple[Welcome, int]:
