@@ -60,11 +60,13 @@ class MemoryWatch:
 
     def _look(self, executors: Collection[Watched]) -> None:
         memory = self._memory
-        use = memory.fullest(executor.pid for executor in executors if executor.pid)
+        pids = [executor.pid for executor in executors if executor.pid]
+        use = memory.fullest(pids)
         was_tight, self._is_tight = self._is_tight, use.share >= self._threshold
         if self._is_tight:
             sizes = [(one.number, memory.private_of_tree(one.pid)) for one in executors if one.pid]
-            self._report(MemoryReported(self._rank, True, *use, self._threshold, sizes, list(memory.largest())))
+            largest = list(memory.largest(use, pids))
+            self._report(MemoryReported(self._rank, True, *use, self._threshold, sizes, largest))
         elif was_tight:
             self._report(MemoryReported(self._rank, False, *use))
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from mpi_runtime.host.machine import LIMITS, cgroup_directories, read
 from mpi_runtime.host.process_tree import descendants
 
+OWN = "memory_limit of init()"
 LARGEST = 3
 """How many of the largest processes are named."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -51,7 +52,7 @@ class Memory:
         """Return the limit that is used most, in proportion: the host's, a control group's, or ours for these pids."""
         uses = self._uses() if self._is_alone or not self._limit else []
         if self._limit:
-            uses.append(Use(sum(map(self.private_of_tree, pids)), self._limit, "memory_limit of init()"))
+            uses.append(Use(sum(map(self.private_of_tree, pids)), self._limit, OWN))
         return max(uses, key=lambda use: use.share)
 
     def least(self) -> Use:
@@ -70,10 +71,16 @@ class Memory:
         """Return the same for a process and its descendants. Those of a call may have more than its executor."""
         return sum(map(self.private_of, [pid, *descendants(pid, self._root)]))
 
-    def largest(self) -> Sequence[tuple[int, str, int]]:
-        """Return the processes of this host that have most memory of their own: pid, name, bytes."""
-        pids = [int(name) for name in os.listdir(f"{self._root}/proc") if name.isdecimal()]
-        sizes = sorted(((self.private_of(pid), pid) for pid in pids), reverse=True)[:LARGEST]
+    def largest(self, use: Use, pids: Iterable[int]) -> Sequence[tuple[int, str, int]]:
+        """Return the processes that have most memory of their own: pid, name, bytes.
+
+        If `use` is of our own limit, only these pids and their descendants count.
+        """
+        if use.where == OWN:
+            among = [one for pid in pids for one in (pid, *descendants(pid, self._root))]
+        else:
+            among = [int(name) for name in os.listdir(f"{self._root}/proc") if name.isdecimal()]
+        sizes = sorted(((self.private_of(pid), pid) for pid in among), reverse=True)[:LARGEST]
         return [(pid, read(f"{self._root}/proc/{pid}/comm"), size) for size, pid in sizes if size]
 
     def kills(self) -> int:

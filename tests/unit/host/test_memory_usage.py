@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.agent.memory import PERIOD_S, MemoryWatch
-from mpi_runtime.host.memory_usage import Memory, Use
+from mpi_runtime.host.memory_usage import OWN, Memory, Use
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 
 MIB = 1 << 20
@@ -110,9 +110,12 @@ def test_the_largest_processes(tmp_path: Path) -> None:
     host(tmp_path)
     for number in range(1, 6):
         write(tmp_path, **{f"proc__{number}__statm": f"900 {number * 100} 50", f"proc__{number}__comm": f"p{number}\n"})
-    largest = Memory(root=str(tmp_path)).largest()
+    memory = Memory(root=str(tmp_path))
+    largest = memory.largest(Use(1, 1, "the host"), [1])
     assert [(pid, name) for pid, name, _ in largest] == [(5, "p5"), (4, "p4"), (3, "p3")]
     assert largest[0][2] == 450 * PAGE
+    write(tmp_path, proc__1__task__1__children="3 ")
+    assert [pid for pid, _, _ in memory.largest(Use(1, 1, OWN), [1])] == [3, 1], "others do not count"
 
 
 class Busy:
