@@ -53,12 +53,25 @@ ROWS = {
     "rank": (
         "a worker rank, otherwise",
         "the job ends at once. An error names the rank, and what would have kept the job alive, unless the launcher "
-        "kills all ranks first, as MPICH's mostly does",
+        "kills all ranks first, as MPICH's mostly does, or the rank was on another host and MPI ends the job with an "
+        'error of its own, as Open MPI does ("Socket closed")',
     ),
-    "rank at start": ("a rank, while the ranks meet", "the job ends, after `start_timeout_s` at the latest"),
-    "head": ("the head", "the program gets `HeadDiedError` and can save its work; the job ends"),
+    "rank at start": (
+        "a rank, while the ranks meet",
+        "the job ends: most often at once, otherwise `init()` fails after `start_timeout_s`; with MPICH the job ends "
+        "up to 5 seconds later",
+    ),
+    "head": (
+        "the head",
+        "the job ends; the program gets `HeadDiedError` and can save its work. A launcher ends it after 5 seconds; "
+        "with several hosts and without `--fault-tolerant` MPI may end it at once",
+    ),
     "host": ("a host, or the network to it", "the job ends on all hosts after `heartbeat_timeout_s` without a message"),
-    "launcher": ("the launcher", "the job ends, and your program with it after 5 seconds"),
+    "launcher": (
+        "the launcher",
+        "the job ends, and your program with it after 5 seconds, MPICH's at once. Open MPI's leaves a directory "
+        "`ompi.PID` in `TMPDIR` or `/tmp`; the next `mpi-runtime run` removes it",
+    ),
     "driver": ("your program", "the job ends and leaves nothing behind"),
     "journal": (
         "any of the above that ends the job, with `init(journal=DIR)`",

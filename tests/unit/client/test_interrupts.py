@@ -150,7 +150,7 @@ def test_an_error_is_known_to_be_of_a_handler(handler: Any) -> None:
     before = signal.signal(signal.SIGALRM, handler)
     try:
         with pytest.raises(TimeoutError) as caught:
-            sorted([1, 2], key=lambda _: signal.raise_signal(signal.SIGALRM))  # within C, as pickling is
+            list(map(signal.raise_signal, [signal.SIGALRM]))  # within C, as pickling is
         assert is_of_handler(caught.value)
     finally:
         signal.signal(signal.SIGALRM, before)
