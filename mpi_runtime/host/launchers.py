@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from mpi_runtime.config import RANKS_TAKEN, environment, own_environment
-from mpi_runtime.slurm.allocation import is_in_step
 
 # Variables with the place of a process in an MPI job. Settings that people make for all MPI programs (OMPI_MCA_btl,
 # I_MPI_FABRICS, UCX_TLS, MPICH_..., permission for root) are not among them.
@@ -88,6 +87,8 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
 
 def environment_of_launcher(base: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a launcher that this process starts."""
+    from mpi_runtime.slurm.allocation import is_in_step  # not at the top: every rank loads this module
+
     env = child_environment(base)
     if is_in_step(base):  # as in `srun --pty bash`: the launcher's own srun would wait for this step to end
         env.setdefault("SLURM_OVERLAP", "1")
