@@ -11,6 +11,7 @@ and its failures. torch is imported when a worker of `TorchTrainer` starts, or a
 - `scaling.py`: `ScalingConfig`: the number of workers, and what each of them has
 - `worker.py`: one worker: runs the function, and reports with the others
 - `collective.py`: a barrier, and values of rank 0 for all
+- `reported.py`: the checkpoints of a running training
 - `shards.py`: cuts data sets into a part for each worker
 """
 
@@ -20,6 +21,7 @@ from mpi_runtime import _face
 
 _HOMES = {
     "collective": "",
+    "reported": "ReportedCheckpoint get_all_reported_checkpoints",
     "scaling": "ScalingConfig",
     "shards": "Shard",
     "torch": "TorchTrainer",
@@ -38,6 +40,7 @@ __all__ = [
     "Context",
     "DataParallelTrainer",
     "FailureConfig",
+    "ReportedCheckpoint",
     "Result",
     "RunConfig",
     "ScalingConfig",
@@ -46,6 +49,7 @@ __all__ = [
     "TrainContext",
     "TrainingFailedError",
     "collective",
+    "get_all_reported_checkpoints",
     "get_checkpoint",
     "get_context",
     "get_dataset_shard",
@@ -55,6 +59,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime.train import collective, torch
+    from mpi_runtime.train.reported import ReportedCheckpoint, get_all_reported_checkpoints
     from mpi_runtime.train.scaling import ScalingConfig
     from mpi_runtime.train.shards import Shard
     from mpi_runtime.train.torch import TorchTrainer

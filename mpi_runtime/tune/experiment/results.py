@@ -90,6 +90,7 @@ class Result:
         return return_value(Path(self.path)) if self.status == TERMINATED else None
 
     @classmethod
+    @advised
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
         """Read the result of a trial, or of a training, from its directory: `Result.path`. No job is needed.
 

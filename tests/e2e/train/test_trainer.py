@@ -184,6 +184,9 @@ def loop(config):
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError("once")
         save(epoch)
+        known = train.get_all_reported_checkpoints()
+        assert [one.metrics["epoch"] for one in known] == [*range(epoch + 1)], known
+        assert open(f"{known[-1].checkpoint.path}/rank1").read() == str(epoch)
 
 for rank in (0, 1):
     for dies in (False, True):
