@@ -114,6 +114,27 @@ def together(config):
         train.report({"a": 1})
     train.report({"a": 2})
 print(trainer(together, 2, {"rank": -1}).fit().metrics["a"])
+
+@mpi_runtime.remote(num_cpus=0)
+class Numbers:
+    def __init__(self):
+        self.known = []
+    def add(self, number):
+        self.known.append(number)
+    def last(self):
+        return self.known[-1]
+
+def told(config):
+    for number in range(50):
+        if train.get_context().get_world_rank() == 0:
+            for _ in range(3):
+                config["numbers"].add.remote(number)
+        train.collective.barrier()
+        if train.get_context().get_world_rank() == 1:
+            assert mpi_runtime.get(config["numbers"].last.remote()) == number
+        train.collective.barrier()
+trainer(told, 2, {"numbers": Numbers.remote()}).fit()
+
 print("does something else: all workers" in error_of(trainer(together, 2, {"rank": 0})))
 
 def gone():
