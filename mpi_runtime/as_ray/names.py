@@ -41,6 +41,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "ray.tune": ("mpi_runtime.tune",),
     "ray.tune.integration": (),
+    "ray.tune.integration.ray_train": ("mpi_runtime.train.in_trial",),
     **{
         f"ray.tune.integration.{name}": (f"mpi_runtime.tune.integration.{name}",)
         for name in ("lightgbm", "pytorch_lightning", "xgboost")
@@ -194,7 +195,6 @@ LIBRARIES = {
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "mpi_runtime.rl has PPO, DQN, SAC and others, with RLlib's configurations",
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
-    "ray.tune.integration.ray_train": "pass the trainer to ray.tune.Tuner",
     "ray.tune.integration.keras": "call tune.report() in a callback of Keras",
     "ray.util.debugpy": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",
     "ray.util.client_connect": "an MPI job is joined by its launcher",
