@@ -195,6 +195,13 @@ LIBRARIES = {
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "mpi_runtime.rl has PPO, DQN, SAC and others, with RLlib's configurations",
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
+    "ray.train.huggingface": "the Trainer of transformers runs in the function of a TorchTrainer: see docs/guides/train.md",
+    "ray.train.lightning": "the Trainer of Lightning runs in the function of a TorchTrainer: see docs/guides/train.md",
+    **{
+        f"ray.train.{name}": f"train in a trial, with the callback of ray.tune.integration.{name}"
+        for name in ("lightgbm", "xgboost")
+    },
+    "ray.train.v2": "import the name from ray.train",
     "ray.tune.integration.keras": "call tune.report() in a callback of Keras",
     "ray.util.debugpy": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",
     "ray.util.client_connect": "an MPI job is joined by its launcher",
