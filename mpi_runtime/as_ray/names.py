@@ -169,7 +169,7 @@ ABSENT: dict[str, str] = {
     "ray.train.UserCallback": "pass callbacks of ray.tune in RunConfig(callbacks=[...])",
     **dict.fromkeys(("ray.train.PreemptionInfo", "ray.train.get_preemption_info"), _PREEMPTION),
     "ray.train.torch.TorchCheckpoint": "save the state_dict in a directory, and report Checkpoint.from_directory(path)",
-    **dict.fromkeys((f"ray.train.torch.{name}" for name in ("accelerate", "backward", "prepare_optimizer")), _PRECISION),
+    **{f"ray.train.torch.{name}": _PRECISION for name in ("accelerate", "backward", "prepare_optimizer")},
     "ray.util.connect": _CLUSTER,
     "ray.util.disconnect": _CLUSTER,
     "ray.cpp_function": _LANGUAGE,
@@ -195,8 +195,8 @@ LIBRARIES = {
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "mpi_runtime.rl has PPO, DQN, SAC and others, with RLlib's configurations",
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
-    "ray.train.huggingface": "the Trainer of transformers runs in the function of a TorchTrainer: see docs/guides/train.md",
-    "ray.train.lightning": "the Trainer of Lightning runs in the function of a TorchTrainer: see docs/guides/train.md",
+    "ray.train.huggingface": "its Trainer runs in the function of a TorchTrainer: see docs/guides/train.md",
+    "ray.train.lightning": "its Trainer runs in the function of a TorchTrainer: see docs/guides/train.md",
     **{
         f"ray.train.{name}": f"train in a trial, with the callback of ray.tune.integration.{name}"
         for name in ("lightgbm", "xgboost")

@@ -281,7 +281,8 @@ print(str(tuned(2, {"x": 1}).errors[0].cause))
 
 def saving(config):
     for step in range(1, 5):
-        made = None if step % 2 or train.get_context().get_world_rank() else train.Checkpoint.from_directory(sys.argv[2])
+        saves = step % 2 == 0 and train.get_context().get_world_rank() == 0
+        made = train.Checkpoint.from_directory(sys.argv[2]) if saves else None
         train.report({"loss": config["x"] / step, "step": step}, checkpoint=made)
 
 def driver(config):
