@@ -35,6 +35,6 @@ class Scatter:
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "mpi.scatter() must be an argument of a function with num_ranks, not a part of an argument. Methods and other "
-            "functions do not cut it: pass the items, and let each rank take items[comm.rank]"
+            "mpi.scatter() must be an argument of a function with num_ranks, not a part of an argument. Methods and "
+            "other functions do not cut it: pass the items, and let each rank take items[comm.rank]"
         )

@@ -47,10 +47,8 @@ def make_new_directory(wanted: Path, mode: int = 0o777) -> Path:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
     place, number = wanted, 0
     while True:
-        try:
+        with contextlib.suppress(FileExistsError):
             place.mkdir(mode)
-        except FileExistsError:
-            number += 1
-            place = wanted.with_name(f"{wanted.name}_{number}")
-        else:
             return place
+        number += 1
+        place = wanted.with_name(f"{wanted.name}_{number}")

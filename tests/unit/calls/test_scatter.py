@@ -13,5 +13,5 @@ def test_items_are_needed() -> None:
 
 
 def test_a_mark_elsewhere_is_refused() -> None:
-    with pytest.raises(TypeError, match="must be an argument of a function with num_ranks.* Methods"):
+    with pytest.raises(TypeError, match=r"must be an argument of a function with num_ranks.* Methods"):
         pickle.dumps([mpi.scatter([1, 2])])
