@@ -50,6 +50,9 @@ def scatter(values: Iterable[Any]) -> Scatter:
     Args:
         values: one item for each rank: references, whose values only their ranks load, or any values.
 
+    Raises:
+        TypeError: `values` has no items.
+
     Returns:
         The mark, to be passed to `.remote(...)` as an argument.
 
@@ -59,4 +62,6 @@ def scatter(values: Iterable[Any]) -> Scatter:
         solve.remote(mpi_runtime.mpi.scatter(blocks))  # rank i gets the value of blocks[i]
         ```
     """
+    if not isinstance(values, Iterable):
+        raise TypeError(f"mpi.scatter() takes one item for each rank, such as a list, not {values!r}")
     return Scatter(list(values))

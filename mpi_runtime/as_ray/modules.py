@@ -127,10 +127,20 @@ def _stand_in(path: str, why: str) -> Any:
         raise NotImplementedError(f"{path} is not here: {why}{_HINT}")
 
     if name[0].isupper():  # an error can be named by `except`: it is never raised
-        return type(name, (Exception,) if name.endswith("Error") else (), {"__new__": absent, "__module__": home})
+        bases = (Exception,) if name.endswith("Error") else ()
+        return _AbsentClass(name, bases, {"__new__": absent, "__module__": home, "_why": why})
     absent.__name__ = absent.__qualname__ = name
     absent.__module__ = home
     return absent
+
+
+class _AbsentClass(type):
+    """The class of stand-ins for classes: also a missing member, such as that of an enumeration, explains itself."""
+
+    def __getattr__(cls, name: str) -> Any:
+        home = vars(cls)["__module__"]
+        why = f"{home}.{cls.__name__}.{name} is not here: {vars(cls)['_why']}{_HINT}"
+        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}" if name[0] == "_" else why)
 
 
 _HINT = " (`ray` is mpi_runtime here: docs/from_ray.md lists what there is)"

@@ -41,6 +41,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "ray.tune": ("mpi_runtime.tune",),
     "ray.tune.integration": (),
+    "ray.tune.integration.ray_train": ("mpi_runtime.train.in_trial",),
     **{
         f"ray.tune.integration.{name}": (f"mpi_runtime.tune.integration.{name}",)
         for name in ("lightgbm", "pytorch_lightning", "xgboost")
@@ -139,7 +140,9 @@ _CLUSTER = "an MPI job is joined by its launcher, and has no address"
 _LANGUAGE = "functions and classes are Python's"
 _NODES = "the nodes of a job are those of its launch"
 _FAILS = "fit() raises ray.train.TrainingFailedError, and its __cause__ is the error of the worker"
-_KEEPS = "report() returns when the checkpoint is saved, and Result.best_checkpoints has those that were kept"
+_KEEPS = "report() returns when the checkpoint is saved, so there is nothing else to choose or to wait for"
+_PREEMPTION = "a lost node counts in FailureConfig(max_crashes=...): save checkpoints often"
+_PRECISION = "deprecated in Ray too: use torch.amp"
 _VALIDATES = "evaluate the model in the function, and report the value"
 _TRAINING = "ray.train has TorchTrainer; other libraries can run in the function of a DataParallelTrainer"
 ABSENT: dict[str, str] = {
@@ -155,15 +158,18 @@ ABSENT: dict[str, str] = {
     "ray.data": "use f.map(), or modin or dask on this runtime",
     "ray.job_config": "pass runtime_env and namespace to init()",
     "ray.train": _TRAINING,
-    **dict.fromkeys(("ray.train.CheckpointUploadMode", "ray.train.CheckpointConsistencyMode"), _KEEPS),
-    **dict.fromkeys(("ray.train.ReportedCheckpoint", "ray.train.get_all_reported_checkpoints"), _KEEPS),
-    **dict.fromkeys(("ray.train.ValidationConfig", "ray.train.ValidationTaskConfig"), _VALIDATES),
+    **dict.fromkeys((f"ray.train.Checkpoint{name}Mode" for name in ("Consistency", "Upload")), _KEEPS),
+    "ray.train.ReportedCheckpointStatus": _KEEPS,
+    **dict.fromkeys((f"ray.train.Validation{name}" for name in ("Config", "Fn", "TaskConfig")), _VALIDATES),
     **dict.fromkeys((f"ray.train.{name}" for name in ("ControllerError", "NCCLHangError", "PreemptionError")), _FAILS),
     "ray.train.BackendConfig": "set up the library in the function of a DataParallelTrainer",
     "ray.train.DataConfig": "each worker has an equal part of each data set; make others in the function",
     "ray.train.LoggingConfig": "init(quiet=...) chooses what the job logs",
+    "ray.train.SyncConfig": "there is nothing to synchronise: storage_path is a directory that all hosts share",
     "ray.train.UserCallback": "pass callbacks of ray.tune in RunConfig(callbacks=[...])",
-    "ray.train.get_preemption_info": "a lost node counts in FailureConfig(max_crashes=...): save checkpoints often",
+    **dict.fromkeys(("ray.train.PreemptionInfo", "ray.train.get_preemption_info"), _PREEMPTION),
+    "ray.train.torch.TorchCheckpoint": "save the state_dict in a directory, and report Checkpoint.from_directory(path)",
+    **{f"ray.train.torch.{name}": _PRECISION for name in ("accelerate", "backward", "prepare_optimizer")},
     "ray.util.connect": _CLUSTER,
     "ray.util.disconnect": _CLUSTER,
     "ray.cpp_function": _LANGUAGE,
@@ -189,7 +195,13 @@ LIBRARIES = {
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "mpi_runtime.rl has PPO, DQN, SAC and others, with RLlib's configurations",
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
-    "ray.tune.integration.ray_train": "pass the trainer to ray.tune.Tuner",
+    "ray.train.huggingface": "its Trainer runs in the function of a TorchTrainer: see docs/guides/train.md",
+    "ray.train.lightning": "its Trainer runs in the function of a TorchTrainer: see docs/guides/train.md",
+    **{
+        f"ray.train.{name}": f"train in a trial, with the callback of ray.tune.integration.{name}"
+        for name in ("lightgbm", "xgboost")
+    },
+    "ray.train.v2": "import the name from ray.train",
     "ray.tune.integration.keras": "call tune.report() in a callback of Keras",
     "ray.util.debugpy": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",
     "ray.util.client_connect": "an MPI job is joined by its launcher",

@@ -144,9 +144,10 @@ def _whole(name: str, value: Any) -> None:
 
 
 def _one_or_more(name: str, value: Any) -> None:
-    _count(name, value)
+    _whole(name, value)
     if value < 1:
         raise ValueError(f"{name} must be 1 or more, not {value}")
+    _count(name, value)
 
 
 def _returns(name: str, value: Any) -> None:

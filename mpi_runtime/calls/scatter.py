@@ -34,4 +34,7 @@ class Scatter:
         return f"mpi.scatter({len(self.items)} items)"
 
     def __reduce__(self) -> Any:
-        raise TypeError("mpi.scatter() is only for arguments of calls with num_ranks, not for places inside of them")
+        raise TypeError(
+            "mpi.scatter() must be an argument of a function with num_ranks, not a part of an argument. Methods and "
+            "other functions do not cut it: pass the items, and let each rank take items[comm.rank]"
+        )

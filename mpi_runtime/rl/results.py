@@ -19,7 +19,7 @@ from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.evaluation import evaluate
 from mpi_runtime.show import page
 from mpi_runtime.show.numbers import count, seconds
-from mpi_runtime.show.writing import replace_file
+from mpi_runtime.show.writing import make_new_directory, replace_file
 
 COLUMNS = ("Trial name", "status", "loc", "iter", "time (s)", "ts", "reward")
 GIB = 2**30
@@ -34,14 +34,12 @@ class Results:
 
     def __init__(self, folder: Path, name: str, job: str = "") -> None:
         stamp = f"job{job}" if job else time.strftime("%Y-%m-%d_%H-%M-%S")
-        folder.mkdir(parents=True, exist_ok=True)
         self.name, self.folder = name, folder
         self.path = folder / f"{name}_{stamp}"
-        number = 0
-        while self.path.exists() and not job:
-            number += 1
-            self.path = folder / f"{name}_{stamp}_{number}"
-        self.path.mkdir(exist_ok=True)
+        if job:
+            self.path.mkdir(parents=True, exist_ok=True)
+        else:
+            self.path = make_new_directory(self.path)
         self.rows: list[Mapping[str, Any]] = []
         """Of all iterations, those of earlier lives of the job too."""
         self._writer: Any = None

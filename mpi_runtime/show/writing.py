@@ -1,10 +1,11 @@
-"""Writes the files of people: each is there as a whole, or as it was before."""
+"""Writes the files of people: each is there as a whole, or as it was before. Makes directories that are new."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+from pathlib import Path
 
 
 def is_full(error: OSError) -> bool:
@@ -31,3 +32,24 @@ def replace_file(path: str, content: str | bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
         raise
+
+
+def make_new_directory(wanted: Path, mode: int = 0o777) -> Path:
+    """Make a directory that did not exist, and return its path: this one, or one with a number behind its name.
+
+    Others may want the same name at the same time, for example with the date and time in it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
+    place, number = wanted, 0
+    while True:
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode)
+            return place
+        number += 1
+        place = wanted.with_name(f"{wanted.name}_{number}")

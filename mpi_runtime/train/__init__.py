@@ -11,6 +11,8 @@ and its failures. torch is imported when a worker of `TorchTrainer` starts, or a
 - `scaling.py`: `ScalingConfig`: the number of workers, and what each of them has
 - `worker.py`: one worker: runs the function, and reports with the others
 - `collective.py`: a barrier, and values of rank 0 for all
+- `in_trial.py`: reports of a training that runs inside a trial
+- `reported.py`: the checkpoints of a running training
 - `shards.py`: cuts data sets into a part for each worker
 """
 
@@ -20,6 +22,8 @@ from mpi_runtime import _face
 
 _HOMES = {
     "collective": "",
+    "in_trial": "TuneReportCallback",
+    "reported": "ReportedCheckpoint get_all_reported_checkpoints",
     "scaling": "ScalingConfig",
     "shards": "Shard",
     "torch": "TorchTrainer",
@@ -38,6 +42,7 @@ __all__ = [
     "Context",
     "DataParallelTrainer",
     "FailureConfig",
+    "ReportedCheckpoint",
     "Result",
     "RunConfig",
     "ScalingConfig",
@@ -45,7 +50,9 @@ __all__ = [
     "TorchTrainer",
     "TrainContext",
     "TrainingFailedError",
+    "TuneReportCallback",
     "collective",
+    "get_all_reported_checkpoints",
     "get_checkpoint",
     "get_context",
     "get_dataset_shard",
@@ -55,6 +62,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime.train import collective, torch
+    from mpi_runtime.train.in_trial import TuneReportCallback
+    from mpi_runtime.train.reported import ReportedCheckpoint, get_all_reported_checkpoints
     from mpi_runtime.train.scaling import ScalingConfig
     from mpi_runtime.train.shards import Shard
     from mpi_runtime.train.torch import TorchTrainer

@@ -13,6 +13,8 @@ T = TypeVar("T")
 def barrier() -> None:
     """Wait for all workers.
 
+    Calls that a worker has submitted before it reach an actor before those that others submit after it.
+
     Raises:
         RuntimeError: this is not a worker of a trainer, or another worker does something else.
     """

@@ -66,12 +66,30 @@ class ScalingConfig:
             raise ValueError(f"placement_strategy must be one of {known}, not {self.placement_strategy!r}")
 
     @property
+    def _own(self) -> dict[str, float]:
+        """The resources of each worker, by name."""
+        gpu = {"GPU": 1.0} if self.use_gpu else {}
+        return {**gpu, **({"CPU": 1} if self.resources_per_worker is None else self.resources_per_worker)}
+
+    @property
     def request(self) -> GangRequest:
         """The resources of all workers together."""
-        own: dict[str, float] = {"CPU": 1, **({"GPU": 1} if self.use_gpu else {})}
-        if self.resources_per_worker is not None:
-            own = {**({"GPU": 1} if self.use_gpu else {}), **self.resources_per_worker}
-        return GangRequest([own] * int(self.num_workers), self.placement_strategy, self.label_selector)
+        return GangRequest([self._own] * int(self.num_workers), self.placement_strategy, self.label_selector)
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        """The number of CPUs of each worker."""
+        return self._own.get("CPU", 0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        """The number of GPUs of each worker."""
+        return self._own.get("GPU", 0)
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """The amounts of each worker without CPUs and GPUs, by name."""
+        return {name: amount for name, amount in self._own.items() if name not in ("CPU", "GPU")}
 
     @property
     def total_resources(self) -> dict[str, float]:

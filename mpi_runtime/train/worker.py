@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import cloudpickle
 
 import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.client import current
 from mpi_runtime.gangs import member as gang_member
 from mpi_runtime.train.shards import cut
 from mpi_runtime.tune.trials import runner
@@ -150,6 +151,7 @@ class WorkerRun(TrialRun):
         return parts
 
     def _meet(self, part: bytes) -> list[bytes]:
+        current.client().outbox.flush()  # calls that this worker has submitted come before those of others from now on
         return self._member.meet(part)
 
     def _write(self, checkpoint: Checkpoint | None, path: str) -> None:

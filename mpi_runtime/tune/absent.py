@@ -28,6 +28,7 @@ ADVICE = {
     "checkpoint_score_attr": _CHECKPOINTS + "(checkpoint_score_attribute=..., checkpoint_score_order=...)",
     "checkpoint_upload_fn": _UPLOAD,
     "checkpoint_upload_mode": _UPLOAD,
+    "consistency_mode": _UPLOAD,
     "concurrent": "experiments run one after another",
     "controller_failure_limit": _LOST,
     "dataset_config": "each worker has an equal part of each data set; make others in train_loop_per_worker",

@@ -187,17 +187,22 @@ def why_nowhere(state: State, function: Function, where: Where) -> str:
     nodes = able(state, where.labels)
     if any(fits(request, node.total) for node in nodes):
         return ""
-    wanted = " and ".join(words(label) for label in where.labels) or "any label"
+    wanted = in_words(where.labels) or "any label"
     if not nodes:
-        return (
-            f"{name} is to run on a node with {wanted}, but no node matches. Labels of nodes: "
-            f"{labels_of_nodes(state)}. Take another node (see nodes()), or state labels with init(labels=...) or, for "
-            "one host, MPI_RUNTIME_LABELS."
-        )
+        return no_match(state, name, wanted)
     there = ", ".join(node.hostname for node in nodes[:EXPLAINED_MAX])
     return (
         f"{name} asks for {request} on a node with {wanted}, and none of these ({there}) owns that much."
         f"{why_few_cpus(nodes, request.cpu)}{gpu_pool.why_not(nodes, request)} Ask for less, or for another node."
+    )
+
+
+def no_match(state: State, name: str, wanted: str) -> str:
+    """The message for a function that needs a node with other labels than there are."""
+    return (
+        f"{name} is to run on a node with {wanted}, but no node matches. Labels of nodes: "
+        f"{labels_of_nodes(state)}. Take another node (see nodes()), or state labels with init(labels=...) or, for "
+        "one host, MPI_RUNTIME_LABELS."
     )
 
 
@@ -227,6 +232,11 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
     lost = f" {out} of them have lost a GPU that is quarantined." if out else ""
     never = f"{name} asks for {request} in {which}, and that never fits: {have}.{lost}"
     return f"{never} Ask for less, or make larger bundles."
+
+
+def in_words(labels: Sequence[Label]) -> str:
+    """Conditions that hold together, for messages; empty if there is none."""
+    return " and ".join(words(label) for label in labels)
 
 
 def words(label: Label) -> str:

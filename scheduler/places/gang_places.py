@@ -123,10 +123,14 @@ def why_never(state: State, function: Function) -> str:
         pools = [pool_for(one) for index, one in enumerate(group.requests) if where.bundle in (-1, index)]
         there, advice = f"the bundles of placement group {where.group.hex()}", "make more bundles, or larger ones"
     else:
-        nodes = constraints.able(state, () if where is None else where.labels)
+        labels = () if where is None else where.labels
+        nodes, wanted = constraints.able(state, labels), constraints.in_words(labels)
+        if wanted and not nodes:
+            return constraints.no_match(state, spec.name, wanted)
         pools = [node.total for node in nodes]
         rooms = [f"{node.hostname}: {room(request, node.total, spec.ranks)}" for node in nodes[:EXPLAINED_MAX]]
-        there = f"{len(nodes)} node(s), with room for this number of members: {', '.join(rooms) or 'none'}"
+        those = f" with {wanted}" if wanted else ""
+        there = f"{len(nodes)} node(s){those}, with room for this number of members: {', '.join(rooms) or 'none'}"
         few = constraints.why_few_cpus(nodes, spec.ranks * request.cpu)
         there += f".{few}{gpu_pool.why_not(nodes, request)}".rstrip(".")
         advice = "start the job with more, or state what nodes have with init(num_cpus=..., num_gpus=...)"

@@ -86,6 +86,11 @@ def read(directory: Path) -> Iterator[Line]:
                 raise JournalError(f"{path} is in a newer format, {error}: use that version of mpi_runtime") from None
 
 
+def exists(directory: Path) -> bool:
+    """Whether a directory has the journal of an experiment."""
+    return bool(segments.paths(directory))
+
+
 def header_of(name: str, study: Study) -> dict[str, Any]:
     """The header of an experiment with a trainable of this name: what those who look at it must know."""
     return {

@@ -59,6 +59,19 @@ def opened(directory: Path, saved: Any) -> Checkpoint | None:
     return Checkpoint(os.path.join(directory, saved.path))
 
 
+def _only_trial(place: Path) -> Path:
+    """The directory of the only trial, if this is the directory of an experiment."""
+    if not study_log.exists(place):
+        return place
+    trials = sorted({trial_id for line in study_log.read(place) for trial_id in line.configs})
+    if len(trials) != 1:
+        raise ValueError(
+            f"{place} is an experiment with the trials {', '.join(trials)}: pass the directory of one of them, or see "
+            "Tuner.restore(path).get_results()"
+        )
+    return place / trials[0]
+
+
 @advised
 @dataclass
 class Result:
@@ -90,17 +103,19 @@ class Result:
         return return_value(Path(self.path)) if self.status == TERMINATED else None
 
     @classmethod
+    @advised
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
         """Read the result of a trial, or of a training, from its directory: `Result.path`. No job is needed.
 
         Args:
-            path: the directory; the directory above it is that of the experiment.
+            path: the directory; the directory above it is that of the experiment. Of an experiment with one trial, such
+                as a training, that of the experiment will do.
 
         Raises:
             JournalError: the directory above it has no experiment.
-            ValueError: the experiment has no such trial.
+            ValueError: the experiment has no such trial, or has several.
         """
-        place = Path(path).expanduser().resolve()
+        place = _only_trial(Path(path).expanduser().resolve())
         directory, trial_id = place.parent, place.name
         states, configs = dict[str, str](), dict[str, Any]()
         saved = dict[int, tuple[int, Saved]]()  # by number: the index of the report, and where it is now

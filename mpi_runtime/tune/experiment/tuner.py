@@ -26,7 +26,7 @@ import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private
-from mpi_runtime.show.writing import replace_file
+from mpi_runtime.show.writing import make_new_directory, replace_file
 from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
@@ -327,15 +327,14 @@ class Tuner:
     def _made_directory(self) -> Path:
         name = self._run.name or f"{self._prepared.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
         directory = self._folder() / name
-        if self.can_restore(directory):
-            if self._run.name is None:
-                directory = directory.with_name(f"{name}_{os.getpid()}")
-            else:
-                raise FileExistsError(
-                    f"There is an experiment in {directory} already. To continue it: Tuner.restore(directory, "
-                    "trainable).fit(). For a new one choose another name, or remove the directory."
-                )
+        if self._run.name is not None and self.can_restore(directory):
+            raise FileExistsError(
+                f"There is an experiment in {directory} already. To continue it: Tuner.restore(directory, "
+                "trainable).fit(). For a new one choose another name, or remove the directory."
+            )
         try:
+            if self._run.name is None:
+                directory = make_new_directory(directory, 0o700)  # others may begin in the same second
             private.make_directory(directory)
         except OSError as error:
             raise study_log.unwritable(error, directory) from error

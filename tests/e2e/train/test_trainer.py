@@ -72,7 +72,7 @@ references = [mpi_runtime.put(number) for number in range(5)]
 found = trainer(loop, 3, {"epochs": 2}, {"config": references, "array": numpy.zeros((7, 2))}, name="first").fit()
 print([found.metrics[key] for key in ("own", "sum", "shape", "node", "name", "trial", "training_iteration")])
 print(found.checkpoint.to_dict(), len(found.history))
-again = train.Result.from_path(found.path)
+again = train.Result.from_path(os.path.dirname(found.path))
 print([[one.return_value["rank"], float(one.return_value["weights"].sum())] for one in (found, again)])
 print([getattr(again, name) == getattr(found, name) for name in ("trial_id", "status", "history", "error", "config")],
       again.checkpoint.to_dict(), len(again.best_checkpoints), again.metrics["own"], again.best)
@@ -114,6 +114,27 @@ def together(config):
         train.report({"a": 1})
     train.report({"a": 2})
 print(trainer(together, 2, {"rank": -1}).fit().metrics["a"])
+
+@mpi_runtime.remote(num_cpus=0)
+class Numbers:
+    def __init__(self):
+        self.known = []
+    def add(self, number):
+        self.known.append(number)
+    def last(self):
+        return self.known[-1]
+
+def told(config):
+    for number in range(50):
+        if train.get_context().get_world_rank() == 0:
+            for _ in range(3):
+                config["numbers"].add.remote(number)
+        train.collective.barrier()
+        if train.get_context().get_world_rank() == 1:
+            assert mpi_runtime.get(config["numbers"].last.remote()) == number
+        train.collective.barrier()
+trainer(told, 2, {"numbers": Numbers.remote()}).fit()
+
 print("does something else: all workers" in error_of(trainer(together, 2, {"rank": 0})))
 
 def gone():
@@ -184,6 +205,9 @@ def loop(config):
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError("once")
         save(epoch)
+        known = train.get_all_reported_checkpoints()
+        assert [one.metrics["epoch"] for one in known] == [*range(epoch + 1)], known
+        assert open(f"{known[-1].checkpoint.path}/rank1").read() == str(epoch)
 
 for rank in (0, 1):
     for dies in (False, True):
@@ -254,14 +278,43 @@ print([one.metrics["training_iteration"] for one in grid], round(grid.get_best_r
 grid = tuned(4, {"train_loop_config": {"x": tune.uniform(1, 9)}}, num_samples=6, scheduler=ASHAScheduler(max_t=9))
 print(grid.num_terminated, sum(one.metrics["training_iteration"] for one in grid) < 54)
 print(str(tuned(2, {"x": 1}).errors[0].cause))
+
+def saving(config):
+    for step in range(1, 5):
+        saves = step % 2 == 0 and train.get_context().get_world_rank() == 0
+        made = train.Checkpoint.from_directory(sys.argv[2]) if saves else None
+        train.report({"loss": config["x"] / step, "step": step}, checkpoint=made)
+
+def driver(config):
+    name = "inner" + tune.get_context().get_trial_id()
+    trainer(saving, 2, config, name=name, callbacks=[train.TuneReportCallback()]).fit()
+
+grid = tune.Tuner(driver, param_space={"x": tune.grid_search([1, 2, 3, 4, 5, 6])}, run_config=run_config(),
+                  tune_config=tune.TuneConfig("loss", "min", scheduler=ASHAScheduler(max_t=4, grace_period=1))).fit()
+print(grid.num_terminated, [one.metrics["step"] for one in grid][:1], len(grid[0].history), grid[0].config)
+places = [one.get("checkpoint_path", "") for one in grid[0].history]
+print([os.path.relpath(place, folder) for place in places if place], mpi_runtime.available_resources()["CPU"])
+try:
+    train.Result.from_path(grid.experiment_path)
+except ValueError as error:
+    print("pass the directory of one of them" in str(error))
+try:
+    train.TuneReportCallback()
+except RuntimeError as error:
+    print("This is not a trial" in str(error))
 """
 )
 
 
 def test_each_trial_is_a_gang_and_needs_nothing_beside_it(tmp_path: Path) -> None:
-    completed = run_program(TUNED, str(tmp_path), timeout=120).expect(0)
+    (tmp_path / "model").mkdir()
+    completed = run_program(TUNED, str(tmp_path), str(tmp_path / "model"), timeout=120).expect(0)
     assert completed.stdout.splitlines() == [
         "[9, 9, 9, 9, 9, 9] 1.111",
         "6 True",
         'the space of a trainer has the key "train_loop_config" and no other: not x',
+        "6 [4] 4 {'x': 1}",
+        "['inner00000/00000/checkpoint_000000', 'inner00000/00000/checkpoint_000001'] 4.0",
+        "True",
+        "True",
     ]

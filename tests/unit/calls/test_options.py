@@ -88,6 +88,13 @@ def test_amounts_that_would_be_counted_as_nothing_are_refused() -> None:
     check(time_limit=1e-5)  # seconds are not counted in units
 
 
+def test_counts_from_one_name_their_least_value() -> None:
+    for name in ("num_ranks", "ranks_per_node"):
+        for wrong in (0, -1):
+            with pytest.raises(ValueError, match=f"{name} must be 1 or more, not {wrong}"):
+                check(**{name: wrong})
+
+
 def test_options_that_only_ray_has_get_a_hint() -> None:
     with pytest.raises(ValueError, match="tensors go through the object store"):
         check(tensor_transport="gloo")

@@ -7,7 +7,7 @@ from typing import Any
 from mpi_runtime.scheduler.gangs.starting import part_id
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import Cancel, Free, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, Stored, Value, Where
+from mpi_runtime.scheduler.protocol.events import IN, Call, CancelRequested, Label, Stored, Value, Where
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, GANG_WAIT_US
 from mpi_runtime.scheduler.protocol.rank_events import RankLost
 from tests.builders import DRIVER, UNIT, Cluster
@@ -93,6 +93,15 @@ def test_a_gang_that_never_fits_fails_at_once() -> None:
         started(cluster, other, 2)  # a single node with the rest
         third = gang(cluster, 3, ranks_per_node=3)
         assert "3 on each node" in cluster.told(third).message
+
+
+def test_an_error_names_the_labels_that_no_node_has() -> None:
+    with Cluster().node(cpus=4, labels={"zone": "a"}).node(cpus=1, labels={"zone": "b"}) as cluster:
+        nowhere = cluster.told(gang(cluster, 2, where=Where(labels=(Label("zone", IN, ("c",)),))))
+        assert "is to run on a node with 'zone' = 'c', but no node matches" in nowhere.message
+        small = cluster.told(gang(cluster, 2, where=Where(labels=(Label("zone", IN, ("b",)),))))
+        assert "There is: 1 node(s) with 'zone' = 'b', with room for this number of members" in small.message
+        assert {nowhere.code, small.code} == {"InfeasibleResourceError"}
 
 
 def test_ranks_per_node_spreads_and_ranks_of_a_node_are_consecutive() -> None:

@@ -1,6 +1,8 @@
 """Files of people: as a whole, or as they were before."""
 
 import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,14 @@ def test_a_pipe_gets_the_content(tmp_path: Path) -> None:
     writing.replace_file(str(path), "a page")
     assert (os.read(reader, 100), os.listdir(tmp_path)) == (b"a page", ["pipe"])
     os.close(reader)
+
+
+def test_a_new_directory_is_of_one_caller_only(tmp_path: Path) -> None:
+    wanted = tmp_path / "above" / "run_1"
+    with ThreadPoolExecutor(8) as threads:
+        made = [*threads.map(lambda _: writing.make_new_directory(wanted, 0o700), range(40))]
+    assert sorted(made) == sorted([wanted, *(wanted.with_name(f"run_1_{number}") for number in range(1, 40))])
+    assert {stat.S_IMODE(one.stat().st_mode) for one in made} == {0o700}
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        writing.make_new_directory(tmp_path / "file" / "run")

@@ -50,6 +50,12 @@ def test_scaling_in_amounts() -> None:
     config = train.ScalingConfig(3, use_gpu=True, resources_per_worker={"CPU": 2}, placement_strategy="STRICT_SPREAD")
     assert config.total_resources == {"CPU": 6, "GPU": 3}
     assert config.request.options == {"num_ranks": 3, "_starts_mpi": False, "ranks_per_node": 1}
+    assert (config.num_cpus_per_worker, config.num_gpus_per_worker) == (2, 1)
+    assert config.additional_resources_per_worker == {}
+    plain = train.ScalingConfig(2)
+    assert (plain.num_cpus_per_worker, plain.num_gpus_per_worker) == (1, 0)
+    licensed = train.ScalingConfig(2, resources_per_worker={"licence": 1})
+    assert (licensed.num_cpus_per_worker, licensed.additional_resources_per_worker) == (0, {"licence": 1})
     packed = train.ScalingConfig(2, placement_strategy="STRICT_PACK").request
     assert packed.options["ranks_per_node"] == 2
     assert train.ScalingConfig(2, placement_strategy="SPREAD").request.options["scheduling_strategy"] == "SPREAD"

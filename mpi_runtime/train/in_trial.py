@@ -1,0 +1,48 @@
+"""A training inside a trial: a function of a `Tuner` that makes a trainer, and calls `fit`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from mpi_runtime.tune.study.callback import Callback
+from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial
+from mpi_runtime.tune.trials.reporting import report, trial_run
+
+CHECKPOINT_PATH_KEY = "checkpoint_path"
+"""The name of the reported value with the directory of the last checkpoint."""
+OWN = OF_EACH_REPORT | {"config", "trial_id"}
+"""Values that the trial around has too."""
+
+
+class TuneReportCallback(Callback):
+    """Passes the reports of a training on to the trial in which it runs: `RunConfig(callbacks=[TuneReportCallback()])`.
+
+    A report with a checkpoint gets its directory as `checkpoint_path`. If the trial ends at a report, the training ends
+    too. Where a trial does nothing but to train, pass the trainer to `Tuner`: that needs no process beside the workers.
+    """
+
+    def __init__(self) -> None:
+        """Find the trial.
+
+        Raises:
+            RuntimeError: this is not a trial.
+        """
+        trial_run()
+        self._directory = ""
+
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
+        """The training begins."""
+        self._directory = info["path"]
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """The workers have reported."""
+        values = {name: value for name, value in result.items() if name not in OWN}
+        if trial.checkpoint is not None and trial.checkpoint_iteration == trial.iteration and trial.checkpoint.path:
+            values[CHECKPOINT_PATH_KEY] = os.path.join(self._directory, trial.checkpoint.path)
+        report(values)
