@@ -78,7 +78,7 @@ def throughput(chosen: argparse.Namespace) -> None:
 
 
 def articles(chosen: argparse.Namespace) -> None:
-    """The run of the articles: 20 iterations of 4 000 steps, in this process and with two samplers."""
+    """The run of the articles: 20 iterations of 4 000 steps, sampled in this process."""
     from mpi_runtime import rl
     from mpi_runtime.rl.presets import RLLIB
 
