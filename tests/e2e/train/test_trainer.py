@@ -293,7 +293,9 @@ grid = tune.Tuner(driver, param_space={"x": tune.grid_search([1, 2, 3, 4, 5, 6])
                   tune_config=tune.TuneConfig("loss", "min", scheduler=ASHAScheduler(max_t=4, grace_period=1))).fit()
 print(grid.num_terminated, [one.metrics["step"] for one in grid][:1], len(grid[0].history), grid[0].config)
 places = [one.get("checkpoint_path", "") for one in grid[0].history]
-print([os.path.relpath(place, folder) for place in places if place], mpi_runtime.available_resources()["CPU"])
+while mpi_runtime.available_resources().get("CPU") != 4:  # members of a training that was ended early end a little later
+    time.sleep(0.05)
+print([os.path.relpath(place, folder) for place in places if place])
 try:
     train.Result.from_path(grid.experiment_path)
 except ValueError as error:
@@ -314,7 +316,7 @@ def test_each_trial_is_a_gang_and_needs_nothing_beside_it(tmp_path: Path) -> Non
         "6 True",
         'the space of a trainer has the key "train_loop_config" and no other: not x',
         "6 [4] 4 {'x': 1}",
-        "['inner00000/00000/checkpoint_000000', 'inner00000/00000/checkpoint_000001'] 4.0",
+        "['inner00000/00000/checkpoint_000000', 'inner00000/00000/checkpoint_000001']",
         "True",
         "True",
     ]
