@@ -293,7 +293,7 @@ grid = tune.Tuner(driver, param_space={"x": tune.grid_search([1, 2, 3, 4, 5, 6])
                   tune_config=tune.TuneConfig("loss", "min", scheduler=ASHAScheduler(max_t=4, grace_period=1))).fit()
 print(grid.num_terminated, [one.metrics["step"] for one in grid][:1], len(grid[0].history), grid[0].config)
 places = [one.get("checkpoint_path", "") for one in grid[0].history]
-while mpi_runtime.available_resources().get("CPU") != 4:  # members of a training that was ended early end a little later
+while mpi_runtime.available_resources().get("CPU") != 4:  # members of an ended training end a little later
     time.sleep(0.05)
 print([os.path.relpath(place, folder) for place in places if place])
 try:
