@@ -59,7 +59,7 @@ def _call_prepared(setup: list[ObjectRef[Any]], function: Callable[..., Any], /,
 
 
 _open: weakref.WeakSet[Dispatcher[int]] = weakref.WeakSet()
-"""Of the executors of this process."""
+"""The dispatchers of the executors that this process has made."""
 
 
 @functools.cache

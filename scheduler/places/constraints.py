@@ -235,7 +235,7 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
 
 
 def in_words(labels: Sequence[Label]) -> str:
-    """Conditions that hold together, for messages; empty if there is none."""
+    """Return the words of a message for conditions on labels that must all hold. Without conditions: an empty text."""
     return " and ".join(words(label) for label in labels)
 
 
