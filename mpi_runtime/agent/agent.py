@@ -320,6 +320,8 @@ class NodeAgent:
         retry_s = self._extents.serve_waiting()
         if self._arena.busy:
             return 0.0
+        if self._gangs is not None:
+            retry_s = shorter(retry_s, self._gangs.turn())
         return shorter(retry_s, self._memory.turn(self._executors.values()) if self._memory is not None else None)
 
     # Ends
@@ -338,13 +340,14 @@ class NodeAgent:
             if not ended.cause:
                 ended.cause = describe_status(status) + (f", {was_killed}" if was_killed else "")
                 ended.said = last_words(executor.outputs[-1].last) if executor.outputs else ""
-        self._end(ended, executor.custody is None)
+        report = partial(self._end, ended, executor.custody is None)
+        if self._gangs is not None:
+            self._gangs.report_end(executor, report)
+        else:
+            report()
 
     def _end(self, ended: Ended, is_direct: bool) -> None:
-        if is_direct:
-            self._report(ended)
-        else:
-            self.custodian.end(ended)
+        (self._report if is_direct else self.custodian.end)(ended)
 
     def stop(self) -> None:
         """End forkserver and executors."""

@@ -38,6 +38,8 @@ class LocalExecutor:
         """The gang of which it is a member; 0: none."""
         self.death_note = ""
         """How it ended, if its exit status does not show that."""
+        self.end_waits_s = 0.0
+        """How long the report of its end waits, in seconds: another member's end may be the cause."""
         self.unforked: list[int] = []
         """Its own ends of socket and pipes, until it is forked."""
 

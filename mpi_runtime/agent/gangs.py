@@ -8,6 +8,7 @@ all members have initialised MPI. When no member of a gang is left here, the fil
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 from mpi_runtime.agent.executors import LocalExecutor
@@ -16,7 +17,7 @@ from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
 from mpi_runtime.gangs.greeting import UNREACHABLE, advice
-from mpi_runtime.gangs.member import Place
+from mpi_runtime.gangs.member import ABORT_S, Place
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
@@ -89,6 +90,8 @@ class Gangs:
         self._report, self._kill, self._ignore, self._give_up = report, kill, ignore, give_up
         self._lock = -1
         self._gangs: dict[int, LocalGang] = {}
+        self._late: list[tuple[float, Callable[[], None]]] = []
+        """Reports of ends that wait, each with the time when it is sent."""
 
     def _enter(self) -> str:
         if self._lock < 0:
@@ -153,9 +156,11 @@ class Gangs:
             executor_ = gang.members.get(rank)
             if executor_ is not None and not executor_.death_note:
                 executor_.death_note = f"called MPI_Abort with code {code}{text and ': '}{text}"
-                if code == UNREACHABLE and len(gang.shape.names) > 1:
-                    here = gang.shape.names[gang.own]
-                    executor_.death_note += f", as Open MPI does if it cannot reach another host. {advice(here)}"
+                if len(gang.shape.names) > 1:
+                    executor_.end_waits_s = ABORT_S
+                    if code == UNREACHABLE:
+                        here = gang.shape.names[gang.own]
+                        executor_.death_note += f", as Open MPI does if it cannot reach another host. {advice(here)}"
                 self._ignore(executor_.number)  # MPI_Abort of MPICH returns, and the member could still end its call
                 self.before_kill(executor_)
                 self._kill(executor_)
@@ -208,6 +213,24 @@ class Gangs:
             unlink(gang.files)
             if gang.start is not None:
                 gang.start.close()  # last: it looks for files that members left which died by themselves
+
+    def report_end(self, executor: LocalExecutor, report: Callable[[], None]) -> None:
+        """Report the end of an executor by this call, now or in a later turn."""
+        if executor.end_waits_s:
+            self._late.append((time.monotonic() + executor.end_waits_s, report))
+        else:
+            report()
+
+    def turn(self) -> float | None:
+        """Send the reports that are due. Return the seconds until the next one; None: there is none."""
+        if not self._late:
+            return None
+        now_s = time.monotonic()
+        due = [report for at_s, report in self._late if at_s <= now_s]
+        self._late = [(at_s, report) for at_s, report in self._late if at_s > now_s]
+        for report in due:
+            report()
+        return min(at_s for at_s, _ in self._late) - now_s if self._late else None
 
     def before_end(self) -> None:
         """Note the files of all gangs before all executors are killed."""

@@ -94,6 +94,8 @@ class Rank:
                 ending = run_program(program, env, cpus, is_own, outputs)
             status = self.line.status()  # behind the report of an abort, if there was one
             if self._aborted is not None and not ending.problem:
+                if len(self._member.place.names) > 1:
+                    time.sleep(member.ABORT_S)  # the rank that failed first may be on another node: it reports first
                 code, text = self._aborted
                 problem = f"MPI_Abort with code {code}{text and ': '}{text}"
                 ending = msgspec.structs.replace(ending, exit_code=code & 255, signal=None, problem=problem)
