@@ -141,6 +141,10 @@ class Loop:
 
     def __init__(self, envs: list[Any], seeds: Sequence[int], maker: Maker, restarts: int = 0) -> None:
         self.envs, self.seeds, self.maker, self.restarts = envs, list(seeds), maker, restarts
+        self.running: Sequence[int] = range(len(envs))
+        """The environments that are stepped."""
+        self.stops_at_ends = False
+        """Whether an environment is not stepped after the end of its episode. Else a new episode begins."""
         self.failures = 0
         """The number of environments that were replaced so far."""
         self.observations, self.actions = spaces(envs[0])
@@ -150,20 +154,22 @@ class Loop:
         self.obs = np.zeros((count, *self.observations.shape), self.observations.dtype)
         self.is_plain = self.observations.kind in ("box", "image")
 
-    def reset(self) -> Array:
-        """Seed and reset all environments, and return their observations."""
-        for i, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
-            self.obs[i] = self._reset(i, env, seed)
+    def reset(self, count: int | None = None) -> Array:
+        """Seed and reset the first `count` environments, or all. Return the observations."""
+        self.running = range(len(self.envs) if count is None else count)
+        for i in self.running:
+            self.obs[i] = self._reset(i, self.envs[i], self.seeds[i])
         return self.obs
 
     def step(self, actions: Any) -> Step:
-        """Step all environments, and reset those whose episodes end. The arrays are overwritten by the next step."""
+        """Step the environments, and reset those whose episodes end. The arrays are overwritten by the next step."""
         final: dict[int, Array] = {}
         if self.failures:  # only then a step was void
             self.void[:] = False
         is_discrete = self.actions.kind == "discrete"
         obs, rewards, terminated, truncated = self.obs, self.rewards, self.terminated, self.truncated
-        for i, env in enumerate(self.envs):
+        for i in self.running:
+            env = self.envs[i]
             action = int(actions[i]) if is_discrete else actions[i]
             try:
                 seen, rewards[i], is_terminated, is_truncated, _ = env.step(action)
@@ -174,7 +180,8 @@ class Loop:
                 continue
             if is_terminated or is_truncated:
                 final[i] = np.array(self._encoded(i, seen))
-                obs[i] = self._reset(i, env, None)
+                if not self.stops_at_ends:
+                    obs[i] = self._reset(i, env, None)
             elif self.is_plain and getattr(seen, "shape", None) == self.observations.shape:
                 try:
                     obs[i] = seen
@@ -182,6 +189,8 @@ class Loop:
                     obs[i] = self._encoded(i, seen)  # raises, with a name
             else:
                 obs[i] = self._encoded(i, seen)
+        if self.stops_at_ends and (final or self.void.any()):
+            self.running = [i for i in self.running if i not in final and not self.void[i]]
         return Step(obs, rewards, terminated, truncated, self.void, final)
 
     def close(self) -> None:

@@ -6,8 +6,9 @@ its place in the table, and its result by two returns.
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,10 @@ import numpy as np
 import mpi_runtime
 from mpi_runtime.rl.algorithm import Algorithm, Array
 from mpi_runtime.rl.parameters import Common
+from mpi_runtime.rl.parts.nets_numpy import mlps, most_probable
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.schedules import schedule
-from mpi_runtime.rl.parts.weights import flatten
+from mpi_runtime.rl.parts.weights import flatten, views
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 from mpi_runtime.rl.samplers import Samplers
 
@@ -41,8 +43,8 @@ class ESParameters(Common):
     """Numbers in the table: 100 MB, once on each host."""
     normalize_obs: bool = True
     """As in `Common`."""
-    pairs_in_request: int = 1
-    """Perturbations in a message: few, so that at the end of an iteration no sampler waits long for another."""
+    num_envs: int = 20
+    """Episodes that a sampler runs side by side at most, an even number: one step of Python computes all actions."""
 
 
 @dataclass
@@ -53,11 +55,12 @@ class Tried:
     returns: Array
     """(K, 2)"""
     lengths: Array
-    moments: Moments
+    moments: list[Moments]
+    """Of the observations of each pair, so that a result does not depend on how pairs are shared out."""
 
 
 class EpisodeSampler(Sampler):
-    """A sampler that runs whole episodes with perturbed weights, one after another."""
+    """A sampler that runs whole episodes, each with its own perturbed weights, side by side."""
 
     def __init__(self, spec: SamplerSpec, index: int, incarnation: int = 0, sigma: float = 0.05) -> None:
         super().__init__(spec, index, incarnation)
@@ -65,31 +68,33 @@ class EpisodeSampler(Sampler):
 
     def episodes(self, weights: Weights, noise: Array, places: Array) -> Tried:
         """Run a pair of episodes for each place in the table of noise: mirrored sampling, section 2.1."""
-        size = weights.vector.size
-        returns, lengths = np.zeros((len(places), 2)), np.zeros((len(places), 2), np.int64)
-        rows: list[Array] = []
-        for k, place in enumerate(places):
-            step = self.sigma * noise[place : place + size]
-            for side, sign in enumerate((1.0, -1.0)):
-                self.policy.load(weights.vector + np.float32(sign) * step)
-                # Both sides of a pair begin in the same state: the difference is that of the weights.
-                returns[k, side], lengths[k, side] = self._episode(int(place) % 2**31, weights, rows)
-        seen = Moments.of(np.stack(rows)) if rows else Moments.zeros(self.spec.net.observations.shape)
-        return Tried(places, returns, lengths, seen)
-
-    def _episode(self, seed: int, weights: Weights, rows: list[Array]) -> tuple[float, int]:
-        envs, best, to_env = self.envs, self.policy.best, self.spec.net.actions.to_env
+        count, size, net = 2 * len(places), weights.vector.size, self.spec.net
+        steps = np.stack([noise[place : place + size] for place in places]) * np.float32(self.sigma)
+        vectors = weights.vector + np.stack([steps, -steps], 1).reshape(count, size)
+        arrays = views(vectors, net.shapes())
+        self.envs.stops_at_ends = True
+        # Both episodes of a pair begin in the same state: the difference is that of the weights.
+        self.envs.seeds[:count] = np.repeat(places % 2**31, 2).tolist()
+        obs = self.envs.reset(count)
         normalise = weights.obs.normalise if self.spec.normalises_obs and weights.obs else None
-        envs.seeds[0] = seed
-        obs = envs.reset()
-        total, length = 0.0, 0
-        while True:
-            if normalise and length % 16 == 0:  # a sample of the observations is enough for their moments
-                rows.append(np.array(obs[0]))
-            step = envs.step(to_env(best(normalise(obs) if normalise else obs)))
-            total, length, obs = total + float(step.rewards[0]), length + 1, step.obs
-            if step.final or step.void[0]:
-                return total, length
+        returns, lengths = np.zeros(count), np.zeros(count, np.int64)
+        seen: list[tuple[list[int], Array]] = []
+        while running := list(self.envs.running):
+            if normalise and len(seen) * 16 == lengths[running[0]]:  # a sample is enough for the moments
+                seen.append((running, np.array(obs[running])))
+            outputs = mlps(arrays, normalise(obs[:count]) if normalise else obs[:count], net.activation)
+            step = self.envs.step(net.actions.to_env(most_probable(net.actions, outputs)))
+            returns[running] += step.rewards[running]
+            lengths[running] += 1
+        return Tried(places, returns.reshape(-1, 2), lengths.reshape(-1, 2), _moments(seen, len(places)))
+
+
+def _moments(seen: list[tuple[list[int], Array]], pairs: int) -> list[Moments]:
+    rows: list[list[Array]] = [[] for _ in range(pairs)]
+    for running, observations in seen:
+        for i, row in zip(running, observations, strict=True):
+            rows[i // 2].append(row)
+    return [Moments.of(np.stack(one)) for one in rows if one]
 
 
 def centred_ranks(values: Array) -> Array:
@@ -143,8 +148,8 @@ class ES(Algorithm):
         p = self.parameters
         if self.net_spec().needs_torch:
             raise ValueError("ES has a built-in network for vectors only: flatten the observations, and omit network")
-        if p.num_envs != 1:
-            raise ValueError("ES runs one episode after another in each sampler: omit num_envs, and use num_samplers")
+        if p.num_envs % 2:
+            raise ValueError(f"ES runs episodes in pairs: num_envs must be even, not {p.num_envs}")
         if self._takes_many or p.vectorize:
             raise ValueError("ES needs single environments, not a vector environment")
         rng = np.random.default_rng([p.seed, 2])
@@ -158,11 +163,15 @@ class ES(Algorithm):
             raise ValueError(f"noise_size={p.noise_size} is too small for {self.theta.size} weights")
         self.noise = np.random.default_rng([p.seed, 3]).standard_normal(p.noise_size, np.float32)
         self._noise_ref: Any = None
+        share = math.ceil(p.population // 2 / max(1, p.num_samplers))
+        self._pairs = min(p.num_envs // 2, share)
+        """Perturbations in a message: their episodes run side by side."""
 
     def make_samplers(self) -> Samplers:
         """Start the samplers."""
         p, made = self.parameters, partial(EpisodeSampler, sigma=self.parameters.sigma)
-        samplers = Samplers(self.sampler_spec(), p.num_samplers, p.sample_timeout_s, made, method="episodes")
+        spec = replace(self.sampler_spec(), num_envs=2 * self._pairs)
+        samplers = Samplers(spec, p.num_samplers, p.sample_timeout_s, made, method="episodes")
         if p.num_samplers:
             self._noise_ref = mpi_runtime.put(self.noise)
             self.noise = mpi_runtime.get(self._noise_ref)  # a view: this process has no second table
@@ -177,7 +186,7 @@ class ES(Algorithm):
         p = self.parameters
         started = time.perf_counter()
         places = self.rng.integers(0, p.noise_size - self.theta.size, p.population // 2)
-        parts = np.split(places, range(p.pairs_in_request, len(places), p.pairs_in_request))
+        parts = np.split(places, range(self._pairs, len(places), self._pairs))
         found = self._tried(parts)
         self.sample_seconds += time.perf_counter() - started
         returns, lengths = (np.concatenate([getattr(one, name) for one in found]) for name in ("returns", "lengths"))
@@ -187,7 +196,8 @@ class ES(Algorithm):
         self.timesteps += int(lengths.sum())
         self.episodes.add(returns.ravel().tolist(), lengths.ravel().tolist())
         for one in found:
-            self.moments = self.moments[0].merged(one.moments), self.moments[1]
+            for moments in one.moments:
+                self.moments = self.moments[0].merged(moments), self.moments[1]
         return {"gradient_norm": float(np.linalg.norm(estimate)), "weights_norm": float(np.linalg.norm(self.theta))}
 
     def _tried(self, parts: list[Array]) -> list[Tried]:

@@ -43,6 +43,16 @@ def mlp(weights: Sequence[Array], x: Array, activation: str) -> Array:
     return outputs
 
 
+def mlps(weights: Sequence[Array], x: Array, activation: str) -> Array:
+    """Return the outputs of N MLPs, each for its row of (N, ...). The weights have an axis for the MLPs in front."""
+    act = ACTIVATIONS[activation]
+    columns = x.reshape(len(x), -1, 1)
+    for at in range(0, len(weights) - 2, 2):
+        columns = act(weights[at] @ columns + weights[at + 1][..., None])
+    outputs: Array = weights[-2] @ columns + weights[-1][..., None]
+    return outputs[..., 0]
+
+
 def log_softmax(logits: Array) -> Array:
     """Return log-probabilities over the last axis."""
     shifted = logits - logits.max(-1, keepdims=True)

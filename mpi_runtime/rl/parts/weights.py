@@ -18,16 +18,17 @@ def flatten(arrays: Sequence[Any]) -> Array:
 
 
 def views(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Return the arrays inside a vector, without a copy.
+    """Return the arrays inside a vector, or inside each of several vectors (N, size), without a copy.
 
     Raises:
         ValueError: the vector has another length.
     """
     sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
-    if sum(sizes) != vector.size:
-        raise ValueError(f"the weights have {vector.size} numbers, and this network has {sum(sizes)}")
-    ends = np.cumsum(sizes)
-    return [vector[end - size : end].reshape(shape) for end, size, shape in zip(ends, sizes, shapes, strict=True)]
+    if sum(sizes) != vector.shape[-1]:
+        raise ValueError(f"the weights have {vector.shape[-1]} numbers, and this network has {sum(sizes)}")
+    ends, before = np.cumsum(sizes), vector.shape[:-1]
+    parts = zip(ends, sizes, shapes, strict=True)
+    return [vector[..., end - size : end].reshape(*before, *shape) for end, size, shape in parts]
 
 
 def assign(vector: Array, parameters: Sequence[Any]) -> None:

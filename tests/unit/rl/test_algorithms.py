@@ -154,6 +154,46 @@ def test_ranks_are_centred_and_equal_values_share_theirs() -> None:
     assert es.centred_ranks(np.array([[1.0, 1.0], [1.0, 1.0]])).tolist() == [[0, 0], [0, 0]]
 
 
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_es_does_not_depend_on_how_many_episodes_run_side_by_side(env: str) -> None:
+    vectors = []
+    for num_envs in (2, 6, 20):
+        algorithm = ES(env, noise_size=100_000, population=14, num_envs=num_envs, seed=3)
+        for _ in range(3):
+            algorithm.train()
+        vectors.append((algorithm.timesteps, algorithm.vector(), algorithm.moments[0].mean))
+    for steps, vector, mean in vectors[1:]:
+        assert steps == vectors[0][0]
+        np.testing.assert_array_equal(vector, vectors[0][1])
+        np.testing.assert_array_equal(mean, vectors[0][2])
+
+
+def test_an_environment_that_fails_ends_only_its_own_episode_in_es() -> None:
+    class ThreeSteps(probes.Probe):
+        is_sound = False
+
+        def first(self) -> Any:
+            self.at = 0
+            return probes.seen(0)
+
+        def step(self, action: Any) -> Any:
+            self.at += 1
+            if self.at == 2 and not ThreeSteps.is_sound:
+                ThreeSteps.is_sound = True
+                raise RuntimeError("once")
+            return probes.seen(0), 1.0, self.at == 3, False, {}
+
+    algorithm = ES(ThreeSteps, population=4, noise_size=100_000, hidden=(8,), restart_failed_envs=True)
+    algorithm.train()
+    assert list(algorithm.episodes.lengths) == [2, 3, 3, 3]
+    assert list(algorithm.episodes.returns) == [1, 3, 3, 3]
+
+
+def test_es_runs_pairs() -> None:
+    with pytest.raises(ValueError, match=r"ES runs episodes in pairs: num_envs must be even, not 3"):
+        ES("CartPole-v1", num_envs=3)
+
+
 def test_es_learns_cartpole() -> None:
     algorithm = ES("CartPole-v1", noise_size=500_000, seed=1)
     algorithm.learn(300_000, callback=lambda result: result["episode_reward_mean"] < 300)

@@ -205,6 +205,21 @@ def test_weights_are_views() -> None:
         views(vector[:3], shapes)
 
 
+def test_many_networks_give_what_each_gives() -> None:
+    shapes = nets_numpy.mlp_shapes(3, (5, 4), 2)
+    vectors = np.random.default_rng(0).standard_normal((7, sum(int(np.prod(shape)) for shape in shapes)), np.float32)
+    rows = np.random.default_rng(1).standard_normal((7, 3), np.float32)
+    together = nets_numpy.mlps(views(vectors, shapes), rows, "tanh")
+    for vector, row, outputs in zip(vectors, rows, together, strict=True):
+        alone = nets_numpy.mlp(views(vector, shapes), row[None], "tanh")[0]
+        np.testing.assert_allclose(outputs, alone, rtol=1e-5, atol=1e-6)
+    for count in range(1, 7):
+        some = nets_numpy.mlps(views(vectors[:count], shapes), rows[:count], "tanh")
+        np.testing.assert_array_equal(some, together[:count])
+    with pytest.raises(ValueError, match="the weights have 6 numbers"):
+        views(vectors[:, :6], shapes)
+
+
 def test_draws_have_their_probabilities() -> None:
     rng = np.random.default_rng(0)
     logits = np.log(np.array([[0.2, 0.5, 0.3]], np.float32)).repeat(20_000, 0)
