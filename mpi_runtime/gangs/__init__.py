@@ -1,7 +1,7 @@
 """MPI inside the job: processes of ours that form an MPI world of their own.
 
 MPI_Init asks its launcher a few questions. Members of a gang are ordinary executors, and our processes answer the
-questions: by PMI-1 (MPICH) or by PMIx (Open MPI 5).
+questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 
 - `start.py`: all gangs that start on a node
 - `node.py`: one gang on one node: what a member needs, what members have done
@@ -15,6 +15,7 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI 5).
 - `pmix_server.py`: a helper process that runs the PMIx server of Open MPI's own library
 - `pmix_library.py`: that library by ctypes
 - `pmix_types.py`: its types in memory, its functions, and what it calls
+- `pmix_older.py`: functions that it lacks before version 5
 - `library.py`: which MPI library programs here load, and which protocol it speaks
 - `talk.py`: what members that run commands say to their agent: output, and what their program has done
 - `environment.py`: variables that a member of a gang has, and variables that it must not have

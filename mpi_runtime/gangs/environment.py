@@ -60,7 +60,9 @@ def of_open_mpi(env: Mapping[str, str], is_one_node: bool) -> dict[str, str]:
     such a network. Members of one node need no TCP, for which each would listen on all interfaces. A setting that the
     user has made is kept.
     """
-    found = {"PMIX_MCA_gds": "hash"}  # else the data of the job would be a file in /tmp
+    # The first: else the data of the job would be a file in /tmp. The second belongs to a launcher that speaks PMIx:
+    # without one that it knows, Open MPI 4 starts each process alone.
+    found = {"PMIX_MCA_gds": "hash", "JSM_JSRUN_PORT": "0"}
     if not is_one_node:
         found |= between_hosts(env)
     if os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf")):

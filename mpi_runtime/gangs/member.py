@@ -223,7 +223,7 @@ def _initialised(place: Place) -> Intracomm:
         version = MPI.Get_library_version().strip().partition("\n")[0]
         raise LaunchError(
             f"MPI has started with {world.Get_size()} rank(s) and not {place.size}: the MPI library of mpi4py "
-            f"({version}) did not understand how it was started, by PMI-1 for MPICH and by PMIx for Open MPI 5"
+            f"({version}) did not understand how it was started, by PMI-1 for MPICH and by PMIx for Open MPI"
         )
     return world
 

@@ -23,6 +23,7 @@ from mpi_runtime.gangs.pmix_types import (
     DONE,
     ENDPOINTS,
     INFO,
+    INFO_BYTES,
     KIND,
     PLACES,
     PROC,
@@ -120,7 +121,7 @@ class Server:
         Raises:
             PmixError: the library has another layout.
         """
-        size = 552  # name 512, flags 4, padding 4, type 2, padding 6, value 24
+        size = INFO_BYTES
         infos = self._library.PMIx_Info_create(2)
         name = b"pmix.hname"
         self._library.PMIx_Info_load(infos + size, name, ctypes.cast(c_char_p(b"x"), c_void_p), STRING)

@@ -14,6 +14,8 @@ NOT_SUPPORTED = -47
 WILDCARD = 0xFFFFFFFE
 """The rank that means all ranks of a namespace."""
 ENDPOINTS = b"pmix.grp.endpt"
+INFO_BYTES = 552
+"""The bytes of an attribute in memory: name 512, flags 4, padding 4, type 2, padding 6, value 24."""
 KIND, VALUE = 520, 528
 """Where an attribute has the type of its value, and the value. The name comes first."""
 Item = tuple[str, Any, int]
@@ -117,9 +119,14 @@ def declare(library: Any) -> None:
         "PMIx_server_setup_fork": (c_int, [pointer, pointer]),
         "PMIx_server_dmodex_request": (c_int, [pointer, pointer, pointer]),
     }
+    if not hasattr(library, "PMIx_Info_create"):
+        from mpi_runtime.gangs import pmix_older  # not at the top: it needs this module
+
+        for name in pmix_older.supply(library):
+            del types[name]
     for name, (result, arguments) in types.items():
         try:
             function = getattr(library, name)
         except AttributeError as error:
-            raise PmixError(f"the PMIx library has no {name}: it is older than version 5") from error
+            raise PmixError(f"the PMIx library has no {name}: it is older than version 4") from error
         function.restype, function.argtypes = result, arguments

@@ -110,12 +110,15 @@ def on_one_host(base: Mapping[str, str]) -> dict[str, str]:
 def settings_for_mpi(cpus: int) -> dict[str, str]:
     """Return variables by which Open MPI's mpirun has as many slots as CPUs, and binds no rank.
 
-    It may start more ranks than that. Bound ranks of several mpiruns at a time would have the same processors.
+    It may start more ranks than that. Bound ranks of several mpiruns at a time would have the same processors. The last
+    two are for Open MPI 4, whose slots stay the cores of the host.
     """
     return {
         "PRTE_MCA_prte_set_default_slots": str(max(1, cpus)),
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
     }
 
 

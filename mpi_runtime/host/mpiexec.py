@@ -66,10 +66,10 @@ def launch_command(
         env: the environment of this process.
 
     Raises:
-        LaunchError: `fault_tolerant` with another launcher than Open MPI's.
+        LaunchError: `fault_tolerant` with another launcher than that of Open MPI 5.
     """
-    if fault_tolerant and launcher.kind != "openmpi":
-        raise LaunchError(f"--fault-tolerant needs Open MPI; {launcher.path} is {launcher.version}")
+    if fault_tolerant and (launcher.kind != "openmpi" or launcher.version < "Open MPI 5"):
+        raise LaunchError(f"--fault-tolerant needs Open MPI 5; {launcher.path} is {launcher.version}")
     own = from_environment(env or {})
     places, spread = _places(hosts, ranks), spread_over_job(own, ranks)
     if not places and own.system != "slurm":
@@ -125,7 +125,7 @@ def _identify(path: str) -> Launcher | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     text = answer.stdout + answer.stderr
-    if found := re.search(r"Open ?MPI\)? *v?([\w.]+)", text, re.IGNORECASE):
+    if found := re.search(r"(?:Open ?MPI|OpenRTE)\)? *v?([\w.]+)", text, re.IGNORECASE):  # the second: mpiexec before 5
         return Launcher(path, "openmpi", f"Open MPI {found[1]}")
     if "HYDRA" in text.upper():
         number = re.search(r"Version:\s*([\w.]+)", text)

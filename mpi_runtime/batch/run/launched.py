@@ -101,7 +101,7 @@ def kind_of(path: str, env: Mapping[str, str]) -> str:
         text = done.stdout + done.stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchProblemError(f"its launcher {path} does not answer --version: {error}") from None
-    if "Open MPI" in text or "PRRTE" in text or "prterun" in text:
+    if any(name in text for name in ("Open MPI", "OpenRTE", "PRRTE", "prterun")):
         return OPEN_MPI
     if "HYDRA" in text:
         return HYDRA

@@ -40,7 +40,7 @@ LAST_LINES_S = 0.3
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 1 << 20
 """A line longer than this is sent in pieces."""
-_SPEAKS = {PMI1: "PMI-1, which MPICH speaks", PMIX: "PMIx, which Open MPI 5 speaks", "": "no protocol"}
+_SPEAKS = {PMI1: "PMI-1, which MPICH speaks", PMIX: "PMIx, which Open MPI speaks", "": "no protocol"}
 
 
 class Rank:

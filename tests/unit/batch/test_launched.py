@@ -36,6 +36,7 @@ def test_options_of_each_launcher(tmp_path: Path) -> None:
     assert line(tmp_path, "srun --mem-per-cpu=1G --cpu-bind=cores --cpus-per-task=3") == slurm
     open_mpi = ["-n", "3", "--hostfile", "/hosts"]
     assert line(tmp_path, "mpirun", "mpirun (Open MPI) 4.1.4") == [*open_mpi, "--bind-to", "none"]
+    assert line(tmp_path, "mpiexec", "mpiexec (OpenRTE) 4.1.4") == [*open_mpi, "--bind-to", "none"]
     assert line(tmp_path, "mpirun --bind-to core", "mpirun (Open MPI) 5.0.11") == open_mpi
     hydra = ["-n", "3", "-f", "/hosts"]
     assert line(tmp_path, "mpiexec", "HYDRA build details:") == hydra

@@ -38,13 +38,13 @@ def test_the_settings_of_the_user_for_open_mpi_are_kept(monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(launchers, "_NETWORKS", (str(tmp_path / "infiniband"),))
     assert environment.of_open_mpi({}, False)["OMPI_MCA_btl"] == "^ofi"
-    both = {"PMIX_MCA_gds": "hash", "OMPI_MCA_btl": "^ofi,tcp", "OMPI_MCA_mtl": "^ofi"}
-    assert environment.of_open_mpi({}, True) == both
+    always = {"PMIX_MCA_gds": "hash", "JSM_JSRUN_PORT": "0"}
+    assert environment.of_open_mpi({}, True) == {**always, "OMPI_MCA_btl": "^ofi,tcp", "OMPI_MCA_mtl": "^ofi"}
     for name in ("OMPI_MCA_mtl", "OMPI_MCA_pml"):
         assert "OMPI_MCA_mtl" not in environment.of_open_mpi({name: "x"}, True)
     assert "OMPI_MCA_btl" not in environment.of_open_mpi({"OMPI_MCA_btl": "tcp,self"}, True)
     (tmp_path / "infiniband" / "card").mkdir(parents=True)
-    assert environment.of_open_mpi({}, False) == {"PMIX_MCA_gds": "hash"}
+    assert environment.of_open_mpi({}, False) == always
     assert environment.of_open_mpi({}, True)["OMPI_MCA_btl"] == "^tcp"
 
 
@@ -53,7 +53,9 @@ def test_the_settings_of_the_user_for_open_mpi_are_kept(monkeypatch: pytest.Monk
     [
         ("Open MPI v5.0.11, package: x", "/lib/libpmix.so.2", "Open MPI v5.0.11", "pmix", ""),
         ("Open MPI v5.0.11, package: x", "", "Open MPI v5.0.11", "", "has loaded no PMIx library"),
-        ("Open MPI v4.1.4, package: x", "/lib/libpmix.so.2", "Open MPI v4.1.4", "", "not with Open MPI v4.1.4"),
+        ("Open MPI v4.1.4, package: x", "/lib/libpmix.so.2", "Open MPI v4.1.4", "pmix", ""),
+        ("Open MPI v4.1.6, package: x", "", "Open MPI v4.1.6", "", "has loaded no PMIx library"),
+        ("Open MPI v4.0.7, package: x", "/lib/libpmix.so.2", "Open MPI v4.0.7", "", "not with Open MPI v4.0.7"),
         ("MPICH Version:      5.0.2\nMPICH Release", "", "MPICH 5.0.2", "pmi1", ""),
         ("MPICH Version:\t4.0.2\nMPICH configure: --with-pmix=/x", "", "MPICH 4.0.2 with PMIx", "", "not with MPICH 4"),
         ("Intel(R) MPI Library 2021.18.1 for Linux* OS\n", "", "Intel MPI 2021.18.1", "pmi1", ""),
