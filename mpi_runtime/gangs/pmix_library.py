@@ -16,6 +16,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_size_t, c_uint16, c_uint32, c_vo
 from functools import wraps
 from typing import Any
 
+from mpi_runtime.gangs.pmix_older import supply
 from mpi_runtime.gangs.pmix_types import (
     BOOL,
     BYTES,
@@ -89,7 +90,7 @@ class Server:
         """
         self._listener = listener
         self._library = library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        declare(library)
+        declare(library, () if hasattr(library, "PMIx_Info_create") else supply(library))
         self.version: str = library.PMIx_Get_version().decode()
         self._info_bytes = self._measure()
         self._lock = threading.Lock()

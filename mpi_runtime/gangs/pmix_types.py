@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Collection
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
 from typing import Any, Protocol
 
@@ -94,8 +95,8 @@ class Listener(Protocol):
         """The members of this node make a group of processes."""
 
 
-def declare(library: Any) -> None:
-    """State the types of the functions of a library.
+def declare(library: Any, supplied: Collection[str] = ()) -> None:
+    """State the types of the functions of a library, except those that were supplied to it.
 
     Raises:
         PmixError: it lacks one.
@@ -119,12 +120,9 @@ def declare(library: Any) -> None:
         "PMIx_server_setup_fork": (c_int, [pointer, pointer]),
         "PMIx_server_dmodex_request": (c_int, [pointer, pointer, pointer]),
     }
-    if not hasattr(library, "PMIx_Info_create"):
-        from mpi_runtime.gangs import pmix_older  # not at the top: it needs this module
-
-        for name in pmix_older.supply(library):
-            del types[name]
     for name, (result, arguments) in types.items():
+        if name in supplied:
+            continue
         try:
             function = getattr(library, name)
         except AttributeError as error:
