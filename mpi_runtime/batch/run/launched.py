@@ -49,7 +49,7 @@ class LaunchProblemError(Exception):
 
 
 def environment_of(env: Mapping[str, str], cpus: int) -> dict[str, str]:
-    """The environment of a launcher: without the place and texts of the member that starts it, or slots of this host."""
+    """The environment of a launcher: without the place and texts of its member, and without slots of this host."""
     settings = {name: value for name, value in settings_for_mpi(cpus).items() if not name.endswith(_BINDING)}
     settings |= {**EACH_TEXT, **TEXTS_OF_WHEEL}
     kept = {name: value for name, value in env.items() if settings.get(name) != value and name not in OF_PLACES}
