@@ -67,7 +67,7 @@ class Pmi1Side:
             self._end(rank)
             self._node.note(f"a member does not speak PMI-1: {error}")
             return
-        if self._dialogue.aborted and not before[2]:
+        if self._dialogue.aborted is not None and self._dialogue.aborted != before[2]:
             self._node.abort(*self._dialogue.aborted)
         if before != (len(self._dialogue.initialised), len(self._dialogue.finalized), self._dialogue.aborted):
             self._node.note()

@@ -101,6 +101,20 @@ def test_the_status_of_a_member_and_its_abort(members: Members) -> None:
     assert members.nodes[-1].aborted is None
 
 
+def test_each_member_that_aborts_is_known_with_pmi1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MPI_Abort of MPICH returns: a member whose abort was not known would end with a segmentation fault."""
+    poller, aborts = Poller(), list[tuple[int, int, str]]()
+    starts = Starts(poller, lambda: "/nowhere", lambda: None, lambda *_: None)
+    node = starts.start(b"job" + bytes(8), 2, [0, 1], [0, 0], ["here"], lambda _: None, lambda _: None, "pmi1")
+    monkeypatch.setattr(node, "abort", lambda *abort: aborts.append(abort))
+    for rank in (1, 0):
+        os.write(node.member(rank).fds["PMI_FD"], b"cmd=abort exitcode=%d message=why\n" % (5 + rank))
+        node.look(rank)
+    assert aborts == [(1, 6, "why"), (0, 5, "why")]
+    node.close()
+    poller.close()
+
+
 def test_a_text_of_the_library_of_a_member_is_written_by_rank_0(members: Members) -> None:
     """And the member's own lines after it, although it has ended."""
     last = members.nodes[-1]
