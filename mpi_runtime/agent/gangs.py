@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 from mpi_runtime.agent.executors import SAID_BYTES_MAX, LocalExecutor, last_words
 from mpi_runtime.agent.poller import Poller
@@ -52,6 +53,13 @@ class LocalGang:
                 self.files.update(segments(executor.pid))
 
 
+def say(executor: LocalExecutor) -> None:
+    """Forward the texts of its MPI library."""
+    if executor.unsaid:
+        lines, executor.unsaid = executor.unsaid, b""
+        executor.outputs[-1].insert(lines)
+
+
 class Gangs:
     """All gangs with members on this node."""
 
@@ -91,7 +99,7 @@ class Gangs:
         self._lock = -1
         self._gangs: dict[int, LocalGang] = {}
         self._late: list[tuple[float, Callable[[], None]]] = []
-        """Reports of ends that wait, each with the time when it is sent."""
+        """Reports of ends and texts that wait, each with the time when it is sent."""
 
     def _enter(self) -> str:
         if self._lock < 0:
@@ -140,8 +148,12 @@ class Gangs:
             for rank, lines, is_new in texts:
                 if (member := gang.members.get(rank)) is not None:
                     member.mpi_words = (member.mpi_words + lines)[-SAID_BYTES_MAX:]
-                    if is_new:
-                        member.outputs[-1].insert(lines)
+                    if is_new and member.unsaid is not None:
+                        member.unsaid += lines
+                        if len(gang.shape.names) > 1:
+                            self._late.append((time.monotonic() + ABORT_S, partial(say, member)))
+                        else:
+                            say(member)
         problem = start.problem if start is not None else "the files of the job cannot be made"
         if problem:
             for executor, *_ in list(gang.waiting.values()):
@@ -206,6 +218,8 @@ class Gangs:
         if waiting:
             self._give_up(executor, "was stopped before it started")
             return False
+        if not executor.death_note:
+            executor.unsaid = None
         gang.note_files()
         return True
 
@@ -214,6 +228,8 @@ class Gangs:
         gang = self._gangs.get(executor.gang)
         if gang is None:
             return
+        if not executor.end_waits_s:
+            say(executor)
         gang.members = {rank: one for rank, one in gang.members.items() if one is not executor}
         gang.waiting = {rank: entry for rank, entry in gang.waiting.items() if entry[0] is not executor}
         if not gang.members and not gang.waiting:
