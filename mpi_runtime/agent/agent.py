@@ -329,6 +329,8 @@ class NodeAgent:
     def _on_exited(self, executor: LocalExecutor, exited: Exited, with_forkserver: bool = False) -> None:
         """Pass the end of a process on to the custodian of its line, which reports it."""
         unsent = self._drafts.content(executor.draft)  # before another executor gets the draft
+        if executor.gang:
+            self.gangs.before_frames(executor)
         self._forget(executor)
         ended = Ended(executor.number, exited.problem, with_forkserver=with_forkserver, draft=unsent)
         if not exited.problem:
@@ -339,7 +341,7 @@ class NodeAgent:
             ended.cause = executor.death_note
             if not ended.cause:
                 ended.cause = describe_status(status) + (f", {was_killed}" if was_killed else "")
-                ended.said = last_words(executor.outputs[-1].last) if executor.outputs else ""
+                ended.said = last_words(executor.mpi_words or executor.outputs[-1].last) if executor.outputs else ""
         report = partial(self._end, ended, executor.custody is None)
         if self._gangs is not None:
             self._gangs.report_end(executor, report)

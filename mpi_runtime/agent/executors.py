@@ -36,6 +36,10 @@ class LocalExecutor:
         self.outputs: list[Lines] = []
         self.gang = 0
         """The gang of which it is a member; 0: none."""
+        self.mpi_words = b""
+        """The last texts of its MPI library that are not in its output."""
+        self.unsaid: bytes | None = b""
+        """Those that wait to be forwarded; None: it is being killed, and they report ends of others."""
         self.death_note = ""
         """How it ended, if its exit status does not show that."""
         self.end_waits_s = 0.0

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
-from mpi_runtime.agent.executors import LocalExecutor
+from mpi_runtime.agent.executors import SAID_BYTES_MAX, LocalExecutor, last_words
 from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
@@ -50,6 +51,13 @@ class LocalGang:
         for executor in self.members.values():
             if executor.pid:
                 self.files.update(segments(executor.pid))
+
+
+def say(executor: LocalExecutor) -> None:
+    """Forward the texts of its MPI library."""
+    if executor.unsaid:
+        lines, executor.unsaid = executor.unsaid, b""
+        executor.outputs[-1].insert(lines)
 
 
 class Gangs:
@@ -91,7 +99,7 @@ class Gangs:
         self._lock = -1
         self._gangs: dict[int, LocalGang] = {}
         self._late: list[tuple[float, Callable[[], None]]] = []
-        """Reports of ends that wait, each with the time when it is sent."""
+        """Reports of ends and texts that wait, each with the time when it is sent."""
 
     def _enter(self) -> str:
         if self._lock < 0:
@@ -135,6 +143,17 @@ class Gangs:
 
     def _look(self, gang: LocalGang) -> None:
         start = gang.start
+        if start is not None:
+            texts, start.texts = start.texts, []
+            for rank, lines, is_new in texts:
+                if (member := gang.members.get(rank)) is not None:
+                    member.mpi_words = (member.mpi_words + lines)[-SAID_BYTES_MAX:]
+                    if is_new and member.unsaid is not None:
+                        member.unsaid += lines
+                        if len(gang.shape.names) > 1:
+                            self._late.append((time.monotonic() + ABORT_S, partial(say, member)))
+                        else:
+                            say(member)
         problem = start.problem if start is not None else "the files of the job cannot be made"
         if problem:
             for executor, *_ in list(gang.waiting.values()):
@@ -161,6 +180,7 @@ class Gangs:
                     if code == UNREACHABLE:
                         here = gang.shape.names[gang.own]
                         executor_.death_note += f", as Open MPI does if it cannot reach another host. {advice(here)}"
+                executor_.death_note += last_words(executor_.mpi_words)
                 self._ignore(executor_.number)  # MPI_Abort of MPICH returns, and the member could still end its call
                 self.before_kill(executor_)
                 self._kill(executor_)
@@ -198,6 +218,8 @@ class Gangs:
         if waiting:
             self._give_up(executor, "was stopped before it started")
             return False
+        if not executor.death_note:
+            executor.unsaid = None
         gang.note_files()
         return True
 
@@ -206,6 +228,8 @@ class Gangs:
         gang = self._gangs.get(executor.gang)
         if gang is None:
             return
+        if not executor.end_waits_s:
+            say(executor)
         gang.members = {rank: one for rank, one in gang.members.items() if one is not executor}
         gang.waiting = {rank: entry for rank, entry in gang.waiting.items() if entry[0] is not executor}
         if not gang.members and not gang.waiting:

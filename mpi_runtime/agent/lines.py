@@ -55,6 +55,10 @@ class Lines:
             if part:
                 self._report(Log(self._executor, self._stream, part, writer))
 
+    def insert(self, lines: bytes) -> None:
+        """Forward whole lines that do not come from the pipe."""
+        self._forward(lines)
+
     def pause(self, paused: bool) -> None:
         """Pause reading, so that the writer has to wait, or resume it."""
         if self._descriptor >= 0:

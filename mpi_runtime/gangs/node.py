@@ -77,6 +77,8 @@ class NodeStart:
         self.initialised: set[int] = set()
         self.finalized: set[int] = set()
         self.aborted: tuple[int, int, str] | None = None
+        self.texts: list[tuple[int, bytes, bool]] = []
+        """What `say` was called with. The owner takes it."""
         self.is_closed = False
         self._since_s = time.time() - CLOCK_S
         self._send, self._changed = send, changed
@@ -193,6 +195,13 @@ class NodeStart:
             self.talks.abort(rank, code, text)
         else:
             self.aborted = rank, code, text
+
+    def say(self, rank: int, lines: bytes, is_new: bool) -> None:
+        """The MPI library of a member has lines for its user. `is_new`: no other member here has logged the like."""
+        if self.talks is None:
+            self.texts.append((rank, lines, is_new))
+        elif is_new:
+            self.talks.say(rank, lines)
 
     def note(self, problem: str = "") -> None:
         """Something has changed."""

@@ -26,11 +26,13 @@ from mpi_runtime.gangs.pmix_types import (
     INFO,
     INFO_BYTES,
     KIND,
+    NOT_SUPPORTED,
     PLACES,
     PROC,
     RANK,
     REGEX,
     SIZE,
+    STREAMS,
     STRING,
     TABLE_SIZE,
     UINT16,
@@ -40,6 +42,7 @@ from mpi_runtime.gangs.pmix_types import (
     Array,
     Bytes,
     Collected,
+    Finished,
     Item,
     Listener,
     Looked,
@@ -49,6 +52,7 @@ from mpi_runtime.gangs.pmix_types import (
     OnFence,
     OnFinalized,
     OnGroup,
+    OnLog,
     OnModex,
     OnNoEvents,
     PmixError,
@@ -307,6 +311,7 @@ class Server:
             "fence": OnFence(_guarded(self._on_fence)),
             "modex": OnModex(_guarded(self._on_modex)),
             "group": OnGroup(_guarded(self._on_group)),
+            "log": OnLog(_guarded(self._on_log)),
             "register_events": OnEvents(lambda *_: DONE),
             "deregister_events": OnNoEvents(lambda *_: DONE),
             "looked_up": Looked(_guarded(self._on_looked_up)),
@@ -368,6 +373,18 @@ class Server:
         self._groups[number] = namespace, ranks or list(range(self._sizes[namespace]))
         self._listener.group(number, namespace, name.decode(), ranks, endpoints)
         return 0
+
+    def _on_log(
+        self, process: Any, infos: int, count: int, directives: int, directives_count: int, callback: int, closure: int
+    ) -> None:
+        texts = []
+        for at in range(infos, infos + count * self._info_bytes, self._info_bytes):
+            if ctypes.string_at(at) in STREAMS:
+                texts.append(c_char_p.from_address(at + VALUE).value or b"")
+                self._listener.logged(process[0].namespace.decode(), process[0].rank, texts[-1])
+        status = 0 if texts else NOT_SUPPORTED
+        # In another thread: the library holds a lock here that the answer takes.
+        threading.Thread(target=Finished(callback), args=(status, closure)).start()
 
     def _on_looked_up(self, status: int, data: int, size: int, number: int | None) -> None:
         self._listener.looked_up(number or 0, status, ctypes.string_at(data, size) if size else b"")

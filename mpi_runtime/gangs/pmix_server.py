@@ -22,6 +22,8 @@ from threading import Lock
 
 import msgspec
 
+from mpi_runtime import config as configuration
+from mpi_runtime.gangs.environment import texts_of_wheel
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.transport.channel import READ_BYTES, Splitter, packed
 
@@ -114,6 +116,14 @@ class Aborted(msgspec.Struct, array_like=True, tag="A"):
     text: str
 
 
+class Logged(msgspec.Struct, array_like=True, tag="S"):
+    """The MPI library of a member has a text for the user."""
+
+    name: str
+    rank: int
+    text: bytes
+
+
 class Fence(msgspec.Struct, array_like=True, tag="C"):
     """The members of this node are in a fence with other nodes."""
 
@@ -150,7 +160,7 @@ class LookedUp(msgspec.Struct, array_like=True, tag="L"):
     data: bytes
 
 
-Report = Found | Registered | Refused | Member | Aborted | Fence | Wanted | Group | LookedUp
+Report = Found | Registered | Refused | Member | Aborted | Logged | Fence | Wanted | Group | LookedUp
 
 orders = msgspec.msgpack.Decoder(Order)
 reports = msgspec.msgpack.Decoder(Report)
@@ -239,7 +249,8 @@ class _Desk:
         except (PmixError, OSError) as error:
             self._reports.send(Refused(order.name, str(error)))
             return
-        self._reports.send(Registered(order.name, variables))
+        texts = texts_of_wheel(self._path, configuration.environment())
+        self._reports.send(Registered(order.name, {rank: {**own, **texts} for rank, own in variables.items()}))
 
 
 class _Listener:
@@ -256,6 +267,9 @@ class _Listener:
 
     def aborted(self, namespace: str, rank: int, code: int, text: str) -> None:
         self._send(Aborted(namespace, rank, code, text))
+
+    def logged(self, namespace: str, rank: int, text: bytes) -> None:
+        self._send(Logged(namespace, rank, text))
 
     def fence(self, number: int, namespace: str, ranks: list[int], data: bytes) -> None:
         self._send(Fence(namespace, number, ranks, data))

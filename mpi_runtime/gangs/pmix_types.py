@@ -12,6 +12,8 @@ BOOL, STRING, SIZE, UINT16, UINT32, PROC, INFO, BYTES, DATA_ARRAY, RANK, REGEX =
 DONE = -157
 """PMIX_OPERATION_SUCCEEDED: all is done, and no callback follows."""
 NOT_SUPPORTED = -47
+STREAMS = (b"pmix.log.stderr", b"pmix.log.stdout")
+"""Attributes with a text for a user. Others are for the log of the system, and for mail."""
 WILDCARD = 0xFFFFFFFE
 """The rank that means all ranks of a namespace."""
 ENDPOINTS = b"pmix.grp.endpt"
@@ -56,12 +58,14 @@ OnModex = CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_voi
 OnGroup = CFUNCTYPE(
     c_int, c_uint8, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
 )  # fmt: skip
+Finished = CFUNCTYPE(None, c_int, c_void_p)
+OnLog = CFUNCTYPE(None, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
 OnEvents = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
 OnNoEvents = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)
 PLACES = {
     # Where the functions stand in the table of the server, from 0.
-    "finalized": 1, "abort": 2, "fence": 3, "modex": 4, "register_events": 11, "deregister_events": 12, "group": 25,
-    "connected": 27,
+    "finalized": 1, "abort": 2, "fence": 3, "modex": 4, "register_events": 11, "deregister_events": 12, "log": 17,
+    "group": 25, "connected": 27,
 }  # fmt: skip
 TABLE_SIZE = 40
 
@@ -81,6 +85,9 @@ class Listener(Protocol):
 
     def aborted(self, namespace: str, rank: int, code: int, text: str) -> None:
         """A member has called MPI_Abort."""
+
+    def logged(self, namespace: str, rank: int, text: bytes) -> None:
+        """The MPI library of a member has a text for the user."""
 
     def fence(self, number: int, namespace: str, ranks: list[int], data: bytes) -> None:
         """The members of this node are in a fence. `ranks`: all that take part; empty: the whole gang."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,6 +18,7 @@ from mpi_runtime.gangs.pmix_server import Report
 READ_BYTES = 1 << 16
 CONTEXT_MAX = (1 << 32) - 1
 """Groups of PMIx are numbered from here down, as PRRTE does: low numbers are those of ordinary communicators."""
+_NUMBERS = re.compile(rb"(0x[0-9a-f]+|\d+)")
 
 
 class Pmi1Side:
@@ -65,7 +67,7 @@ class Pmi1Side:
             self._end(rank)
             self._node.note(f"a member does not speak PMI-1: {error}")
             return
-        if self._dialogue.aborted and not before[2]:
+        if self._dialogue.aborted is not None and self._dialogue.aborted != before[2]:
             self._node.abort(*self._dialogue.aborted)
         if before != (len(self._dialogue.initialised), len(self._dialogue.finalized), self._dialogue.aborted):
             self._node.note()
@@ -109,6 +111,8 @@ class PmixSide:
         self._fences: dict[bytes, int] = {}
         """The numbers of fences and groups that wait for other nodes."""
         self._questions: dict[int, tuple[int, int]] = {}
+        self._kinds: set[int] = set()
+        """Hashes of the texts that members have logged, without their numbers."""
         self._is_second = False
         node.begin(self, library.PMIX)
         self._register()
@@ -169,6 +173,10 @@ class PmixSide:
             (node.finalized.add if report.is_final else node.finalized.discard)(report.rank)
         elif isinstance(report, pmix_server.Aborted):
             node.abort(report.rank, report.code, report.text)
+        elif isinstance(report, pmix_server.Logged):
+            kind = hash(_NUMBERS.sub(b"", report.text))  # texts of two ranks differ in ranks, pids and addresses
+            node.say(report.rank, report.text.rstrip(b"\n") + b"\n", kind not in self._kinds)
+            self._kinds.add(kind)
 
     def _enter(self, key: bytes, report: pmix_server.Fence | pmix_server.Group) -> None:
         self._fences[key] = report.number

@@ -155,6 +155,10 @@ class Talks:
         """Report to a member that its program has called MPI_Abort."""
         self._send(rank, Aborted(code, text))
 
+    def say(self, rank: int, lines: bytes) -> None:
+        """Have lines written to the standard error of the command, as if this member had sent them."""
+        self._take(rank, Lines(2, lines))
+
     def _send(self, rank: int, message: _ToMember) -> None:
         channel = self._ours.get(rank)
         if channel is not None:

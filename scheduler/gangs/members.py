@@ -33,7 +33,6 @@ from mpi_runtime.scheduler.records.lifecycle import (
     SENT,
     STAGING,
     advance,
-    first_line,
 )
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import NOTHING
@@ -263,7 +262,7 @@ def member_died(state: State, executor: Executor, event: ExecutorDied) -> None:
     where = f"rank {executor.gang_rank} of its gang of {len(gang.members)}"
     if event.out_of_memory:
         gang.members[0].is_out_of_memory = True
-    close(state, gang, f"was killed because {where} {executor.place} {first_line(event.cause)}")
+    close(state, gang, f"was killed because {where} {executor.place} {event.cause}")
     executor.killed_for = ""  # it died by itself
     if not executor.gang_rank:
         event.cause = f"(rank 0 of its gang of {len(gang.members)}) {event.cause}"

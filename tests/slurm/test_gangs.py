@@ -37,4 +37,6 @@ def test_a_gang_on_two_nodes(slurm: Cluster) -> None:
     started = [slurm.start(*submit, cwd=directory, mpi=mpi) for mpi in ("openmpi", "mpich")]
     for program in started:
         completed = program.finish().expect(0)
-        assert completed.stdout.splitlines()[1:4] == ["(4, 6, 2, [])", "True", "(4, 6, 2, [])"]
+        # Open MPI's members report that the socket to the dead one has closed.
+        own = [line for line in completed.stdout.splitlines() if not line.startswith("(dies pid=")]
+        assert own[1:4] == ["(4, 6, 2, [])", "True", "(4, 6, 2, [])"]

@@ -16,7 +16,7 @@ import msgspec
 
 from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.gangs.environment import OF_PLACES
+from mpi_runtime.gangs.environment import EACH_TEXT, OF_PLACES, TEXTS_OF_WHEEL
 from mpi_runtime.host.launchers import child_environment, settings_for_mpi
 
 SLURM, OPEN_MPI, HYDRA, INTEL = "srun", "Open MPI", "hydra", "Intel MPI"
@@ -49,8 +49,9 @@ class LaunchProblemError(Exception):
 
 
 def environment_of(env: Mapping[str, str], cpus: int) -> dict[str, str]:
-    """The environment of a launcher: without the place of the member that starts it, and without slots of this host."""
+    """The environment of a launcher: without the place and texts of its member, and without slots of this host."""
     settings = {name: value for name, value in settings_for_mpi(cpus).items() if not name.endswith(_BINDING)}
+    settings |= {**EACH_TEXT, **TEXTS_OF_WHEEL}
     kept = {name: value for name, value in env.items() if settings.get(name) != value and name not in OF_PLACES}
     return child_environment(kept)
 

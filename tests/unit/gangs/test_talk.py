@@ -101,6 +101,39 @@ def test_the_status_of_a_member_and_its_abort(members: Members) -> None:
     assert members.nodes[-1].aborted is None
 
 
+def test_each_member_that_aborts_is_known_with_pmi1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MPI_Abort of MPICH returns: a member whose abort was not known would end with a segmentation fault."""
+    poller, aborts = Poller(), list[tuple[int, int, str]]()
+    starts = Starts(poller, lambda: "/nowhere", lambda: None, lambda *_: None)
+    node = starts.start(b"job" + bytes(8), 2, [0, 1], [0, 0], ["here"], lambda _: None, lambda _: None, "pmi1")
+    monkeypatch.setattr(node, "abort", lambda *abort: aborts.append(abort))
+    for rank in (1, 0):
+        os.write(node.member(rank).fds["PMI_FD"], b"cmd=abort exitcode=%d message=why\n" % (5 + rank))
+        node.look(rank)
+    assert aborts == [(1, 6, "why"), (0, 5, "why")]
+    node.close()
+    poller.close()
+
+
+def test_a_text_of_the_library_of_a_member_is_written_by_rank_0(members: Members) -> None:
+    """And the member's own lines after it, although it has ended."""
+    last = members.nodes[-1]
+    last.say(2, b"2 first\n", True)
+    last.say(2, b"2 again\n", False)
+    met: list[bytes] = []
+
+    def run(rank: int) -> None:
+        for number in range(3):
+            members.lines[rank].send(1, b"%d %d\n" % (rank, number))
+        met.extend(members.lines[rank].meet(b""))
+
+    members.during(*(Thread(target=run, args=(rank,)) for rank in range(3)))
+    assert met == [b""] * 9
+    found = sorted(members.written.decode().splitlines())
+    assert found == sorted(["2:2 first", *(f"1:{rank} {number}" for rank in range(3) for number in range(3))])
+    assert last.texts == []
+
+
 def test_members_get_a_start_for_each_program(members: Members) -> None:
     """Its name is the same on all nodes, and rank 0 writes lines that arrive early when it serves the new program."""
     names: dict[int, list[str]] = {rank: [] for rank in range(3)}

@@ -123,12 +123,13 @@ def test_the_death_of_a_member_ends_the_call_once_and_frees_all() -> None:
         id = gang(cluster, 3)
         members = started(cluster, id, 3)
         cluster.done(members[1], part_id(id, 1))
-        cluster.died(members[2], part_id(id, 2), "was killed by signal 11")
+        cluster.died(members[2], part_id(id, 2), "called MPI_Abort with code 6\nwhat its MPI said\nto it")
         stopped(cluster, members[0], members[1])
         error = cluster.told(id)
         assert error.code == "WorkerCrashedError"
         assert "rank 2 of its gang of 3" in error.message
-        assert "signal 11" in error.message
+        assert "called MPI_Abort with code 6. It was run 1 time(s)" in error.message
+        assert error.message.endswith("\nwhat its MPI said\nto it")
         cluster.released(id)
         assert cluster.is_clean()
 
