@@ -273,7 +273,12 @@ class Tuner:
             always_asks=not study.is_passive,
             reuse_processes=config.reuse_actors is not False,
             names=config.trial_name_creator,
+            again=self._again(),
         )
+
+    def _again(self) -> str:
+        """How its user continues it, in words."""
+        return "continue it with Tuner.restore(directory, trainable).fit()"
 
     def _saves_at_end(self) -> bool:
         wanted = self._run.checkpoint_config.checkpoint_at_end
