@@ -180,6 +180,26 @@ def test_with_ulfm_the_exit_code_is_that_of_the_program(source: str, code: int |
         completed.expect(code)
 
 
+def test_with_ulfm_a_program_that_ends_because_its_job_was_lost_has_ended_by_itself() -> None:
+    program = """
+import os, signal
+import mpi_runtime as ray
+
+ray.init()
+
+@ray.remote
+def strike(driver):
+    [head] = [int(pid) for pid in open(f"/proc/{driver}/task/{driver}/children").read().split()]
+    os.kill(head, signal.SIGKILL)
+
+ray.get(strike.remote(os.getpid()))
+"""
+    completed = helpers.run_program(program, options=["-m", "mpi_runtime", "run", "-n", "2", "--fault-tolerant"])
+    assert completed.returncode > 0
+    assert "HeadDiedError" in completed.stderr
+    assert "did not end by itself" not in completed.stderr
+
+
 def test_hosts_share_the_ranks() -> None:
     command = shlex.join(launch_command(OPENMPI, ["p"], 7, "a, b"))
     assert "--host a:4,b:4 -n 7 p" in command
