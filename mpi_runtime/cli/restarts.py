@@ -84,8 +84,7 @@ def run(
         where = f" on {hosts}" if hosts else ""
         what = "the program's job was lost" if exit_file.is_lost(file) else "the program was killed"
         print(
-            f"mpi-runtime run: {what} (the launcher's exit code is {code}); restart "
-            f"{number + 1} of {restarts}{where}",
+            f"mpi-runtime run: {what} (the launcher's exit code is {code}); restart {number + 1} of {restarts}{where}",
             file=sys.stderr,
             flush=True,
         )

@@ -121,6 +121,21 @@ def test_across_hosts_ranks_are_not_crowded_on_the_first(
     assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 8, env=single))
 
 
+def test_of_a_heterogeneous_job_launchers_know_the_first_part_alone() -> None:
+    env = {
+        "SLURM_HET_SIZE": "2", "SLURM_JOB_ID": "9", "SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "n1", "SLURM_JOB_NODELIST_HET_GROUP_1": "g[01-02]",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_0": "2", "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1(x2)",
+    }  # fmt: skip
+    assert launch_command(MPICH, ["p"], 2, env=env) == [MPICH.path, "-n", "2", "p"]  # it hung with -hosts n1,g01
+    assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 2, env=env))
+    assert "-hosts n1:2,g01:2" in shlex.join(launch_command(MPICH, ["p"], 4, "n1,g01", env=env))
+    for launcher, mpi in ((OPENMPI, "pmix"), (MPICH, "pmi2")):
+        line = f"srun --het-group=0,1 --mpi={mpi} --cpu-bind=none python app.py"
+        with pytest.raises(LaunchError, match=rf"more than the 2 tasks of this job's first part, n1: .*: {line}"):
+            launch_command(launcher, ["p"], 3, env=env)
+
+
 @pytest.mark.parametrize(
     ("source", "code"),
     [
