@@ -2,9 +2,9 @@
 
 The file has "running", the pid and the host as soon as the program can handle SIGUSR1. At the end it has the exit code,
 or "requeue": then the script makes Slurm start the job again. A program that ends because its job was lost writes
-"lost" in place of "running", and one that is killed leaves "running". So an exit code proves that the program ran to its
-end. The script requeues only after the ranks and their launcher have ended in order: otherwise Slurm would kill them,
-and their error messages would be in the output.
+"lost" in place of "running", and one that is killed leaves "running". So an exit code proves that the program ran to
+its end. The script requeues only after the ranks and their launcher have ended in order: otherwise Slurm would kill
+them, and their error messages would be in the output.
 
 `mpi-runtime run` reads such files too. On one host it has one in memory, at /proc/PID/fd/NUMBER.
 """

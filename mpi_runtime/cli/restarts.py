@@ -1,7 +1,7 @@
 """`run --restarts N`: starts a killed program again, with its journal.
 
-The exit file (`slurm/exit_file.py`) shows whether the program or its job was killed. The launcher's exit code does not: it was
-seen to be 0 after the loss of a host. A program that has ended by itself, also by its own error, is not restarted.
+The exit file (`slurm/exit_file.py`) shows whether the program or its job was killed. The launcher's exit code does not:
+it was seen to be 0 after the loss of a host. A program that has ended by itself, also by an error, is not restarted.
 
 1. Start the launcher, and pass on SIGINT and SIGTERM. After one of these there is no restart.
 2. If it ends and the program has left no exit code, probe each host of --hosts.

@@ -108,10 +108,11 @@ def launch_command(
 
 
 def _check_parts(kind: str, first: Allocation, parts: int, ranks: int) -> None:
-    if parts > 1 and ranks > sum(first.tasks):
+    tasks = sum(first.tasks)
+    if parts > 1 and ranks > tasks:
         raise LaunchError(
-            f"{ranks} ranks are more than the {sum(first.tasks)} tasks of this job's first part, {', '.join(first.nodes)}: "
-            "the job is heterogeneous, and mpirun knows its first part alone. For ranks in all parts: "
+            f"{ranks} ranks are more than the {tasks} tasks of this job's first part, {', '.join(first.nodes)}: job is "
+            "heterogeneous, and mpirun knows its first part alone. For ranks in all parts: "
             f"{line_of_parts(kind, parts)}"
         )
 
