@@ -25,6 +25,7 @@ from mpi_runtime.batch.memory.past import (
     SUCCESSOR,
     check_source,
     damage_in_words,
+    jobs_of,
     not_in_plan,
     planned_groups,
     read_history,
@@ -227,6 +228,8 @@ class Part:
         ]
         job = used_by(self._directory)
         if wrong and not self._runs:
+            if not jobs_of(self._directory):
+                return None  # that job was killed on another host
             raise LaunchError(
                 f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: "
                 "wait until it has ended, or name another directory"

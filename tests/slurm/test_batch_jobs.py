@@ -22,7 +22,9 @@ def test_batches_go_on_in_the_next_lives_of_their_jobs(slurm: Cluster) -> None:
     of_done = submit(slurm, done, first + rest, "-N1", "--time=2", cpus=1)
     short = "".join(f"echo {number} >> began; sleep 0.7; echo {number} >> done\n" for number in range(70))
     of_cut = submit(slurm, cut, short, "-N1", "--time=1", cpus=1)
+    wait = slurm.start("mpi-runtime", "batch", "wait", "jobs", cwd=told)
     it_is_told_to_end(slurm, told, of_told)
+    assert "10 of 10 done" in wait.finish().expect(0).stderr, "it has waited for the second life, too"
     it_is_queued_again_at_once(done, slurm.wait_for_requeued(of_done).expect().stdout)
     short_commands_are_not_done_again(cut, slurm.wait_for_requeued(of_cut).stdout)
 

@@ -28,6 +28,25 @@ def test_jobs_that_wait_are_cancelled_when_nothing_is_left(tmp_path: Path, monke
     assert len(called) == 1, "they are forgotten"
 
 
+def test_a_wait_is_for_submitted_jobs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {"7": "COMPLETED", "8": "PENDING"}
+
+    def answer(job: str) -> Any:
+        if job not in states:
+            raise SlurmError("Invalid job id specified")
+        return jobs.Status(job, states[job], "", 0, "", "batch-jobs", "", "", "", "", None, None)
+
+    folder = str(tmp_path / "batch-jobs")
+    assert submitted.awaited(folder) is None
+    submitted.note(folder, ["6", "7", "8"])
+    monkeypatch.setattr(submitted, "status", answer)
+    found = submitted.awaited(folder)
+    assert found is not None
+    assert str(found) == "job 8 batch-jobs: PENDING"
+    states["8"] = "FAILED"
+    assert submitted.awaited(folder) is None
+
+
 @pytest.mark.parametrize(("state", "is_gone"), [("RUNNING", False), ("PENDING", True), ("NODE_FAIL", True)])
 def test_slurm_says_whether_a_silent_job_has_ended(
     state: str, is_gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
