@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -115,6 +116,21 @@ def test_a_command_waits_for_the_processes_of_its_earlier_run(tmp_path: Path, mo
     assert path.read_text() == "new\n"
     monkeypatch.setattr(fcntl, "flock", no_locks)
     assert run(True).exit_code == 0
+
+
+def test_the_time_for_which_a_job_is_suspended_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = 0.0, 0
+
+    def has_ended(pid: int, limit_s: float) -> bool:
+        nonlocal now, looks
+        now, looks = now + limit_s + (1000.0 if looks == 2 else 0.0), looks + 1
+        return False
+
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(program, "_has_ended", has_ended)
+    monkeypatch.setattr(program, "_end", lambda pid, grace: None)
+    assert program._wait(1, 10.5, 5.0, None) == "it ran longer than its time limit of 10.5 s"
+    assert now == 1010.5
 
 
 def no_locks(descriptor: int, operation: int) -> None:

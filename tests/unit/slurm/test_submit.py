@@ -412,6 +412,8 @@ def test_status(commands: Path, tmp_path: Path) -> None:
     assert jobs.status(5).program_exit_code == 3
     play(commands, "scontrol", known(tmp_path, "FAILED", "0:53", "JobLaunchFailure"))
     assert "the node cannot use its directory, or not write the file of its output" in str(jobs.status(5))
+    play(commands, "scontrol", known(tmp_path, "FAILED", "0:9", "JobLaunchFailure"))
+    assert "the program has ended with 3, signal 9 ended its batch script\n" in str(jobs.status(5))
     assert jobs.facts_of(FACTS)["Comment"] == "a b c"
 
 
