@@ -185,14 +185,17 @@ class Part:
     def take(self) -> int:
         """Take part until the batch has ended, or this job must; return the exit code."""
         before_walltime(lead_s(self._drain_s, self._end_s), self._end_in_time)
+        return self._ended(self._run_or_join())  # a requeue interrupts this thread: not as Ctrl-C below
+
+    def _run_or_join(self) -> int:
         place: Place | None = None
         while True:
             try:
                 if place is None and (found := self._joined()) is not None:
                     if isinstance(found, int):
-                        return self._ended(found)
+                        return found
                     place = found
-                return self._ended(self._run(place))
+                return self._run(place)
             except TakenOverError:  # noqa: PERF203  (once in the life of a job)
                 self._say("another job coordinates the batch now, because this one stood still: this one joins it")
                 place = None

@@ -49,6 +49,7 @@ def it_is_told_to_end(slurm: Cluster, folder: Path, job: str) -> None:
     assert "SIGTERM or the end of the job's time: ending what runs" in ended.stdout
     assert "8 commands were done by earlier runs" in ended.stdout
     assert "10 of 10 done, 8 of them before" in ended.stdout
+    assert "interrupted" not in ended.stdout, "only by the requeue, which is no Ctrl-C"
     done = Counter(line.split()[0] for line in lines(folder, "done"))
     assert done == {str(number): 1 for number in range(8)}
     assert len({line.split()[1] for line in lines(folder, "done")}) == 2, "on both nodes"
