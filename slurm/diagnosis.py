@@ -307,7 +307,9 @@ def _shown_gpus(kind: str, host: str, working: Sequence[Seen], mine: set[int]) -
     elif hidden := sorted(mine - numbers):
         yield Finding(
             f"on {host} no rank that runs calls is shown GPUs {_list(hidden)}, though the job has them",
-            f"--gpus-per-node={len(mine)}, without --gpus-per-task and --gpu-bind, or start the ranks by srun",
+            f"--gpus-per-node={len(mine)}, without --gpus-per-task and --gpu-bind, or start the ranks by srun"
+            if shown
+            else "unset CUDA_VISIBLE_DEVICES if the job script sets it: it is empty",
         )
 
 
