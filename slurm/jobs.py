@@ -182,8 +182,13 @@ def cancel_waiting(jobs: Sequence[str]) -> None:
     Raises:
         SlurmError: Slurm does not answer.
     """
-    if jobs:
-        call(["scancel", "--quiet", "--state=PENDING", *jobs])
+    if not jobs:
+        return
+    try:
+        call(["scancel", "--state=PENDING", *jobs])
+    except SlurmError as error:
+        if "invalid job id" not in str(error).lower():  # Slurm's word for a job that has ended; others are cancelled
+            raise
 
 
 def _for_sbatch(text: str) -> dict[str, str]:

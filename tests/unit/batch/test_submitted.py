@@ -22,10 +22,21 @@ def test_jobs_that_wait_are_cancelled_when_nothing_is_left(tmp_path: Path, monke
     submitted.note(folder, ["8", "9"])
     submitted.cancel(folder)
     (words,) = called
-    assert words[:3] == ["scancel", "--quiet", "--state=PENDING"], "those that run are left alone"
-    assert sorted(words[3:]) == ["7", "8", "9"]
+    assert words[:2] == ["scancel", "--state=PENDING"], "those that run are left alone"
+    assert sorted(words[2:]) == ["7", "8", "9"]
     submitted.cancel(folder)
     assert len(called) == 1, "they are forgotten"
+
+    def refuse(words: Sequence[str]) -> None:
+        raise SlurmError(problem)
+
+    monkeypatch.setattr(jobs, "call", refuse)
+    submitted.note(folder, ["7"])
+    problem = "scancel says: Unable to contact slurm controller"
+    with pytest.raises(SlurmError, match="Unable to contact"):
+        submitted.cancel(folder)
+    problem = "scancel says: Kill job error on job id 7: Invalid job id specified"
+    submitted.cancel(folder)  # it has ended
 
 
 def test_a_wait_is_for_submitted_jobs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
