@@ -9,6 +9,7 @@ import pytest
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import Status
 from mpi_runtime.batch.memory import submitted
+from mpi_runtime.cli.batch_views import view
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.commands import SlurmError
 from tests.helpers import wait_until
@@ -39,7 +40,9 @@ def test_jobs_that_wait_are_cancelled_when_nothing_is_left(tmp_path: Path, monke
     submitted.cancel(folder)  # it has ended
 
 
-def test_a_wait_is_for_submitted_jobs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_is_for_submitted_jobs_too_and_status_shows_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     states = {"7": "COMPLETED", "8": "PENDING"}
 
     def answer(job: str) -> Any:
@@ -54,6 +57,8 @@ def test_a_wait_is_for_submitted_jobs_too(tmp_path: Path, monkeypatch: pytest.Mo
     found = submitted.awaited(folder)
     assert found is not None
     assert str(found) == "job 8 batch-jobs: PENDING"
+    assert view(["status", folder]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "  job 8 batch-jobs: PENDING"
     states["8"] = "FAILED"
     assert submitted.awaited(folder) is None
 
