@@ -119,7 +119,7 @@ def running(path: Path) -> tuple[int, str] | None:
 
 
 def is_lost(path: Path) -> bool:
-    """Whether a program has ended because its job was lost, after a message that says so."""
+    """Whether a program has ended, with an error message, because its job was lost."""
     return _text(path).startswith(LOST)
 
 

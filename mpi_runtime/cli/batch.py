@@ -218,17 +218,11 @@ class Part:
         options = self._options
         if not used_by(self._directory) and not self._runs:
             return None
-        wrong = [
-            flag
-            for flag, is_set in (
-                ("--fresh", options.fresh),
-                ("--retry-failed", options.retry_failed),
-                ("--only", options.only),
-                ("--from", options.begin),
-                ("standard input", self._is_stream),
-            )
-            if is_set
-        ]
+        stated = {
+            "--fresh": options.fresh, "--retry-failed": options.retry_failed, "--only": options.only,
+            "--from": options.begin, "standard input": self._is_stream,
+        }  # fmt: skip
+        wrong = [flag for flag, is_set in stated.items() if is_set]
         job = used_by(self._directory)
         if wrong and not self._runs:
             if not jobs_of(self._directory):

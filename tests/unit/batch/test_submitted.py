@@ -1,5 +1,6 @@
 """The Slurm jobs of a batch: noted when they are submitted, cancelled while they wait when nothing is left."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,11 @@ import pytest
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import Status
 from mpi_runtime.batch.memory import submitted
+from mpi_runtime.cli.batch import Part
+from mpi_runtime.cli.batch_options import parser
 from mpi_runtime.cli.batch_views import view
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.journal import claim
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.commands import SlurmError
 from tests.helpers import wait_until
@@ -88,3 +93,21 @@ def test_slurm_says_whether_a_silent_job_has_ended(
         wait_until(lambda: files.is_gone(silent[0]), 10)
     assert [files.is_gone(status) for status in silent] == [is_gone, False, False]
     files.close()
+
+
+def test_a_job_with_fresh_begins_where_the_one_before_was_killed_on_another_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "batch-jobs/journal"
+    folder.mkdir(parents=True)
+    with monkeypatch.context() as there:
+        there.setattr(claim, "here", lambda: "elsewhere")
+        first = claim.Claim(folder, "the first")
+    options = parser().parse_args(["jobs.txt", "--fresh"])
+    part = Part(options, [], {}, str(folder.parent), False, None)
+    with pytest.raises(LaunchError, match="in use by the first, and a job can join it only without --fresh"):
+        part._joined()
+    os.utime(folder / "owner-1", (1, 1))
+    monkeypatch.setattr(claim, "LOOKS", 2)
+    assert part._joined() is None
+    first.release()
