@@ -49,6 +49,11 @@ def from_environment(env: Mapping[str, str]) -> Allocation:
     return Allocation()
 
 
+def first_part(env: Mapping[str, str]) -> Allocation:
+    """Return the part of a heterogeneous job that launchers know; of any other job all."""
+    return from_environment({name: value for name, value in env.items() if name != "SLURM_HET_SIZE"})
+
+
 def is_in_step(env: Mapping[str, str]) -> bool:
     """Whether srun has started a process, or a process above it."""
     step = env.get("SLURM_STEP_ID", "")

@@ -192,11 +192,7 @@ def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence
     what = f"no rank runs on {shown}, though the job has them"
     line = f"mpi-runtime run -n {len(names)} app.py"
     if parts > 1:
-        groups, mpi = ",".join(map(str, range(parts))), "pmi2" if kind in ("mpich", "slurm-pmi2") else "pmix"
-        yield Finding(
-            f"{what}: it is heterogeneous, and mpirun knows its first part alone",
-            f"srun --het-group={groups} --mpi={mpi} --cpu-bind=none python app.py",
-        )
+        yield Finding(f"{what}: it is heterogeneous, and mpirun knows its first part alone", line_of_parts(kind, parts))
     elif size == 1:
         cure = f"{line}; for a batch: mpi-runtime batch -n {len(names)} FILE"
         yield Finding(f"the program was started as a single process: {what}", cure)
@@ -206,6 +202,12 @@ def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence
         yield Finding(what, f"{line}, or mpirun -ppn {-(-size // len(names))} ...")
     else:
         yield Finding(what, f"srun -N {len(names)} -n {max(size, len(names))} ...")
+
+
+def line_of_parts(kind: str, parts: int) -> str:
+    """The command line that starts ranks in all parts of a heterogeneous job."""
+    groups, mpi = ",".join(map(str, range(parts))), "pmi2" if kind in ("mpich", "intel", "slurm-pmi2") else "pmix"
+    return f"srun --het-group={groups} --mpi={mpi} --cpu-bind=none python app.py"
 
 
 def unbound(kind: str) -> str:
@@ -305,7 +307,9 @@ def _shown_gpus(kind: str, host: str, working: Sequence[Seen], mine: set[int]) -
     elif hidden := sorted(mine - numbers):
         yield Finding(
             f"on {host} no rank that runs calls is shown GPUs {_list(hidden)}, though the job has them",
-            f"--gpus-per-node={len(mine)}, without --gpus-per-task and --gpu-bind, or start the ranks by srun",
+            f"--gpus-per-node={len(mine)}, without --gpus-per-task and --gpu-bind, or start the ranks by srun"
+            if shown
+            else "unset CUDA_VISIBLE_DEVICES if the job script sets it: it is empty",
         )
 
 

@@ -1,9 +1,10 @@
 """The exit file: the state of a program that `submit` started. The program writes it, the batch script reads it.
 
 The file has "running", the pid and the host as soon as the program can handle SIGUSR1. At the end it has the exit code,
-or "requeue": then the script makes Slurm start the job again. A program that is killed leaves "running", so an exit
-code proves that the program ran to its end. The script requeues only after the ranks and their launcher have ended in
-order: otherwise Slurm would kill them, and their error messages would be in the output.
+or "requeue": then the script makes Slurm start the job again. A program that ends because its job was lost writes
+"lost" in place of "running", and one that is killed leaves "running". So an exit code proves that the program ran to
+its end. The script requeues only after the ranks and their launcher have ended in order: otherwise Slurm would kill
+them, and their error messages would be in the output.
 
 `mpi-runtime run` reads such files too. On one host it has one in memory, at /proc/PID/fd/NUMBER.
 """
@@ -18,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-RUNNING, REQUEUE = "running", "requeue"
+RUNNING, LOST, REQUEUE = "running", "lost", "requeue"
 END_LIMIT_S = 10.0
 """Seconds that a program that is to be requeued may take to end by itself. A kill by the batch system takes longer."""
 
@@ -35,7 +36,7 @@ class ExitFile:
         signal.signal(signal.SIGUSR1, self._on_usr1)
         if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # shells start background processes in this state
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._write(f"{RUNNING} {os.getpid()} {os.uname().nodename}")
+        self._write_process(RUNNING)
 
     def _on_usr1(self, number: int, frame: FrameType | None) -> None:
         self.was_told = True
@@ -44,6 +45,9 @@ class ExitFile:
             "no callback of mpi_runtime.slurm.before_walltime(seconds, callback) that would save results.\n"
         )
         os.write(2, text.encode())  # not print: the signal may have interrupted a print
+
+    def _write_process(self, state: str) -> None:
+        self._write(f"{state} {os.getpid()} {os.uname().nodename}")
 
     def _write(self, text: str) -> None:
         if self._path.startswith("/proc/"):
@@ -80,7 +84,9 @@ class ExitFile:
     def close(self, is_lost: bool) -> None:
         """Write the exit code, at the very end of the process. If the job is lost, only 0 and requeue are written."""
         sys.stdout.flush()
-        if not is_lost or self._code in ("0", REQUEUE):
+        if is_lost and self._code not in ("0", REQUEUE):
+            self._write_process(LOST)
+        else:
             self._write(self._code)
 
     def requeue(self) -> None:
@@ -109,7 +115,12 @@ def read(path: Path) -> int | None:
 def running(path: Path) -> tuple[int, str] | None:
     """Return the process and the host of a program that has not run to its end; None: it has, or has not begun."""
     words = _text(path).split()
-    return (int(words[1]), words[2]) if len(words) == 3 and words[0] == RUNNING else None
+    return (int(words[1]), words[2]) if len(words) == 3 and words[0] in (RUNNING, LOST) else None
+
+
+def is_lost(path: Path) -> bool:
+    """Whether a program has ended, with an error message, because its job was lost."""
+    return _text(path).startswith(LOST)
 
 
 def forget(path: Path) -> None:

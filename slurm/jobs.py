@@ -89,8 +89,9 @@ class Status:
             own = self.program_exit_code
             end = "the program did not run to its end" if own is None else f"the program has ended with {own}"
             parts.append(f"exit code {self.exit_code}; {end}")
-            if self.reason == "JobLaunchFailure":
-                parts.append(_NOT_STARTED)
+            if self.reason == "JobLaunchFailure":  # also if a signal has ended the script
+                number = (self.exit_code or 0) - 128
+                parts.append(f"signal {number} ended its batch script" if 0 < number < 32 else _NOT_STARTED)
             elif own is None and self.exit_code == script.CANNOT_WRITE:
                 parts.append(_FULL)
         elif self.state == "RUNNING":
@@ -181,8 +182,13 @@ def cancel_waiting(jobs: Sequence[str]) -> None:
     Raises:
         SlurmError: Slurm does not answer.
     """
-    if jobs:
-        call(["scancel", "--quiet", "--state=PENDING", *jobs])
+    if not jobs:
+        return
+    try:
+        call(["scancel", "--state=PENDING", *jobs])
+    except SlurmError as error:
+        if "invalid job id" not in str(error).lower():  # Slurm's word for a job that has ended; others are cancelled
+            raise
 
 
 def _for_sbatch(text: str) -> dict[str, str]:

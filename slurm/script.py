@@ -309,6 +309,7 @@ def _check(request: Request) -> None:
     if request.launcher != "mpirun" and request.launcher.split()[:1] != ["srun"]:
         raise ValueError(f"launcher must be 'mpirun' or 'srun ...', not {request.launcher!r}")
     _check_time(request.time)
+    _check_signal(request)
     ranks, cpus = request.ranks_per_node or 1, request.cpus_per_node
     if cpus is not None and cpus % ranks:
         raise ValueError(
@@ -322,6 +323,15 @@ def _check_range(nodes: str) -> None:
     is_right = all(re.fullmatch(r"[1-9]\d{0,8}", part) for part in (least, most if dash else least))
     if not is_right or int(least) > int(most or least):
         raise ValueError(f"nodes must be a number of 1 or more, or a range such as '1-3', not {nodes!r}")
+
+
+def _check_signal(request: Request) -> None:
+    for option in request.sbatch if request.ranks > 1 and request.launcher == "mpirun" else ():
+        if found := re.fullmatch(r"--signal=(R:)?\w+(@(\d+))?", option):
+            raise ValueError(
+                f"{option} sends the signal to all processes of the job, also to the daemons of mpirun on other nodes, "
+                f"which it kills. Use warn_s={found[3] or 60} (--warn-s {found[3] or 60}): only the program receives it"
+            )
 
 
 def _check_time(time: object) -> None:

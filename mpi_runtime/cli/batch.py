@@ -25,6 +25,7 @@ from mpi_runtime.batch.memory.past import (
     SUCCESSOR,
     check_source,
     damage_in_words,
+    jobs_of,
     not_in_plan,
     planned_groups,
     read_history,
@@ -184,14 +185,17 @@ class Part:
     def take(self) -> int:
         """Take part until the batch has ended, or this job must; return the exit code."""
         before_walltime(lead_s(self._drain_s, self._end_s), self._end_in_time)
+        return self._ended(self._run_or_join())  # a requeue interrupts this thread: not as Ctrl-C below
+
+    def _run_or_join(self) -> int:
         place: Place | None = None
         while True:
             try:
                 if place is None and (found := self._joined()) is not None:
                     if isinstance(found, int):
-                        return self._ended(found)
+                        return found
                     place = found
-                return self._ended(self._run(place))
+                return self._run(place)
             except TakenOverError:  # noqa: PERF203  (once in the life of a job)
                 self._say("another job coordinates the batch now, because this one stood still: this one joins it")
                 place = None
@@ -214,19 +218,15 @@ class Part:
         options = self._options
         if not used_by(self._directory) and not self._runs:
             return None
-        wrong = [
-            flag
-            for flag, is_set in (
-                ("--fresh", options.fresh),
-                ("--retry-failed", options.retry_failed),
-                ("--only", options.only),
-                ("--from", options.begin),
-                ("standard input", self._is_stream),
-            )
-            if is_set
-        ]
+        stated = {
+            "--fresh": options.fresh, "--retry-failed": options.retry_failed, "--only": options.only,
+            "--from": options.begin, "standard input": self._is_stream,
+        }  # fmt: skip
+        wrong = [flag for flag, is_set in stated.items() if is_set]
         job = used_by(self._directory)
         if wrong and not self._runs:
+            if not jobs_of(self._directory):
+                return None  # that job was killed on another host
             raise LaunchError(
                 f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: "
                 "wait until it has ended, or name another directory"

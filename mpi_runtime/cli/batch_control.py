@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.batch.file.parse import FORMS, form_of, read_text
+from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.past import FOLDER, damage_in_words, jobs_of, planned_history, read_history
 from mpi_runtime.batch.memory.requests import Request, send
 from mpi_runtime.batch.show.overview import overview
@@ -18,13 +19,15 @@ from mpi_runtime.errors import JournalError, LaunchError
 
 WAIT_S = 1.0
 """Seconds between looks at a batch that is awaited."""
+ASK_S = 5.0
+"""Seconds between questions to Slurm about the jobs that are to run it."""
 VERBS = {
     "cancel": "end commands, or never start them; what depends on them is skipped",
     "pause": "start no command of these until they are resumed; those that run continue",
     "resume": "let paused commands start",
     "priority": "change the priority of commands that have not begun",
     "add": "add the commands of a file to a batch that runs",
-    "wait": "wait until no job runs the batch; the exit code is 0 if all is done, else 1",
+    "wait": "wait until no job runs the batch or is submitted for it; the exit code is 0 if all is done, else 1",
     "list": "list the batches of this directory",
 }
 
@@ -90,8 +93,16 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
 
 
 def _wait(directory: str) -> int:
-    while jobs_of(directory):
-        time.sleep(WAIT_S)
+    said = ""
+    while True:
+        while jobs_of(directory):
+            time.sleep(WAIT_S)
+        job = submitted.awaited(directory)
+        if job is None:
+            break
+        if job.state not in ("RUNNING", "COMPLETING") and said != (said := str(job).splitlines()[0]):
+            print(f"{name_of(directory)}: {said}", file=sys.stderr, flush=True)
+        time.sleep(ASK_S)
     history = planned_history(directory)
     found = overview(history, time.time(), False)
     state = f"{found.done} of {found.total} done" if history.is_planned else "no job has started it yet"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
 from mpi_runtime.batch.memory.past import (
@@ -102,8 +103,11 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
         lines = in_lines(name_of(directory), found, job, now, parts)
         if history.damaged_bytes and not jobs:  # else the last record may be half written
             lines.append(damage_in_words(directory, history))
+        awaited = None if jobs else submitted.awaited(directory)
+        if awaited is not None:
+            lines.append(f"  {str(awaited).splitlines()[0]}")
         print("\n".join(lines), flush=True)
-        if not chosen.watch or not jobs:
+        if not chosen.watch or not (jobs or awaited):
             return int(bool(found.failed))
         time.sleep(2)
 

@@ -351,12 +351,13 @@ def _job(own: Allocation) -> str:
         return "no batch job"
     end = end_time()
     left = "" if end is None else f", {max(0.0, end - time.time()) / 60:.0f} min left"
-    return f"job {own.job} ({own.system}) on {', '.join(own.nodes)}{left}"
+    where = f"on {', '.join(own.nodes)}" if own.nodes else "in a command or call, which has CPUs and GPUs of its own"
+    return f"job {own.job} ({own.system}) {where}{left}"
 
 
 def _granted(own: Allocation) -> tuple[dict[str, jobs.Granted], bool]:
     """Return the job's resources by node, as Slurm states them, and whether Slurm hides devices of other jobs."""
-    if own.system != "slurm":
+    if own.system != "slurm" or not own.nodes:  # without nodes: a command of a batch, which has a part of the job
         return {}, False
     try:
         return jobs.granted(own.job), "ConstrainDevices        = yes" in call(["scontrol", "show", "config"])

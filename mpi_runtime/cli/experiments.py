@@ -12,7 +12,7 @@ from typing import Any
 from mpi_runtime.cli.facts import print_json
 from mpi_runtime.cli.main import on_directory
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal.claim import owner_of
+from mpi_runtime.journal.claim import living_owner_of
 from mpi_runtime.show.numbers import plural
 
 
@@ -55,7 +55,7 @@ def list_all(directory: Path, as_json: bool) -> int:
         words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items()))
         best = _best(about, trials)
         end = f", best {about['metric']} {trials[best].last[about['metric']]:.6g} in trial {best}" if best else ""
-        job = owner_of(path)
+        job = living_owner_of(path)
         print(f"{path.name}: {plural(len(trials), 'trial')} ({words}){end}{_run_by(path, job)}")
     return 0
 
@@ -77,7 +77,7 @@ def _summary(path: Path) -> dict[str, Any]:
         "mode": about.get("mode"),
         "best": best or None,
         "value": trials[best].last[about["metric"]] if best else None,
-        "used_by": owner_of(path),
+        "used_by": living_owner_of(path),
     }
 
 

@@ -37,7 +37,7 @@ def show_runs(directory: Path, as_json: bool) -> int:
             print(f"    {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began.time_s))} {began.job}")
     for name, count in sorted(counts.items()):
         print(f"{count:8} {name}")
-    job = claim.owner_of(directory)
+    job = claim.living_owner_of(directory)
     if job:
         print(f"in use by {job}")
     return 0
@@ -55,7 +55,7 @@ def _runs(directory: Path) -> dict[str, Any]:
             "states": len(segment.states),
             "runs": [{"job": began.job, "begin": began.time_s} for began in segment.began],
         })  # fmt: skip
-    return {"files": files, "functions": dict(sorted(counts.items())), "used_by": claim.owner_of(directory)}
+    return {"files": files, "functions": dict(sorted(counts.items())), "used_by": claim.living_owner_of(directory)}
 
 
 def _calls(directory: Path) -> Iterator[dict[str, Any]]:

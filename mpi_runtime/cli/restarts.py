@@ -1,7 +1,7 @@
 """`run --restarts N`: starts a killed program again, with its journal.
 
-The exit file (`slurm/exit_file.py`) shows whether the program was killed. The launcher's exit code does not: it was
-seen to be 0 after the loss of a host. A program that has ended by itself, also by its own error, is not restarted.
+The exit file (`slurm/exit_file.py`) shows whether the program or its job was killed. The launcher's exit code does not:
+it was seen to be 0 after the loss of a host. A program that has ended by itself, also by an error, is not restarted.
 
 1. Start the launcher, and pass on SIGINT and SIGTERM. After one of these there is no restart.
 2. If it ends and the program has left no exit code, probe each host of --hosts.
@@ -82,15 +82,16 @@ def run(
             break
         hosts = with_places(hosts, ranks) if hosts else None
         where = f" on {hosts}" if hosts else ""
+        what = "the program's job was lost" if exit_file.is_lost(file) else "the program was killed"
         print(
-            f"mpi-runtime run: the program was killed (the launcher's exit code is {code}); restart "
-            f"{number + 1} of {restarts}{where}",
+            f"mpi-runtime run: {what} (the launcher's exit code is {code}); restart {number + 1} of {restarts}{where}",
             file=sys.stderr,
             flush=True,
         )
         time.sleep(REST_S)
-    starts = f" in {number + 1} starts" if restarts else " by itself"
-    print(f"mpi-runtime run: the program did not end{starts}", file=sys.stderr)
+    if restarts or not exit_file.is_lost(file):
+        starts = f" in {number + 1} starts" if restarts else " by itself"
+        print(f"mpi-runtime run: the program did not end{starts}", file=sys.stderr)
     return code if code > 0 else 1
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime.batch.memory.past import FOLDER, planned_history, readable, used_by
+from mpi_runtime.batch.memory.past import FOLDER, jobs_of, planned_history, readable
 from mpi_runtime.batch.show import report
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.errors import LaunchError, MpiRuntimeError
 from mpi_runtime.head import visitor
-from mpi_runtime.journal.claim import owner_of
+from mpi_runtime.journal.claim import living_owner_of
 from mpi_runtime.journal.segments import SUFFIX
 from mpi_runtime.show import training
 from mpi_runtime.show.page import Block, Document
@@ -101,7 +101,7 @@ class Files:
     def sample(self) -> bool:
         """Read the files if one has changed. It never ends: a batch may be started again."""
         names = sorted(self._directory.glob(self._pattern))
-        seen = [(one, one.stat().st_size) for one in names], owner_of(self._directory), int(time.time() / 5)
+        seen = [(one, one.stat().st_size) for one in names], living_owner_of(self._directory), int(time.time() / 5)
         if seen != self._seen:
             self._document, self._seen = self._read(self._directory), seen
         return True
@@ -127,14 +127,14 @@ def _batch(directory: Path) -> Document:
     name = os.path.basename(os.path.abspath(directory)).removeprefix("batch-")
     try:
         return report.document(
-            name, str(directory), planned_history(str(directory)), time.time(), bool(used_by(str(directory)))
+            name, str(directory), planned_history(str(directory)), time.time(), bool(jobs_of(str(directory)))
         )
     except (MpiRuntimeError, OSError) as error:
         raise LaunchError(str(error)) from error
 
 
 def _search(directory: Path) -> Document:
-    return search_page.document(Watched(directory.resolve()), owner_of(directory))
+    return search_page.document(Watched(directory.resolve()), living_owner_of(directory))
 
 
 def _training(directory: Path) -> Document:

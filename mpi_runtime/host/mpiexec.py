@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.slurm.allocation import Allocation, from_environment
+from mpi_runtime.slurm.allocation import Allocation, first_part, from_environment
+from mpi_runtime.slurm.diagnosis import line_of_parts
 
 _NAMES = {
     None: ("mpiexec", "mpirun"),
@@ -66,11 +67,14 @@ def launch_command(
         env: the environment of this process.
 
     Raises:
-        LaunchError: `fault_tolerant` with another launcher than that of Open MPI 5.
+        LaunchError: `fault_tolerant` with another launcher than that of Open MPI 5; or more ranks than the launcher can start
+            in a heterogeneous job.
     """
     if fault_tolerant and (launcher.kind != "openmpi" or launcher.version < "Open MPI 5"):
         raise LaunchError(f"--fault-tolerant needs Open MPI 5; {launcher.path} is {launcher.version}")
-    own = from_environment(env or {})
+    own = first_part(env or {})
+    if not hosts:
+        _check_parts(launcher.kind, own, from_environment(env or {}).parts, ranks)
     places, spread = _places(hosts, ranks), spread_over_job(own, ranks)
     if not places and own.system != "slurm":
         places = spread  # not every launcher understands PBS, LSF and Grid Engine, but each accepts names of hosts
@@ -81,7 +85,7 @@ def launch_command(
             flags += ["--allow-run-as-root"]
         if launcher.version in _LOSING_OUTPUT:
             flags += ["--output", "raw"]
-        if _host_count(places, env or {}) == 1:
+        if _host_count(places, own) == 1:
             flags += ["--map-by", ":OVERSUBSCRIBE"]
             if "OMPI_MCA_osc" not in (env or {}):
                 flags += ["--mca", "osc", "^ucx"]
@@ -101,6 +105,16 @@ def launch_command(
     if launcher.kind == "intel" and not any(name.startswith("I_MPI_PIN") for name in env or {}):
         flags += ["-genv", "I_MPI_PIN", "0"]
     return [launcher.path, *flags, "-n", str(ranks), *program]
+
+
+def _check_parts(kind: str, first: Allocation, parts: int, ranks: int) -> None:
+    tasks = sum(first.tasks)
+    if parts > 1 and ranks > tasks:
+        raise LaunchError(
+            f"{ranks} ranks are more than the {tasks} tasks of this job's first part, {', '.join(first.nodes)}: job is "
+            "heterogeneous, and mpirun knows its first part alone. For ranks in all parts: "
+            f"{line_of_parts(kind, parts)}"
+        )
 
 
 def find_launcher(mpi: str | None = None) -> Launcher | None:
@@ -172,8 +186,8 @@ def spread_over_job(own: Allocation, ranks: int) -> list[str]:
     return [f"{node}:{count}" for node, count in zip(own.nodes, counts, strict=True) if count]
 
 
-def _host_count(places: Sequence[str], env: Mapping[str, str]) -> int:
+def _host_count(places: Sequence[str], own: Allocation) -> int:
     """Return on how many hosts the launcher will start ranks: those named, else those of the batch job."""
     if places:
         return len({place.split(":")[0] for place in places})
-    return len(from_environment(env).nodes) or 1
+    return len(own.nodes) or 1

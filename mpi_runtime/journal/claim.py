@@ -43,8 +43,13 @@ QUICK_S = 1.0
 """A look that ends later than this after the one before does not count."""
 LIMIT_S = 120.0
 """Seconds after which a job gives up the journal if its looks fail or are slow."""
+RECENT_S = 5.0
+"""A file that was written less than this ago shows that its job lives, if the clocks of the hosts agree."""
 _BEAT_BYTES = 20
 _RELEASED = b"released"
+
+_still: dict[Path, bytes] = {}
+"""Contents of files that were seen to stand still: they need not be looked at again for ten seconds."""
 
 Step = tuple[Literal["numbers", "read", "link", "remove"], int]
 Verdict = Literal["free", "in use", "unknown"]
@@ -233,11 +238,60 @@ class Claim:
 
 def owner_of(directory: Path) -> str:
     """Return the job that has claimed a journal, in words; empty: no job, or one that is known to have ended."""
+    found = _last(directory)
+    return "" if found is None or _judge(found[1]) == "free" else _job_in(found[1])
+
+
+def living_owner_of(directory: Path) -> str:
+    """As `owner_of`, but an owner on another host counts as ended if its beat stands still: for those who only look."""
+    far = far_owner(directory)
+    return "" if far is not None and standing_still([far]) else owner_of(directory)
+
+
+def far_owner(directory: Path) -> Path | None:
+    """Return the file of an owner if only its beat shows whether it lives: it runs on another host, or is stopped."""
+    found = _last(directory)
+    return found[0] if found is not None and _judge(found[1]) == "unknown" else None
+
+
+def standing_still(paths: Iterable[Path]) -> set[Path]:
+    """Return those of the files, which living jobs write each second, that no job writes any more.
+
+    This takes ten seconds if there is one that was not known to stand still, and a moment if all were written just now.
+    """
+    known = {path: content for path in paths if (content := _read(path)) is not None}
+    rest = {path: content for path, content in known.items() if _still.get(path) != content}
+    looks = 0
+    while rest and looks < LOOKS:
+        begin_s = time.monotonic()
+        rest = {path: content for path, content in rest.items() if not _is_recent(path) and _read(path) == content}
+        looks += time.monotonic() - begin_s < QUICK_S
+        time.sleep(LOOK_S if rest else 0)
+    _still.update(rest)
+    return {path for path, content in known.items() if _still.get(path) == content}
+
+
+def _read(path: Path) -> bytes | None:
     try:
-        content = _content(directory / f"{PREFIX}{max(_numbers(directory), default=0)}")
+        return path.read_bytes()
     except OSError:
-        return ""
-    return "" if _judge(content) == "free" else _job_in(content)
+        return None
+
+
+def _is_recent(path: Path) -> bool:
+    try:
+        return abs(time.time() - path.stat().st_mtime) < RECENT_S
+    except OSError:
+        return True
+
+
+def _last(directory: Path) -> tuple[Path, bytes] | None:
+    """Return the file of the last owner, and its content."""
+    try:
+        path = directory / f"{PREFIX}{max(_numbers(directory), default=0)}"
+        return path, _content(path)
+    except OSError:
+        return None
 
 
 def _content(path: Path) -> bytes:

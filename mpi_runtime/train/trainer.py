@@ -28,6 +28,16 @@ class TrainingFailedError(TuneError):
         """What the training has reported until then."""
 
 
+class _Training(Tuner):
+    """The experiment of a trainer. Its user does not see it."""
+
+    def _again(self) -> str:
+        return (
+            f"run the program again with RunConfig(name={self._home.name!r}, storage_path={str(self._home.parent)!r}): "
+            "the training continues from its last checkpoint"
+        )
+
+
 @advised
 class DataParallelTrainer:
     """Runs a function on several workers at the same time, and keeps what it reports.
@@ -104,17 +114,17 @@ class DataParallelTrainer:
         run = self.run_config
         folder = Path(run.storage_path or DEFAULT_FOLDER).expanduser() / (run.name or "")
         if run.name and Tuner.can_restore(folder):
-            tuner = Tuner.restore(folder, self, resume_errored=True)
-            [earlier] = tuner.get_results()
-            if earlier.status == TERMINATED:
+            tuner = _Training.restore(folder, self, resume_errored=True)
+            earlier = list(tuner.get_results())  # empty if it was interrupted before its first record
+            if earlier and earlier[0].status == TERMINATED:
                 warnings.warn(
                     f"The training {run.name!r} in {folder} had ended, so its result is returned and nothing runs. For "
                     "a new training choose another RunConfig(name=...), or remove the directory.",
                     stacklevel=2,
                 )
-                return _checked(earlier)
+                return _checked(earlier[0])
         else:
-            tuner = Tuner(self, run_config=run)
+            tuner = _Training(self, run_config=run)
         [result] = tuner.fit()
         return _checked(result)
 

@@ -22,7 +22,9 @@ def test_batches_go_on_in_the_next_lives_of_their_jobs(slurm: Cluster) -> None:
     of_done = submit(slurm, done, first + rest, "-N1", "--time=2", cpus=1)
     short = "".join(f"echo {number} >> began; sleep 0.7; echo {number} >> done\n" for number in range(70))
     of_cut = submit(slurm, cut, short, "-N1", "--time=1", cpus=1)
+    wait = slurm.start("mpi-runtime", "batch", "wait", "jobs", cwd=told)
     it_is_told_to_end(slurm, told, of_told)
+    assert "10 of 10 done" in wait.finish().expect(0).stderr, "it has waited for the second life, too"
     it_is_queued_again_at_once(done, slurm.wait_for_requeued(of_done).expect().stdout)
     short_commands_are_not_done_again(cut, slurm.wait_for_requeued(of_cut).stdout)
 
@@ -47,6 +49,7 @@ def it_is_told_to_end(slurm: Cluster, folder: Path, job: str) -> None:
     assert "SIGTERM or the end of the job's time: ending what runs" in ended.stdout
     assert "8 commands were done by earlier runs" in ended.stdout
     assert "10 of 10 done, 8 of them before" in ended.stdout
+    assert "interrupted" not in ended.stdout, "only by the requeue, which is no Ctrl-C"
     done = Counter(line.split()[0] for line in lines(folder, "done"))
     assert done == {str(number): 1 for number in range(8)}
     assert len({line.split()[1] for line in lines(folder, "done")}) == 2, "on both nodes"

@@ -20,6 +20,7 @@ def assignments(variables: dict[str, str]) -> str:
 # Each node has four GPUs, to be seen by whoever is not told which are its own.
 SEES_FOUR = {name: value for name, value in shown(v100_pairs()).items() if value is not None}
 SMALL = "mount -t tmpfs -o size=8M tmpfs /dev/shm"
+IN_A_COMMAND = "echo mpi-runtime doctor > d.txt; mpi-runtime batch d.txt >log 2>&1; cat batch-d/line-1.out"
 LAUNCHES = {
     "mpich": {
         "corrected": f"env {assignments(SEES_FOUR)} mpirun -ppn 1 -n 2 mpi-runtime doctor",
@@ -29,6 +30,7 @@ LAUNCHES = {
     },
     "openmpi": {
         "alone": "mpi-runtime doctor",
+        "in a command": f"bash -c '{IN_A_COMMAND}'",
         "right": f"env {assignments(SEES_FOUR)} mpi-runtime run -n 2 -m mpi_runtime.cli.main doctor",
         "not found": "mpi-runtime run -n 2 doctor",
         "crowded": "mpirun --bind-to none --map-by ppr:4:node:OVERSUBSCRIBE -n 8 mpi-runtime doctor",
@@ -72,6 +74,9 @@ def nothing_is_wrong_with_right_launches(said: dict[tuple[str, str], str]) -> No
     rows = re.findall(r"^ +(\d)  (n\d) +\S+ +1\.0 GiB  (\S+) \((\d)\)$", text, re.MULTILINE)
     assert rows == [("0", "n1", "2,3", "2"), ("1", "n3", "0,1", "2")], "the GPUs of each node"
     assert re.search(r"^n1 to n3: \d+ us for a small message, \d+\.\d\d GB/s$", text, re.MULTILINE)
+    text = said["openmpi", "in a command"]
+    assert re.search(r"job \d+ \(slurm\) in a command or call, which has CPUs and GPUs of its own, \d+ min left", text)
+    assert text.endswith("nothing wrong was found\nexit 0\n"), "it has no GPU, and shall have none"
     assert said["mpich", "right"].endswith("nothing wrong was found\nexit 0\n")
     text = said["mpich", "corrected"]
     assert text.endswith("nothing wrong was found\nexit 0\n"), "mpirun hands 0,1 on, and n2 has others"

@@ -34,8 +34,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import segments
-from mpi_runtime.journal.claim import owner_of
+from mpi_runtime.journal import claim, segments
 from mpi_runtime.scheduler.protocol.effects import Record
 
 FOLDER = "journal"
@@ -359,19 +358,26 @@ def own_history(directory: str, is_fresh: bool, file: str) -> History:
 
 def used_by(directory: str) -> str:
     """The job that coordinates the batch of a directory, in words; empty if no job is known to."""
-    return owner_of(Path(directory, FOLDER))
+    return claim.owner_of(Path(directory, FOLDER))
 
 
 def jobs_of(directory: str) -> list[str]:
-    """The jobs that run the batch of a directory, in words: first the coordinator, if it is not known to be gone.
+    """The jobs that run the batch of a directory, in words: first the coordinator, if it lives.
+
+    This takes ten seconds if one of them, on another host, stands still.
 
     Raises:
         JournalError: the directory cannot be read.
     """
-    first = used_by(directory)
+    folder = Path(directory, FOLDER)
+    first, far = used_by(directory), claim.far_owner(folder)
     with readable(directory):
-        others = [one.job for one in files.statuses(Path(directory, FOLDER))]
-    return [*([first] if first else []), *sorted({*others} - {first})]
+        others = files.statuses(folder)
+    members = {folder / f"{files.MEMBER}{one.token}": one.job for one in others if one.host != claim.here()}
+    still = claim.standing_still([*([far] if far else []), *members])
+    gone = {members[path] for path in still & members.keys()}
+    living = {one.job for one in others if one.host == claim.here() or one.job not in gone}
+    return [*([first] if first and far not in still else []), *sorted(living - {first})]
 
 
 def notes_in(bodies: Iterable[segments.Body]) -> list[Note]:

@@ -1,6 +1,7 @@
 """The Slurm jobs that were submitted for a batch, each an empty file in the directory of its journal.
 
-When nothing is left of the batch, those that still wait in the queue are cancelled.
+`batch wait` waits for them, also before they start and between their lives. When nothing is left of the batch, those
+that still wait in the queue are cancelled.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from mpi_runtime.batch.memory.past import FOLDER
 from mpi_runtime.journal import private
-from mpi_runtime.slurm.jobs import cancel_waiting
+from mpi_runtime.slurm.commands import SlurmError
+from mpi_runtime.slurm.jobs import Status, cancel_waiting, status
 
 JOB = "job-"
 
@@ -28,6 +30,16 @@ def note(directory: str, jobs: Iterable[str]) -> None:
     for job in jobs:
         with contextlib.suppress(FileExistsError):  # Slurm's numbers begin again some day
             os.close(private.create_file(folder / f"{JOB}{job}"))
+
+
+def awaited(directory: str) -> Status | None:
+    """Return the status of a job of a batch that has not ended; None: there is none, or Slurm does not answer."""
+    for path in sorted(Path(directory, FOLDER).glob(f"{JOB}*")):
+        with contextlib.suppress(SlurmError):
+            found = status(path.name.removeprefix(JOB))
+            if not found.has_ended:
+                return found
+    return None
 
 
 def cancel(directory: str) -> None:

@@ -20,6 +20,7 @@ from mpi_runtime.batch.run.starts import Starts
 from mpi_runtime.client import current
 from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.errors import TaskCancelledError
+from mpi_runtime.slurm import allocation
 
 IDLE_S = 60.0
 """How long nothing runs in any job until a coordinator gives up, though commands wait for room."""
@@ -49,9 +50,12 @@ class Ends(Starts):
         self._ends_s = math.inf
         """When commands that still run are ended."""
         self._cpu_time = 0.0
+        self._is_in_job = bool(allocation().system)
+        """Whether a batch system may end this job, by a signal to all of its processes."""
 
     def _end(self, name: str, outcome: Outcome[bytes]) -> None:
-        if self._sharing.is_on and name not in self._doubted and is_doubtful(outcome):
+        is_in_doubt = (self._sharing.is_on or self._is_in_job) and is_doubtful(outcome)
+        if is_in_doubt and name not in self._doubted:
             self._doubted.add(name)
             self._after(DOUBT_S, name, outcome)
             return
@@ -62,7 +66,7 @@ class Ends(Starts):
         value = outcome.result() if error is None else b""
         command = self.graph.commands[name]
         is_empty = error is None and not value
-        was_ended = self._sharing.is_on and self.is_late and is_doubtful(outcome)  # by a signal to all of this job
+        was_ended = self.is_late and is_in_doubt  # by a signal to all of this job
         if isinstance(error, TaskCancelledError) or is_empty or was_ended:
             self._journal.history.began.pop(name, None)
             is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"

@@ -17,7 +17,7 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.show.live import Live
 from mpi_runtime.client import current
 from mpi_runtime.client.ref_futures import Outcome
@@ -33,7 +33,7 @@ DRAIN_S = 8.0
 EXPIRED_S = 0.5
 """How long after its time a command is withdrawn."""
 DOUBT_S = 1.0
-"""How long the end of a doubtful command is held back: if its job dies meanwhile, another runs the command."""
+"""How long the end of a doubtful command is held back: if its job dies meanwhile, it has not failed."""
 LASTS_S, AGAIN_S = 3.0, 10.0
 """How long a problem lasts until it is shown, and the seconds until it is shown again."""
 ENDED, INTERRUPTED, LATE = "ended", "interrupted", "late"
@@ -90,9 +90,13 @@ def expired(running: Mapping[str, Running]) -> list[str]:
 
 def is_doubtful(outcome: Outcome[bytes]) -> bool:
     """Whether a command was ended by a signal that a batch system sends to all processes of a job which it ends."""
-    if outcome.exception() is not None or not outcome.result():
+    error = outcome.exception()
+    if isinstance(error, CommandError):  # of its ranks
+        result = error.result
+    elif error is None and outcome.result():
+        result = results.decode(outcome.result())
+    else:
         return False
-    result = results.decode(outcome.result())
     return not result.problem and result.signal in (signal.SIGTERM, signal.SIGKILL)
 
 

@@ -31,6 +31,10 @@ LOCK_LIMIT_S = 20.0
 """How long to wait for the processes of a killed run, which that run ends within about a second."""
 LOOK_S = 0.2
 """Seconds between checks of the memory and the output of a command with limits."""
+STEP_S = 1.0
+"""Seconds between looks at the clock, if a command has a time limit."""
+STOPPED_S = 1.0
+"""A look that is later than this shows that the job was stopped, as by `scontrol suspend`: that time does not count."""
 POLL_MAX_S = 2_000_000.0
 """The longest wait of poll, which takes milliseconds as an int of C."""
 PAUSE_S = 0.002
@@ -220,15 +224,19 @@ def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits | No
     """Wait until a process has ended. Return the limit that it exceeded and that ended it, in words."""
     problem = ""
     end_s = None if time_limit is None else time.monotonic() + time_limit
-    step_s = LOOK_S if limits is not None else None
+    step_s = LOOK_S if limits is not None else STEP_S
     try:
-        if end_s is None and step_s is None:
+        if end_s is None and limits is None:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in half the time of a descriptor and poll
             return ""
         while not problem:
-            left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
-            if _has_ended(pid, min((one for one in (left_s, step_s) if one is not None), default=None)):
+            begin_s = time.monotonic()
+            wait_s = step_s if end_s is None else min(step_s, max(0.0, end_s - begin_s))
+            if _has_ended(pid, wait_s):
                 return ""
+            stopped_s = time.monotonic() - begin_s - wait_s
+            if end_s is not None and stopped_s > STOPPED_S:
+                end_s += stopped_s
             problem = limits.exceeded() if limits is not None else ""
             if not problem and end_s is not None and time.monotonic() >= end_s:
                 problem = f"it ran longer than its time limit of {time_limit:g} s"

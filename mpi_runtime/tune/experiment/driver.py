@@ -86,6 +86,8 @@ class Plan:
     reuse_processes: bool = True
     names: Any = None
     """The function that names a trial; None: its number."""
+    again: str = ""
+    """How its user continues the experiment, in words."""
     info: dict[str, Any] = field(default_factory=dict)
 
 
@@ -132,8 +134,8 @@ class Driver:
             if isinstance(error, OSError) and is_full(error):
                 raise OSError(
                     error.errno,
-                    f"{error.strerror}, so the experiment ends. Make room for {self._plan.directory}, then continue it "
-                    "with Tuner.restore(directory, trainable).fit()",
+                    f"{error.strerror}, so the experiment ends. Make room for {self._plan.directory}, then "
+                    f"{self._plan.again}",
                 ) from error
             raise
         finally:

@@ -108,9 +108,8 @@ class Tuner:
         except TypeError as error:
             why = _culprit(self._space) or error
             raise TypeError(f"The space cannot be copied, so trials cannot have it: {why}") from error
-        study_of(
-            copy.deepcopy(self._space), _fresh(self._tune), self._run, 1
-        )  # checks the settings before the first trial
+        # Checks the settings before the first trial.
+        study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, 1)
         self._directory: Path | None = None
         self._revives = self._restarts = False
         self._results: ResultGrid | None = None
@@ -209,8 +208,7 @@ class Tuner:
             self._directory = self._made_directory()
         slots = self._slots()
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
-        count = self._lines
-        log = study_log.StudyLog(self._directory, count, study_log.header_of(self._prepared.name, study))
+        log = study_log.StudyLog(self._directory, self._lines, study_log.header_of(self._prepared.name, study))
         try:
             if is_new:
                 self._write()
@@ -273,7 +271,12 @@ class Tuner:
             always_asks=not study.is_passive,
             reuse_processes=config.reuse_actors is not False,
             names=config.trial_name_creator,
+            again=self._again(),
         )
+
+    def _again(self) -> str:
+        """How its user continues it, in words."""
+        return "continue it with Tuner.restore(directory, trainable).fit()"
 
     def _saves_at_end(self) -> bool:
         wanted = self._run.checkpoint_config.checkpoint_at_end

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -117,6 +118,21 @@ def test_a_command_waits_for_the_processes_of_its_earlier_run(tmp_path: Path, mo
     assert run(True).exit_code == 0
 
 
+def test_the_time_for_which_a_job_is_suspended_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = 0.0, 0
+
+    def has_ended(pid: int, limit_s: float) -> bool:
+        nonlocal now, looks
+        now, looks = now + limit_s + (1000.0 if looks == 2 else 0.0), looks + 1
+        return False
+
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(program, "_has_ended", has_ended)
+    monkeypatch.setattr(program, "_end", lambda pid, grace: None)
+    assert program._wait(1, 10.5, 5.0, None) == "it ran longer than its time limit of 10.5 s"
+    assert now == 1010.5
+
+
 def no_locks(descriptor: int, operation: int) -> None:
     raise OSError(38, "Function not implemented")
 
@@ -133,3 +149,16 @@ def test_a_batch_that_is_told_to_end_does_so_in_order_and_says_that_something_is
     assert "1 of 3 done, 2 skipped" in done.stderr
     assert (tmp_path / "batch-jobs" / "line-2.out").read_text() == "saved\n"
     assert "1 of 3 done, 2 waiting" in run_batch("status", "jobs", cwd=tmp_path).expect(0).stdout
+
+
+def test_a_batch_system_that_ends_all_processes_of_a_job_has_failed_no_command(tmp_path: Path) -> None:
+    """Commands may end before the batch has its own signal. The job is queued again only for what is left."""
+    file = written(tmp_path / "jobs.txt", "echo $$ > begun; exec sleep 1000 #batch on_failure=stop\n")
+    command = [sys.executable, "-m", "mpi_runtime", "batch", file]
+    with helpers.start_command(command, env={"LSB_JOBID": "1"}, cwd=tmp_path) as program:
+        helpers.wait_until(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text().strip(), 60)
+        os.kill(int((tmp_path / "begun").read_text()), signal.SIGTERM)
+        program.signal(signal.SIGTERM)
+        done = program.finish().expect(75)
+    assert "failed" not in done.stderr
+    assert "0 of 1 done, 1 skipped" in done.stderr

@@ -121,6 +121,21 @@ def test_across_hosts_ranks_are_not_crowded_on_the_first(
     assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 8, env=single))
 
 
+def test_of_a_heterogeneous_job_launchers_know_the_first_part_alone() -> None:
+    env = {
+        "SLURM_HET_SIZE": "2", "SLURM_JOB_ID": "9", "SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "n1", "SLURM_JOB_NODELIST_HET_GROUP_1": "g[01-02]",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_0": "2", "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1(x2)",
+    }  # fmt: skip
+    assert launch_command(MPICH, ["p"], 2, env=env) == [MPICH.path, "-n", "2", "p"]  # it hung with -hosts n1,g01
+    assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 2, env=env))
+    assert "-hosts n1:2,g01:2" in shlex.join(launch_command(MPICH, ["p"], 4, "n1,g01", env=env))
+    for launcher, mpi in ((OPENMPI, "pmix"), (MPICH, "pmi2")):
+        line = f"srun --het-group=0,1 --mpi={mpi} --cpu-bind=none python app.py"
+        with pytest.raises(LaunchError, match=rf"more than the 2 tasks of this job's first part, n1: .*: {line}"):
+            launch_command(launcher, ["p"], 3, env=env)
+
+
 @pytest.mark.parametrize(
     ("source", "code"),
     [
@@ -178,6 +193,26 @@ def test_with_ulfm_the_exit_code_is_that_of_the_program(source: str, code: int |
         assert "the program did not end by itself" in completed.stderr
     else:
         completed.expect(code)
+
+
+def test_with_ulfm_a_program_that_ends_because_its_job_was_lost_has_ended_by_itself() -> None:
+    program = """
+import os, signal
+import mpi_runtime as ray
+
+ray.init()
+
+@ray.remote
+def strike(driver):
+    [head] = [int(pid) for pid in open(f"/proc/{driver}/task/{driver}/children").read().split()]
+    os.kill(head, signal.SIGKILL)
+
+ray.get(strike.remote(os.getpid()))
+"""
+    completed = helpers.run_program(program, options=["-m", "mpi_runtime", "run", "-n", "2", "--fault-tolerant"])
+    assert completed.returncode > 0
+    assert "HeadDiedError" in completed.stderr
+    assert "did not end by itself" not in completed.stderr
 
 
 def test_hosts_share_the_ranks() -> None:

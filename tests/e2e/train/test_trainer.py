@@ -195,6 +195,9 @@ def test_what_workers_see_and_report(ranks: int | None, tmp_path: Path) -> None:
 FAILURES = (
     BEGIN
     + """
+import errno, re
+from mpi_runtime.tune.experiment.log import StudyLog
+
 mpi_runtime.init(num_cpus=2)
 
 def loop(config):
@@ -217,13 +220,31 @@ for rank in (0, 1):
         print([one["epoch"] for one in found.history], found.metrics["rank"], names)
 left = [name for path, names, _ in os.walk(folder) for name in names if name.startswith(".")]
 print(left, "once" in error_of(trainer(loop, 2, {"rank": 1, "dies": False})))
+
+add = StudyLog.add
+def full(*arguments):
+    raise OSError(errno.ENOSPC, "No space left on device")
+StudyLog.add = full
+try:
+    trainer(loop, 2, {"rank": -1}).fit()
+except OSError as error:
+    advice = str(error).partition(", then ")[2]
+StudyLog.add = add
+print("Tuner" in advice, advice.startswith("run the program again with RunConfig("))
+name, path = re.findall("'(.+?)'", advice)
+print(os.path.samefile(path, folder), [one["epoch"] for one in trainer(loop, 2, {"rank": -1}, name=name).fit().history])
 """
 )
 
 
 def test_workers_that_raise_or_die(tmp_path: Path) -> None:
     completed = run_program(FAILURES, str(tmp_path), timeout=120).expect(0)
-    assert completed.stdout.splitlines() == [*["[0, 1, 2, 3] 0 ['rank0', 'rank1']"] * 4, "[] True"]
+    assert completed.stdout.splitlines() == [
+        *["[0, 1, 2, 3] 0 ['rank0', 'rank1']"] * 4,
+        "[] True",
+        "False True",
+        "True [0, 1, 2, 3]",
+    ]
 
 
 RESTARTED = (

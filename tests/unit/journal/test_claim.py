@@ -243,6 +243,18 @@ def test_a_journal_of_another_host_is_free_when_its_beat_stands_still(
         alive.setattr(time, "sleep", beats)
         with pytest.raises(JournalError, match="in use by the first"):
             Claim(tmp_path, "the second")
+        assert claim.living_owner_of(tmp_path) == "the first"
+    assert claim.living_owner_of(tmp_path) == "the first", "it was written just now"
+    os.utime(tmp_path / "owner-1", (1, 1))
+    with monkeypatch.context() as alive:
+        alive.setattr(time, "sleep", beats)
+        assert claim.living_owner_of(tmp_path) == "the first", "the clocks of the hosts differ"
+    os.utime(tmp_path / "owner-1", (1, 1))
+    assert claim.living_owner_of(tmp_path) == ""
+    assert claim.owner_of(tmp_path) == "the first", "a job that would begin looks for itself"
+    with monkeypatch.context() as known:
+        known.setattr(time, "sleep", pytest.fail)
+        assert claim.living_owner_of(tmp_path) == "", "it has been looked at"
     Claim(tmp_path, "the third")
     assert owners(tmp_path) == ["owner-2"]
 

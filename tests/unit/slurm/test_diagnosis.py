@@ -201,3 +201,5 @@ def test_gpus_that_the_launcher_hides_or_makes_up() -> None:
     (found,) = diagnose("openmpi", hidden, JOB, NODES)
     assert found.what == "on n1 no rank that runs calls is shown GPUs 1, though the job has them"
     assert "--gpus-per-node" in found.cure
+    (found,) = diagnose("openmpi", [seen(0, "n1", gpus=()), seen(1, "n1", gpus=()), RIGHT[2]], JOB, NODES)
+    assert found.cure == "unset CUDA_VISIBLE_DEVICES if the job script sets it: it is empty"

@@ -168,6 +168,10 @@ def test_the_doctor_is_run_by_all_ranks(capsys: pytest.CaptureFixture[str]) -> N
         ({"time": "90s"}, "not '90s'; 90s is '0:90'"),
         ({"time": "soon"}, "time must be minutes, minutes:seconds"),
         ({"cpus_per_node": 9, "ranks_per_node": 2}, "cpus_per_node must be a multiple of ranks_per_node (2), not 9"),
+        (
+            {"nodes": 2, "sbatch": ["--signal=USR1@120"]},
+            "daemons of mpirun on other nodes, which it kills. Use warn_s=120",
+        ),
         ({"array": ""}, "array must be indices such as '0-9', '1,3,5' or '1-100%10', not ''"),
         ({"array": 3}, "array must be a string, not 3"),
         ({"partition": ["a", "b"]}, "partition must be a string, not ['a', 'b']"),
@@ -412,6 +416,8 @@ def test_status(commands: Path, tmp_path: Path) -> None:
     assert jobs.status(5).program_exit_code == 3
     play(commands, "scontrol", known(tmp_path, "FAILED", "0:53", "JobLaunchFailure"))
     assert "the node cannot use its directory, or not write the file of its output" in str(jobs.status(5))
+    play(commands, "scontrol", known(tmp_path, "FAILED", "0:9", "JobLaunchFailure"))
+    assert "the program has ended with 3, signal 9 ended its batch script\n" in str(jobs.status(5))
     assert jobs.facts_of(FACTS)["Comment"] == "a b c"
 
 
