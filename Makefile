@@ -22,8 +22,11 @@ RUN := $(VENV)/bin/python
 # Compat: a path to this folder, where the default would be an import hook that every process of every test pays for.
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
+# Else each of thousands of processes would compile what it imports: images of containers often set it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-torch test-rl test-snakemake bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images quick test by-mpi test-tune test-torch test-rl test-snakemake bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install install-more clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -191,6 +194,9 @@ matrix: $(VENV)/.installed-dev
 	$(RUN) -m tests.matrix $(ARGS)
 
 install: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
+
+# What the later steps of .ci/run would install one after the other.
+install-more: $(TUNE_VENV)/.installed $(RL_VENV)/.installed $(BARE_VENV)/.installed
 
 # A stamp is newer than pyproject.toml when what it names is installed. The installation is editable: sources need no stamp.
 $(VENV)/.installed-run: pyproject.toml | $(VENV)/bin/python

@@ -90,7 +90,9 @@ def launch_command(
             if "OMPI_MCA_osc" not in (env or {}):
                 flags += ["--mca", "osc", "^ucx"]
             if "OMPI_MCA_btl" not in (env or {}):
-                flags += ["--mca", "btl", "^tcp"]  # would listen on all networks; ranks of one host use shared memory
+                # Ranks of one host use shared memory. `tcp` would listen on all networks. `quick_mpi`, which leaves out
+                # `ofi`, takes this for a setting of the user.
+                flags += ["--mca", "btl", "^ofi,tcp"]
         if fault_tolerant:
             flags += ["--with-ft", "ulfm"]
         if (env or {}).get(JOURNAL):

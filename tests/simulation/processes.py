@@ -415,6 +415,7 @@ def spec_of(function: Function) -> Spec:
         enforces_limit=function.enforces_limit, retries_timeouts=function.retries_timeouts, path_us=function.path_us,
         gather_us=function.gather_us, alternatives=function.alternatives,
         account=AccountSpec(function.account, function.weight, function.account_limit) if function.account else None,
+        grace_us=70_000,  # for gangs; `fuzz.py` takes it for `num_returns` too, and a million values take 8 s to check
     )  # fmt: skip
 
 

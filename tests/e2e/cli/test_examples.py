@@ -1,10 +1,15 @@
-"""Every program in examples/ runs to its end, started in each way, and prints what it promises."""
+"""Every program in examples/ runs to its end, started in each way, and prints what it promises.
+
+The job of each is recorded, and its decisions come out the same when the recording is replayed.
+"""
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 
+from tests.e2e.cli.recordings import replayed_with_calls
 from tests.helpers import ROOT, run_program
 
 EXAMPLES = ROOT / "examples"
@@ -184,18 +189,24 @@ def test_every_example_is_known() -> None:
 
 @pytest.mark.timeout(HANGS_S + 30)
 @pytest.mark.parametrize("name", LINES)
-def test_plainly(name: str) -> None:
+def test_plainly(name: str, tmp_path: Path) -> None:
     for library in NEEDS.get(name, []):
         pytest.importorskip(library)
-    completed = run_program(EXAMPLES / f"{name}.py", timeout=HANGS_S).expect(0)
-    check(name, completed.stdout)
-    assert completed.stderr == ""
+    run(name, tmp_path)
 
 
 @pytest.mark.mpi
 @pytest.mark.timeout(HANGS_S + 30)
 @pytest.mark.parametrize(("name", "mpi"), ON_RANKS)
-def test_on_four_ranks(name: str, mpi: str) -> None:
-    completed = run_program(EXAMPLES / f"{name}.py", ranks=4, mpi=mpi, timeout=HANGS_S).expect(0)
+def test_on_four_ranks(name: str, mpi: str, tmp_path: Path) -> None:
+    run(name, tmp_path, ranks=4, mpi=mpi)
+
+
+def run(name: str, place: Path, ranks: int | None = None, mpi: str | None = None) -> None:
+    path = place / "job"
+    env = {"MPI_RUNTIME_RECORD": str(path)}
+    completed = run_program(EXAMPLES / f"{name}.py", ranks=ranks, mpi=mpi, env=env, timeout=HANGS_S).expect(0)
     check(name, completed.stdout)
     assert completed.stderr == ""
+    if name not in WITHOUT_A_JOB:
+        replayed_with_calls(path, ranks or 1)

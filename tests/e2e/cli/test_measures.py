@@ -19,7 +19,8 @@ import mpi_runtime as ray
 @ray.remote
 def work(gate):
     while not os.path.exists(gate):
-        sum(range(1000))
+        sum(range(100_000))
+        time.sleep(0.01)  # some of a CPU, while others wait for it
 
 @ray.remote
 class Holder:

@@ -87,7 +87,7 @@ def test_command_for_open_mpi_on_one_host(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     command = shlex.join(launch_command(OPENMPI, ["python", "app.py"], 8))
     assert command == (
-        "/opt/mpi/bin/mpiexec --bind-to none --map-by :OVERSUBSCRIBE --mca osc '^ucx' --mca btl '^tcp' "
+        "/opt/mpi/bin/mpiexec --bind-to none --map-by :OVERSUBSCRIBE --mca osc '^ucx' --mca btl '^ofi,tcp' "
         "-n 8 python app.py"
     )
     assert "--mca" not in launch_command(OPENMPI, ["p"], 8, env={"OMPI_MCA_osc": "ucx", "OMPI_MCA_btl": "self,sm"})
