@@ -67,8 +67,8 @@ def launch_command(
         env: the environment of this process.
 
     Raises:
-        LaunchError: `fault_tolerant` with another launcher than that of Open MPI 5; or more ranks than the launcher can start
-            in a heterogeneous job.
+        LaunchError: `fault_tolerant` with another launcher than that of Open MPI 5; or more ranks than the launcher can
+            start in a heterogeneous job.
     """
     if fault_tolerant and (launcher.kind != "openmpi" or launcher.version < "Open MPI 5"):
         raise LaunchError(f"--fault-tolerant needs Open MPI 5; {launcher.path} is {launcher.version}")
