@@ -144,3 +144,5 @@ def _open_pmix() -> None:
     for path in [*(path for pattern in components for path in sorted(glob.glob(pattern))), "libpmix.so.2"]:
         with contextlib.suppress(OSError):
             ctypes.CDLL(path)
+        if _loaded_file("libpmix.so"):
+            return

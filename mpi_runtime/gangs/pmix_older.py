@@ -15,7 +15,7 @@ def supply(library: Any) -> list[str]:
     """Give a library these functions, and return their names. Memory is that of the C library: both sides free it.
 
     Raises:
-        PmixError: the library is older than version 4.
+        PmixError: the library is older than version 4.1.
     """
     libc = ctypes.CDLL(None)
     libc.calloc.restype, libc.calloc.argtypes = c_void_p, [c_size_t, c_size_t]
