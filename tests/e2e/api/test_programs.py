@@ -252,7 +252,7 @@ speaker = Speaker.remote()
 ray.get(speaker.speak.remote())
 ray.get(flood.remote())
 ray.wait([last_words.remote()])
-print("the driver speaks")
+print("the driver speaks\\n", end="")  # one write, also if PYTHONUNBUFFERED is set: lines of tasks may come between two
 """
 
 

@@ -234,7 +234,7 @@ def test_hosts_that_are_left_take_all_ranks(hosts: str, places: str) -> None:
 
 def test_command_for_mpich_is_plain() -> None:
     assert launch_command(MPICH, ["p"], 4) == [MPICH.path, "-n", "4", "p"]
-    with pytest.raises(LaunchError, match=r"needs Open MPI; .* is MPICH 5\.0\.2"):
+    with pytest.raises(LaunchError, match=r"needs Open MPI 5; .* is MPICH 5\.0\.2"):
         launch_command(MPICH, ["p"], 4, fault_tolerant=True)
 
 
