@@ -162,7 +162,7 @@ NEEDS = {
     "tune_asha_digits": ["sklearn", "optuna", "matplotlib"],
 }
 """Libraries without which they are skipped."""
-WITHOUT_A_JOB = {"tune_simulate"}
+WITHOUT_A_JOB = {"tune_simulate", "rl_custom_env"}
 """Each rank would run it for itself."""
 
 ON_RANKS = list(
