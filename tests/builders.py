@@ -67,6 +67,8 @@ class Cluster:
         """Effects that nobody has taken: "rank" or "client", its number, the effect."""
         self.said: list[Note] = []
         """What the user was told."""
+        self.ended_gangs: list[int] = []
+        """Gangs on several nodes whose last member has died."""
         self._specs: dict[tuple[object, ...], Spec] = {}
         self._numbers = count(1)
         self._ranks = count()
@@ -137,6 +139,7 @@ class Cluster:
         decided = self.scheduler.decide(self.now)
         invariants.check(self.state)
         self.said += decided.notes
+        self.ended_gangs += decided.ended_gangs
         for rank, rank_effects in decided.ranks.items():
             for effect in codec.between_ranks.decode(codec.encode(rank_effects)):
                 self.recorded.append(("rank", rank, effect))

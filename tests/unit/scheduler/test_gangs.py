@@ -347,6 +347,27 @@ def test_cancel_by_force_kills_all() -> None:
         assert cluster.told(id).code == "TaskCancelledError"
 
 
+def test_the_end_of_a_gang_on_several_nodes_is_reported_with_its_last_member() -> None:
+    with Cluster().node(cpus=3).node(cpus=2) as cluster:
+        alone = gang(cluster, 3)
+        members = started(cluster, alone, 3)
+        cluster.died(members[0], alone)
+        stopped(cluster, *members[1:])
+        cluster.told(alone)
+        assert cluster.ended_gangs == [], "its members were on one node"
+        spread = gang(cluster, 4)
+        forks = cluster.take(StartExecutor, 4)
+        assert forks[0].member is not None
+        members = started(cluster, spread, 4)
+        cluster.died(members[0], spread)
+        cluster.take(StopExecutor, 3)
+        for member in members[1:]:
+            assert cluster.ended_gangs == []
+            cluster.died(member)
+        assert cluster.ended_gangs == [forks[0].member.gang]
+        cluster.told(spread)
+
+
 def test_the_loss_of_a_rank_frees_members_everywhere() -> None:
     with Cluster().head().node(cpus=2).node(cpus=2).node(cpus=2) as cluster:
         id = gang(cluster, 4, max_retries=2)
