@@ -396,6 +396,33 @@ def test_a_copy_goes_to_another_rank_of_the_host_whose_first_is_lost() -> None:
         cluster.forget()
 
 
+def test_a_call_that_waits_for_a_copy_gets_what_its_host_has_lost_from_elsewhere() -> None:
+    """One of its arguments was in the arena of another rank of its host."""
+    with Cluster().head().node(cpus=1).node(cpus=2, ranks=2) as cluster:
+        calls = [cluster.submit(where=on(2), max_retries=3) for _ in range(2)]
+        beside, other = (cluster.placed(one) for one in calls)
+        assert (rank_of(cluster, beside), rank_of(cluster, other)) == (2, 3)
+        here = calls[1]
+        cluster.returned(other, here, Value(b"", Stored(3, 64, LARGE)))
+        user = cluster.submit(here, where=on(1))
+        cluster.rank_says(Fetched(1, here, 128, order=1))
+        cluster.done(cluster.placed(user), user)
+        there = large(cluster, node=1, offset=128 + LARGE)
+        blocker = cluster.submit(where=on(2))  # so that the next call runs beside the rank that stays
+        assert rank_of(cluster, cluster.placed(blocker)) == 3
+        cluster.done(beside, calls[0])
+        cluster.forget()
+        late = cluster.submit(here, there, where=on(2))
+        first = cluster.one(Fetch, to=2)
+        assert first.id == there
+        lose(cluster, 3)
+        assert cluster.told(blocker).code == "WorkerCrashedError"
+        second = cluster.one(Fetch, to=2)
+        assert (second.id, second.rank) == (here, 1)
+        cluster.rank_says(Fetched(2, there, 64, order=first.order), Fetched(2, here, 64 + LARGE, order=second.order))
+        cluster.placed(late)
+
+
 def test_an_actor_is_created_elsewhere_and_keeps_its_name_and_calls() -> None:
     with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
         actor = cluster.actor(max_restarts=1)
