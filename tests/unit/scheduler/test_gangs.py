@@ -134,6 +134,18 @@ def test_the_death_of_a_member_ends_the_call_once_and_frees_all() -> None:
         assert cluster.is_clean()
 
 
+def test_a_member_that_ends_the_part_of_another_is_refused() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        id = gang(cluster, 2)
+        members = started(cluster, id, 2)
+        cluster.done(members[1], id)
+        assert "a call ends that it does not have" in cluster.state.executors[members[1]].refusal
+        cluster.take(StopExecutor, 1)
+        cluster.died(members[1], part_id(id, 1), "was killed")
+        stopped(cluster, members[0])
+        assert "rank 1 of its gang of 2" in cluster.told(id).message
+
+
 def test_a_call_is_retried_as_a_whole() -> None:
     with Cluster().node(cpus=2) as cluster:
         id = gang(cluster, 2, max_retries=1)
