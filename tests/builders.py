@@ -68,7 +68,7 @@ class Cluster:
         self.said: list[Note] = []
         """What the user was told."""
         self.ended_gangs: list[int] = []
-        """Gangs on several nodes whose last member has died."""
+        """Gangs on several nodes of which no member lives."""
         self._specs: dict[tuple[object, ...], Spec] = {}
         self._numbers = count(1)
         self._ranks = count()

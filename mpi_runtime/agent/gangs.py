@@ -246,7 +246,7 @@ class Gangs:
             report()
 
     def turn(self) -> float | None:
-        """Send the reports that are due. Return the seconds until the next one; None: there is none."""
+        """Send the reports that are due. Return the seconds until the next one; None: no report waits."""
         if not self._late:
             return None
         now_s = time.monotonic()

@@ -96,7 +96,7 @@ class Server:
         self._library = library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         declare(library, () if hasattr(library, "PMIx_Info_create") else supply(library))
         self.version: str = library.PMIx_Get_version().decode()
-        self._info_bytes = self._measure()
+        self._check_layout()
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[int, int]] = {}
         self._number = 0
@@ -120,11 +120,11 @@ class Server:
         self._check(library.PMIx_server_init(table, infos, len(settings)), "does not start")
         library.PMIx_Info_free(infos, len(settings))
 
-    def _measure(self) -> int:
-        """Return the bytes of an attribute in memory, which `pmix_common.h` defines.
+    def _check_layout(self) -> None:
+        """Check the layout of attributes in memory, which `pmix_common.h` defines.
 
         Raises:
-            PmixError: the library has another layout.
+            PmixError: the library has another one.
         """
         size = INFO_BYTES
         infos = self._library.PMIx_Info_create(2)
@@ -137,7 +137,6 @@ class Server:
                 f"{self.version} has another layout of attributes than the library that gangs were made for"
             )
         self._library.PMIx_Info_free(infos, 2)
-        return size
 
     def _check(self, code: int, what: str) -> None:
         if code not in (0, DONE):
@@ -149,7 +148,7 @@ class Server:
     def _infos(self, items: Sequence[Item]) -> int:
         infos: int = self._library.PMIx_Info_create(len(items))
         for index, item in enumerate(items):
-            self._load(infos + index * self._info_bytes, *item)
+            self._load(infos + index * INFO_BYTES, *item)
         return infos
 
     def _load(self, at: int, name: str, value: Any, kind: int) -> None:
@@ -163,7 +162,7 @@ class Server:
             array = self._library.PMIx_Data_array_create(len(value), INFO)
             first = ctypes.cast(array, POINTER(Array)).contents.array
             for index, item in enumerate(value):
-                self._load((first or 0) + index * self._info_bytes, *item)
+                self._load((first or 0) + index * INFO_BYTES, *item)
             data = c_void_p(array)
         else:
             types: Mapping[int, Any] = {
@@ -286,9 +285,9 @@ class Server:
         array = library.PMIx_Data_array_create(len(ranks), PROC)
         members = (Process * len(ranks))(*(Process(namespace.encode(), rank) for rank in ranks))
         ctypes.memmove(ctypes.cast(array, POINTER(Array)).contents.array, members, ctypes.sizeof(members))
-        library.PMIx_Info_load(infos + self._info_bytes, b"pmix.grp.mbrs", array, DATA_ARRAY)
+        library.PMIx_Info_load(infos + INFO_BYTES, b"pmix.grp.mbrs", array, DATA_ARRAY)
         library.PMIx_Data_array_free(array)
-        self._load(infos + 2 * self._info_bytes, ENDPOINTS.decode(), b"".join(parts), BYTES)
+        self._load(infos + 2 * INFO_BYTES, ENDPOINTS.decode(), b"".join(parts), BYTES)
         self._held[number] = infos
         Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), number)
 
@@ -365,7 +364,7 @@ class Server:
         if operation:  # its end: nobody else need know, and the library calls once for each member
             return DONE
         endpoints = b""
-        for at in range(infos, infos + infos_count * self._info_bytes, self._info_bytes):
+        for at in range(infos, infos + infos_count * INFO_BYTES, INFO_BYTES):
             if ctypes.string_at(at) == ENDPOINTS:
                 content = Bytes.from_address(at + VALUE)
                 endpoints += ctypes.string_at(content.bytes, content.size)
@@ -378,7 +377,7 @@ class Server:
         self, process: Any, infos: int, count: int, directives: int, directives_count: int, callback: int, closure: int
     ) -> None:
         texts = []
-        for at in range(infos, infos + count * self._info_bytes, self._info_bytes):
+        for at in range(infos, infos + count * INFO_BYTES, INFO_BYTES):
             if ctypes.string_at(at) in STREAMS:
                 texts.append(c_char_p.from_address(at + VALUE).value or b"")
                 self._listener.logged(process[0].namespace.decode(), process[0].rank, texts[-1])

@@ -33,7 +33,7 @@ def note(directory: str, jobs: Iterable[str]) -> None:
 
 
 def awaited(directory: str) -> Status | None:
-    """Return the status of a job of a batch that has not ended; None: there is none, or Slurm does not answer."""
+    """Return the status of a job of a batch that has not ended; None: all have ended, or Slurm does not answer."""
     for path in sorted(Path(directory, FOLDER).glob(f"{JOB}*")):
         with contextlib.suppress(SlurmError):
             found = status(path.name.removeprefix(JOB))

@@ -234,8 +234,12 @@ def test_hosts_that_are_left_take_all_ranks(hosts: str, places: str) -> None:
 
 def test_command_for_mpich_is_plain() -> None:
     assert launch_command(MPICH, ["p"], 4) == [MPICH.path, "-n", "4", "p"]
-    with pytest.raises(LaunchError, match=r"needs Open MPI 5; .* is MPICH 5\.0\.2"):
-        launch_command(MPICH, ["p"], 4, fault_tolerant=True)
+
+
+@pytest.mark.parametrize("launcher", [MPICH, dataclasses.replace(OPENMPI, version="Open MPI 4.1.4")])
+def test_ulfm_needs_open_mpi_5(launcher: Launcher) -> None:
+    with pytest.raises(LaunchError, match=rf"needs Open MPI 5; .* is {launcher.version}"):
+        launch_command(launcher, ["p"], 4, fault_tolerant=True)
 
 
 def test_intel_mpi_binds_no_rank_unless_the_user_wants_it() -> None:
@@ -250,6 +254,7 @@ def test_intel_mpi_binds_no_rank_unless_the_user_wants_it() -> None:
 SAYS = {
     "openmpi": "mpiexec (Open MPI) 5.0.11",
     "openmpi4": "mpirun (Open MPI) 4.1.4",
+    "openrte": "mpiexec (OpenRTE) 4.1.4",
     "mpich": "HYDRA build details:\n    Version:                                 5.0.2\n    Release Date: x",
     "intel": "Intel(R) MPI Library for Linux* OS, Version 2021.13 Build 20240701",
     "pals": "mpiexec: PALS version 1.2.12",
@@ -283,6 +288,7 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("openmpi", "openmpi", "Open MPI 5.0.11"),
         ("openmpi4", "openmpi", "Open MPI 4.1.4"),
+        ("openrte", "openmpi", "Open MPI 4.1.4"),
         ("mpich", "mpich", "MPICH 5.0.2"),
         ("intel", "intel", "Intel MPI 2021.13"),
         ("pals", "other", SAYS["pals"]),
