@@ -96,7 +96,8 @@ WORKS: dict[str, tuple[str, Callable[[float], str]]] = {
     "wait_loop": ("wait() for one of 1 000 results after the other", rate),
     "nested": ("a call that makes 10 calls", duration),
     "mb_argument": ("1 MB to a call, by value", rate),
-    "mb_result": ("1 MB from a call", rate),
+    "mb_result": ("1 MB from a call, into new memory", rate),
+    "mb_result_warm": ("1 MB from a call, into memory in use before", rate),
     "parameter_server": ("parameter server, 1 MB, two workers", rate),
     "actors": ("new actors that use numpy, with one call each", rate),
     "start": ("init() to first result", duration),
@@ -117,6 +118,7 @@ RATIOS = [
     ("get_small", "ray", "get_small", 10.0),
     ("put_large", "bare_pipeline", "memcpy", 0.8),
     ("mb_result", "ray", "mb_result", 8.0),
+    ("mb_result_warm", "ray", "mb_result_warm", 8.0),
     ("parameter_server", "ray", "parameter_server", 8.0),
 ]
 """Our work, the peer, its work, and how many times as fast we mean to be."""

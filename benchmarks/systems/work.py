@@ -33,6 +33,7 @@ COUNTS = {
     "nested": 200,
     "mb_argument": 200,
     "mb_result": 200,
+    "mb_result_warm": 200,
     "parameter_server": 200,
     "actors": 20,
 }
