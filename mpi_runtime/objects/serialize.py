@@ -37,6 +37,8 @@ _SHORT = frozenset((type(None), bool, int, float, complex))
 _LONG = frozenset((str, bytes, bytearray))
 _PLAIN = _SHORT | _LONG
 """Types that plain pickle serialises without importing any module."""
+_PLAIN_KINDS = frozenset("biufcmMSU")
+"""Types of elements that plain pickle serialises, by numpy's letters."""
 _PLAIN_ITEMS_MAX = 16
 PINNED_PART_MIN = 1 << 20
 """The device itself writes parts from this size on, if their place is pinned."""
@@ -203,7 +205,8 @@ def _dumps_plain(value: object, items: Sequence[object]) -> Serialized | None:
         if kind is not array:
             return None
         dtype = item.dtype  # type: ignore[attr-defined]
-        if dtype.isbuiltin != 1 or dtype.hasobject or dtype.metadata is not None:
+        # Not `isbuiltin != 1`: numpy says 0 of the type of each array that was unpickled or computed from such a one.
+        if dtype.kind not in _PLAIN_KINDS or dtype.isbuiltin == 2 or dtype.metadata is not None:
             return None
     if array is not None and _has_own_way(array):
         return None

@@ -215,6 +215,7 @@ PLAIN_ARRAYS = {
     "half": np.ones(2, np.float16),
     "complex": np.ones(2, complex),
     "objects": np.array([1, "a", None], object),
+    "from an argument": pickle.loads(pickle.dumps(np.arange(3.0))) * 2,
 }
 
 
@@ -233,6 +234,12 @@ def test_arrays_are_the_same_bytes_as_with_cloudpickle(name: str) -> None:
         assert len(found.buffers) == len(expected.buffers)
     arguments, expected = dumps_arguments((array,), {}, "f"), serialize._dumps_any(((array,), {}), "it")
     assert arguments.inline() == expected.inline()
+
+
+@pytest.mark.parametrize("name", ["small", "text", "dates", "other byte order", "from an argument"])
+def test_arrays_of_plain_types_do_without_cloudpickle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(serialize, "_dumps_any")
+    assert np.array_equal(again(dumps(PLAIN_ARRAYS[name])), PLAIN_ARRAYS[name])
 
 
 @pytest.mark.parametrize("name", ["cloudpickle", "numpy"])
