@@ -28,17 +28,9 @@ _HOMES = {
 }
 
 __all__ = [
-    "PB2",
-    "ASHAScheduler",
-    "AsyncHyperBandScheduler",
-    "FIFOScheduler",
-    "HyperBandForBOHB",
-    "HyperBandScheduler",
-    "MedianStoppingRule",
-    "PopulationBasedTraining",
-    "PopulationBasedTrainingReplay",
-    "TrialScheduler",
-]
+    "PB2", "ASHAScheduler", "AsyncHyperBandScheduler", "FIFOScheduler", "HyperBandForBOHB", "HyperBandScheduler",
+    "MedianStoppingRule", "PopulationBasedTraining", "PopulationBasedTrainingReplay", "TrialScheduler",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.tune.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
