@@ -50,11 +50,7 @@ class Parameters(NamedTuple):
         return cls(least, math.inf if inspect.Parameter.VAR_POSITIONAL in by_kind else len(positional), signature)
 
     def without_first(self, name: str) -> Parameters:
-        """The parameters of a function with `num_ranks`, which gets the communicator first.
-
-        Raises:
-            TypeError: it takes no positional argument.
-        """
+        """The parameters of a function with `num_ranks`, which gets the communicator first."""
         if self.signature is None:
             return self
         ones = list(self.signature.parameters.values())

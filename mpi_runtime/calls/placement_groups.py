@@ -198,11 +198,7 @@ def _labels_of(specs: list[BundleSpec], selectors: Sequence[Mapping[str, str]] |
 
 
 def bundle_spec(bundle: Mapping[str, float]) -> BundleSpec:
-    """The bundle in the units of the scheduler.
-
-    Raises:
-        ValueError, TypeError: the bundle is empty, or an amount is not allowed. The message says which and why.
-    """
+    """Check a bundle, and return it in the units of the scheduler."""
     if not isinstance(bundle, dict) or not bundle:
         raise ValueError(f"a bundle must be a dictionary with at least one amount, not {bundle!r}")
     for name, amount in bundle.items():

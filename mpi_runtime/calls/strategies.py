@@ -132,11 +132,7 @@ def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...
 
 
 def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
-    """Read the conditions of each part of a `fallback_strategy`.
-
-    Raises:
-        ValueError, TypeError: `fallbacks` is not a list of label selectors.
-    """
+    """Check a `fallback_strategy`, and return the conditions of each part."""
     if not isinstance(fallbacks, (list, tuple)):
         raise TypeError(f"{name} must be a list of dictionaries with a label_selector each, not {fallbacks!r}")
     found = []
@@ -157,11 +153,7 @@ def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label,
 
 
 def check_strategy(name: str, strategy: Any) -> None:
-    """Check that a value is a strategy.
-
-    Raises:
-        ValueError: it is not. The message lists the strategies.
-    """
+    """Check that a value is a strategy."""
     kinds = (PlacementGroupSchedulingStrategy, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy)
     if strategy not in ("DEFAULT", "SPREAD") and not isinstance(strategy, kinds):
         raise ValueError(
@@ -171,17 +163,10 @@ def check_strategy(name: str, strategy: Any) -> None:
 
 
 def where(name: str, options: Mapping[str, Any], request: Request, inherited: Where | None) -> Where | None:
-    """Where the calls of a function or class may run; None: anywhere.
+    """Where the calls of a function or class may run, with the resources of `request`; None: anywhere.
 
-    Args:
-        name: name of the function or class.
-        options: its options.
-        request: resources that a call needs.
-        inherited: the place of calls without a strategy, if their caller captures them.
-
-    Raises:
-        ValueError: no bundle can serve the request, or two options contradict each other.
-        ObjectLostError: the placement group belongs to a job that has ended.
+    `inherited`: the place of calls without a strategy, if their caller captures them. A bundle that cannot serve the
+    request, and options that contradict each other, are errors.
     """
     strategy = _strategy_of(options)
     selector = check_selector("label_selector", options.get("label_selector") or {})

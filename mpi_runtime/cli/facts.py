@@ -17,22 +17,14 @@ def print_json(facts: Any) -> None:
 
 
 def path(text: str) -> str:
-    """Return a path, as an argument.
-
-    Raises:
-        ArgumentTypeError: it is empty or blank, as `"$NOT_SET"` of a shell is.
-    """
+    """A path as an argument: not empty or blank, as `"$NOT_SET"` of a shell is."""
     if not text.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not a path; is a variable of the shell empty?")
     return text
 
 
 def process_id(text: str) -> int:
-    """Return the process id of a job, as an argument.
-
-    Raises:
-        ArgumentTypeError: it must be a number.
-    """
+    """The process id of a job as an argument."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(
             f"{text!r} is not the process id of a program; without one, `mpi-runtime top` lists the jobs if there are "

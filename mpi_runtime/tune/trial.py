@@ -83,11 +83,7 @@ class Trial:
     """The directory of its files."""
 
     def moved(self, status: str) -> None:
-        """Change the state.
-
-        Raises:
-            RuntimeError: the move is not allowed: the study got an event that does not fit the trial's status.
-        """
+        """Change the state. A move that is not allowed: the study got an event that does not fit the trial's status."""
         if status not in MOVES[self.status]:
             raise RuntimeError(f"trial {self.trial_id} cannot become {status}: it is {self.status}")
         self.status = status
@@ -102,23 +98,14 @@ class Trial:
 
 
 def sign_of(mode: str) -> float:
-    """The factor that makes the largest value the best.
-
-    Raises:
-        ValueError: `mode` is neither "min" nor "max".
-    """
+    """The factor that makes the largest value the best. `mode` must be "min" or "max"."""
     if mode not in ("min", "max"):
         raise ValueError(f'mode must be "min" or "max", not {mode!r}')
     return -1.0 if mode == "min" else 1.0
 
 
 def check_goal(metric: Any, mode: Any) -> None:
-    """Check a metric and a mode; each may be None.
-
-    Raises:
-        TypeError: `metric` is not a name.
-        ValueError: `mode` is neither "min" nor "max", or `metric` cannot be written as UTF-8.
-    """
+    """Check a metric and a mode; each may be None."""
     if metric is not None and not isinstance(metric, str):
         raise TypeError(f"metric must be the name of one reported value, not {metric!r}: report a sum of several")
     if metric is not None and metric != metric.encode(errors="replace").decode():

@@ -47,17 +47,9 @@ class Prospect(NamedTuple):
 def prospect(
     nodes: int, shape: Shape, seconds: float, ran: Sequence[Ran], chain_s: float, never: int, noun: str, jobs: int = 1
 ) -> Prospect:
-    """Summarise a run in virtual time.
+    """Summarise a run in virtual time, of `seconds`. `noun` is the plural of a call, for people.
 
-    Args:
-        nodes: their number.
-        shape: of each node.
-        seconds: from the start to the last end.
-        ran: the calls that ran.
-        chain_s: the duration of the longest chain.
-        never: the number of calls that could not run.
-        noun: the plural of a call, for people.
-        jobs: how many jobs have an equal part of the nodes.
+    `never` is the number of calls that could not run. Each of the `jobs` has an equal part of the nodes.
     """
     used = [(one.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
     cpu_s, gpu_s = (sum(one.cpus * took for one, took in used), sum(one.gpus * took for one, took in used))

@@ -97,13 +97,9 @@ class VirtualCluster:
         fork_us: int = 0,
         began: Callable[[Work], None] | None = None,
     ) -> None:
-        """Create a cluster without calls.
+        """A cluster without calls. `fork_us` is the duration of the start of a process.
 
-        Args:
-            nodes: the shape of each node.
-            ended: receives each call that has ended; it may submit more.
-            fork_us: the duration of the start of a process.
-            began: receives each call that starts.
+        `began` receives each call that starts, `ended` each that has ended; it may submit more.
         """
         self.now = 0
         """The virtual time in microseconds."""

@@ -27,11 +27,7 @@ def replay_line(study: Study, line: study_log.Line, number: int) -> None:
 
 
 def check_config(study: Study, trial_id: str, config: Any) -> None:
-    """Check that a trial has its configuration of the earlier run.
-
-    Raises:
-        JournalError: it differs.
-    """
+    """Raise JournalError unless a trial has its configuration of the earlier run."""
     trial = study.trials.get(trial_id)
     if trial is None or study_log.written(trial.config) != config:
         raise JournalError(

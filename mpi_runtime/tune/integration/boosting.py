@@ -14,11 +14,7 @@ Metrics = str | Sequence[str] | Mapping[str, str] | None
 
 
 def chosen(found: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
-    """The values to report: those with these names, under the new names of a dictionary, or all.
-
-    Raises:
-        KeyError: the library has no such value.
-    """
+    """The values to report: those with these names, under the new names of a dictionary, or all."""
     if not metrics:
         return dict(found)
     names = [metrics] if isinstance(metrics, str) else metrics

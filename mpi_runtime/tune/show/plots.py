@@ -13,12 +13,7 @@ from mpi_runtime.tune.trial import flat
 
 
 def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
-    """Curves of a metric over reports, one for each trial; the best trial's is thick.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: no metric is known.
-    """
+    """Curves of a metric over reports, one for each trial; the best trial's is thick."""
     name, axes = _metric(results, metric), _axes(ax)
     best = results.get_best_result(name, results.mode or "max").trial_id
     for result in results:
@@ -40,12 +35,7 @@ def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
 
 
 def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
-    """Parallel coordinates: a line through its parameters and its last value for each trial, coloured by that value.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: no metric is known.
-    """
+    """Parallel coordinates: a line through its parameters and its last value for each trial, coloured by that value."""
     name, axes = _metric(results, metric), _axes(ax)
     parameters, rows, values = table(results, name)
     if not rows:
@@ -62,12 +52,7 @@ def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
 
 
 def importance(results: Any, metric: str | None = None, ax: Any = None) -> Any:
-    """Bars: the share of the metric's variance that each parameter explains, by bins of its values.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: no metric is known.
-    """
+    """Bars: the share of the metric's variance that each parameter explains, by bins of its values."""
     name, axes = _metric(results, metric), _axes(ax)
     shares = importances(results, name)
     names = sorted(shares, key=lambda one: shares[one])

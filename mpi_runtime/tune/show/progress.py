@@ -224,11 +224,7 @@ class StopKeyWarning(Callback):
 
 
 def shown_by(reporter: Any, verbose: int) -> list[Callback]:
-    """The reporters of an experiment.
-
-    Raises:
-        TypeError: `reporter` is not one.
-    """
+    """The reporters of an experiment."""
     if reporter is not None:
         if not isinstance(reporter, Callback):
             raise TypeError(f"progress_reporter must be a ProgressReporter, not {reporter!r}")

@@ -30,12 +30,9 @@ def remaining(
 ) -> Remaining | None:
     """Estimate the time until an experiment ends; None: nothing is known, as when the last trial outlasts the others.
 
-    Args:
-        trials: the status of each, and for how many seconds it has run.
-        most: the number of trials; None: unlimited.
-        stops_early: whether the scheduler may stop trials. Those that have ended are then the short ones, so each of
-            the rest counts as the longest so far.
-        limit_s: the seconds after which the experiment ends in any case.
+    `trials` has the status of each, and for how many seconds it has run; `most` is their number, None: unlimited.
+    `stops_early`: the scheduler may stop trials. Those that have ended are then the short ones, so each of the rest
+    counts as the longest so far. In any case the experiment ends after `limit_s`.
     """
     known = list(trials)
     took_s = [time_s for status, time_s in known if status == TERMINATED and time_s > 0]

@@ -181,11 +181,7 @@ class CombinedStopper(Stopper):
 def as_stopper(
     stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None,
 ) -> Stopper:
-    """`stop` of a `RunConfig` as a stopper.
-
-    Raises:
-        TypeError: it has a wrong type.
-    """
+    """`stop` of a `RunConfig` as a stopper."""
     if stop is None:
         return CombinedStopper()
     if isinstance(stop, Stopper):

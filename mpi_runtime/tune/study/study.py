@@ -444,11 +444,7 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
 
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
-    """A reported value as a number. `role` is its purpose, for errors.
-
-    Raises:
-        ValueError: it is missing, or not a number.
-    """
+    """A reported value as a number. `role` is its purpose, for errors."""
     try:
         value = value_in(result, name)
     except KeyError:

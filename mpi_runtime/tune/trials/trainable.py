@@ -146,11 +146,7 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
 
 def registered_env(name: str) -> Callable[..., Any]:
-    """The environment of this name.
-
-    Raises:
-        ValueError: there is no such name.
-    """
+    """The environment of this name."""
     if f"env:{name}" not in _registered:
         raise ValueError(f"no environment is registered as {name!r}: call register_env first")
     found: Callable[..., Any] = _registered[f"env:{name}"]
@@ -158,11 +154,7 @@ def registered_env(name: str) -> Callable[..., Any]:
 
 
 def prepared(trainable: Any) -> Prepared:
-    """The first argument of `Tuner` as a `Prepared`.
-
-    Raises:
-        NotTrainableError: it is not a trainable, or no trainable has this name.
-    """
+    """The first argument of `Tuner` as a `Prepared`. NotTrainableError explains what a trainable is."""
     if isinstance(trainable, Prepared):
         return trainable
     own: Prepared | None = getattr(trainable, "__dict__", {}).get(PREPARED)
