@@ -154,13 +154,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._factor = reduction_factor
         self._number = brackets
         self._stops_last = stop_last_trials
-        self._promotes = type == "promotion"
+        self.needs_checkpoints = type == "promotion"  # then trials pause
         self.begin(0)
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """With promotion trials pause."""
-        return self._promotes
 
     def begin(self, seed: int) -> None:
         self._seed = seed
@@ -184,7 +179,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._next_rung[trial.trial_id] = next(free, len(bracket) - 1)
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        judge = self._promoted if self._promotes else self._stopped
+        judge = self._promoted if self.needs_checkpoints else self._stopped
         return {trial.trial_id: judge(trial.trial_id, time, score)}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:

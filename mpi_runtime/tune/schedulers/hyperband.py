@@ -59,6 +59,8 @@ class HyperBandScheduler(TrialScheduler):
     which are first compared at 1, 3, 9, 27 and 81. When all brackets are full, the first one starts again.
     """
 
+    needs_checkpoints = True
+
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -89,11 +91,6 @@ class HyperBandScheduler(TrialScheduler):
         self._factor, self._stops_last = reduction_factor, stop_last_trials
         self._table = table(max_t, reduction_factor)
         self.begin(0)
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """Trials pause until their bracket is halved."""
-        return True
 
     def begin(self, seed: int) -> None:
         self._brackets: list[_Bracket] = []

@@ -59,13 +59,8 @@ class MedianStoppingRule(TrialScheduler):
             raise ValueError(f"min_samples_required={min_samples_required}: a median needs at least 1")
         self._grace = grace_period
         self._required = min_samples_required
-        self._hard = hard_stop
+        self.needs_checkpoints = not hard_stop
         self.begin(0)
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """Without `hard_stop` trials pause."""
-        return not self._hard
 
     def begin(self, seed: int) -> None:
         self._histories: dict[str, _History] = {}
@@ -88,7 +83,7 @@ class MedianStoppingRule(TrialScheduler):
             self._note(own, time, score)
         if not is_worse or trial.trial_id in self._spared:
             return {trial.trial_id: CONTINUE}
-        if self._hard:
+        if not self.needs_checkpoints:
             return {trial.trial_id: STOP}
         self._spared.add(trial.trial_id)
         self._paused.append(trial.trial_id)
