@@ -94,14 +94,14 @@ def _cards(rows: Sequence[dict[str, Any]], each_s: float, pause_s: float, is_run
     doing = "What is it doing?" if is_running else "What did it do?"
     slow = sum(row["sample_time_s"] for row in rows) / (sum(row["time_this_iter_s"] for row in rows) or 1.0)
     parts = [["samples", seconds(last["sample_time_s"])], ["learns", seconds(last["learn_time_s"])]]
-    went = {"rows": parts, "note": "in the last iteration"}
+    where = "in the last iteration"
     lost = last["sampler_restarts"]
     fate = "sampler died and was replaced" if lost == 1 else "samplers died and were replaced"
     times = [["time of training", seconds(last["time_total_s"])], ["last result", f"{seconds(pause_s)} ago"]]
     return [
         good,
         card(doing, count(last["training_iteration"]), small, speed),
-        card("Where does the time go?", f"{slow:.0%}", "of it samples, the rest learns", **went),
+        card("Where does the time go?", f"{slow:.0%}", "of it samples, the rest learns", parts, note=where),
         card("What failed?", count(lost), fate, times, bad=bool(lost)),
     ]
 
