@@ -59,17 +59,11 @@ def prospect(
     bounds["the longest chain"] = chain_s
     name = max(bounds, key=lambda one: bounds[one])
     whole = nodes * seconds
-    return Prospect(
-        nodes,
-        shape,
-        seconds,
-        cpu_s / (whole * shape.cpus) if whole and shape.cpus else 0.0,
-        gpu_s / (whole * shape.gpus) if whole and shape.gpus else 0.0,
-        f"{never} of its {noun} can never run there" if never else f"{name}, {_time(bounds[name])}",
-        never,
-        jobs,
-        _held_s(nodes // jobs, jobs, seconds, ran),
-    )
+    cpu_use = cpu_s / (whole * shape.cpus) if whole and shape.cpus else 0.0
+    gpu_use = gpu_s / (whole * shape.gpus) if whole and shape.gpus else 0.0
+    bound = f"{never} of its {noun} can never run there" if never else f"{name}, {_time(bounds[name])}"
+    held_s = _held_s(nodes // jobs, jobs, seconds, ran)
+    return Prospect(nodes, shape, seconds, cpu_use, gpu_use, bound, never, jobs, held_s)
 
 
 def _held_s(each: int, jobs: int, seconds: float, ran: Sequence[Ran]) -> float:

@@ -111,7 +111,8 @@ class VirtualCluster:
         self._works: dict[bytes, Work] = {}
         self._takes: dict[bytes, tuple[Shape, int]] = {}
         """The request and the duration of each call that was assigned."""
-        self._specs: dict[tuple[object, ...], int] = {}
+        self._specs: dict[Work, int] = {}
+        """By work without its durations."""
         self._alternatives: dict[int, int] = {}
         """The index of each spec of a further alternative."""
         self._executors: dict[int, _Executor] = {}
@@ -134,16 +135,7 @@ class VirtualCluster:
         """Submit calls to the scheduler now, in this order."""
         events: list[Spec | Call] = []
         for work in works:
-            key = (
-                work.name,
-                work.shape,
-                work.time_limit_us,
-                work.priority,
-                work.path_us,
-                work.account,
-                work.expect_us,
-                tuple(shape for shape, _ in work.others),
-            )
+            key = work._replace(duration_us=0, tag=0, others=tuple((shape, 0) for shape, _ in work.others))
             spec = self._specs.get(key)
             if spec is None:
                 spec = self._specs[key] = len(self._specs) + 1
