@@ -24,21 +24,10 @@ MOVES: dict[str, tuple[str, ...]] = {
 }
 """The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR to PENDING: a
 later run of the experiment tries once more."""
-OF_EACH_REPORT = frozenset(
-    [
-        "training_iteration",
-        "time_this_iter_s",
-        "time_total_s",
-        "time_s",
-        "timesteps_total",
-        "timesteps_this_iter",
-        "timestamp",
-        "pid",
-        "hostname",
-        "done",
-        "iterations_since_restore",
-    ]
-)
+OF_EACH_REPORT = frozenset((
+    *("training_iteration", "time_this_iter_s", "time_total_s", "time_s", "timesteps_total", "timesteps_this_iter"),
+    *("timestamp", "pid", "hostname", "done", "iterations_since_restore"),
+))  # fmt: skip
 """The values that each report has beside those of the trial."""
 
 

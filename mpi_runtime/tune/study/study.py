@@ -27,21 +27,8 @@ from mpi_runtime.tune.schedulers.base import (
 from mpi_runtime.tune.search.base import DRAWS, BasicVariantGenerator, Searcher
 from mpi_runtime.tune.space.variants import has_grid, resolve, rng_of
 from mpi_runtime.tune.space.variants import merged as merged_space
-from mpi_runtime.tune.study.events import (
-    Continue,
-    Crashed,
-    Ended,
-    Event,
-    Failed,
-    Halt,
-    Moved,
-    Order,
-    Reported,
-    Revived,
-    Sized,
-    Start,
-    Woken,
-)
+from mpi_runtime.tune.study import events
+from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
 from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, ends_all, time_limit
 from mpi_runtime.tune.trial import (
     DEFAULT_METRIC,
@@ -168,31 +155,31 @@ class Study:
             ValueError: a report lacks the metric, or a value is not a number.
         """
         match event:
-            case Reported():
+            case events.Reported():
                 self._reported(self._running[event.trial_id], event, now)
-            case Ended():
+            case events.Ended():
                 self._finish(self._running[event.trial_id], TERMINATED)
-            case Failed():
+            case events.Failed():
                 trial = self._running[event.trial_id]
                 trial.failures += 1
                 self._broken(trial, event.error, trial.failures, self.limits.max_failures)
-            case Crashed():
+            case events.Crashed():
                 trial = self._running[event.trial_id]
                 trial.crashes += 1
                 self._broken(trial, event.error, trial.crashes, self.limits.max_crashes)
-            case Moved():
+            case events.Moved():
                 self._moved(self.trials[event.trial_id], event)
-            case Revived():
+            case events.Revived():
                 self._revived(self.trials[event.trial_id])
-            case Sized():
+            case events.Sized():
                 self.limits = replace(self.limits, max_concurrent=event.slots)
-            case Woken():
+            case events.Woken():
                 pass
         if now >= self.deadline or ends_all(self.stopper):
             self._close()
         return self._filled(now)
 
-    def _moved(self, trial: Trial, event: Moved) -> None:
+    def _moved(self, trial: Trial, event: events.Moved) -> None:
         trial.checkpoint = event.checkpoint
         if not event.iteration or not trial.checkpoint_iteration:
             trial.checkpoint_timesteps = 0
@@ -215,7 +202,7 @@ class Study:
         trial.moved(status)
         self.changed[trial.trial_id] = trial
 
-    def _reported(self, trial: Trial, event: Reported, now: float) -> None:
+    def _reported(self, trial: Trial, event: events.Reported, now: float) -> None:
         result = self._completed(trial, event.metrics, now)
         time, score = self._compared(trial, result)
         if event.checkpoint is not None:
