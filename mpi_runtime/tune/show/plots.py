@@ -18,16 +18,12 @@ def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
     best = results.get_best_result(name, results.mode or "max").trial_id
     for result in results:
         reports = [one for one in result.history if name in one]
-        is_best = result.trial_id == best
-        axes.plot(
-            [one["training_iteration"] for one in reports],
-            [one[name] for one in reports],
-            color="C3" if is_best else "C0",
-            linewidth=2 if is_best else 0.7,
-            alpha=1 if is_best else 0.5,
-            marker="o" if len(reports) == 1 else None,
-            label=f"trial {result.trial_id} (best)" if is_best else None,
-        )
+        style: dict[str, Any] = {"color": "C0", "linewidth": 0.7, "alpha": 0.5}
+        if result.trial_id == best:
+            style = {"color": "C3", "linewidth": 2, "label": f"trial {best} (best)"}
+        marker = "o" if len(reports) == 1 else None
+        numbers = [one["training_iteration"] for one in reports]
+        axes.plot(numbers, [one[name] for one in reports], marker=marker, **style)
     axes.set_xlabel("report")
     axes.set_ylabel(name)
     axes.legend()
