@@ -1,4 +1,4 @@
-"""Options that several verbs have. `--json`: what a verb shows as one JSON document. docs/json.md has the fields."""
+"""What several verbs have: arguments, and `--json`: what a verb shows as one JSON document, see docs/json.md."""
 
 import argparse
 from typing import Any
@@ -7,6 +7,12 @@ from typing import Any
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option."""
     parser.add_argument("--json", action="store_true", help="print JSON; docs/json.md has the fields")
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a running job."""
+    help = "the process id of its program; default: the one"
+    parser.add_argument("job", nargs="?", type=process_id, metavar="JOB", help=help)
 
 
 def print_json(facts: Any) -> None:
