@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 DEFAULT_METRIC = "_metric"
 """The name of the value that a function returns or yields as a bare number."""
 
-PENDING = "PENDING"
-RUNNING = "RUNNING"
-PAUSED = "PAUSED"
-TERMINATED = "TERMINATED"
-ERROR = "ERROR"
-
-MOVES: dict[str, tuple[str, ...]] = {
-    PENDING: (RUNNING,),
-    RUNNING: (PENDING, PAUSED, TERMINATED, ERROR),
-    PAUSED: (PENDING, TERMINATED),
-    TERMINATED: (),
-    ERROR: (PENDING,),
-}
-"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR to PENDING: a
-later run of the experiment tries once more."""
 OF_EACH_REPORT = frozenset((
     *("training_iteration", "time_this_iter_s", "time_total_s", "time_s", "timesteps_total", "timesteps_this_iter"),
     *("timestamp", "pid", "hostname", "done", "iterations_since_restore"),
@@ -39,11 +24,11 @@ class TuneError(Exception):
 class Trial:
     """One configuration and its progress. `moved` changes its state."""
 
-    PENDING: ClassVar[str] = PENDING
-    RUNNING: ClassVar[str] = RUNNING
-    PAUSED: ClassVar[str] = PAUSED
-    TERMINATED: ClassVar[str] = TERMINATED
-    ERROR: ClassVar[str] = ERROR
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
 
     trial_id: str
     index: int
@@ -83,7 +68,18 @@ class Trial:
     @property
     def is_finished(self) -> bool:
         """Whether it will not run again."""
-        return self.status in (TERMINATED, ERROR)
+        return self.status in (Trial.TERMINATED, Trial.ERROR)
+
+
+MOVES: dict[str, tuple[str, ...]] = {
+    Trial.PENDING: (Trial.RUNNING,),
+    Trial.RUNNING: (Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR),
+    Trial.PAUSED: (Trial.PENDING, Trial.TERMINATED),
+    Trial.TERMINATED: (),
+    Trial.ERROR: (Trial.PENDING,),
+}
+"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR to PENDING: a
+later run of the experiment tries once more."""
 
 
 def sign_of(mode: str) -> float:

@@ -29,7 +29,7 @@ from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.callback import Callback, Trials, notify
 from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, PAUSED, TERMINATED, Trial
+from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.bundles import GangRequest, PlacementGroupFactory, amounts
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -214,7 +214,7 @@ class Driver:
         (path / ERROR_FILE).write_bytes(to_bytes(error))
         self._happened(event)
         for callback in self._plan.callbacks:
-            if trial.status != ERROR:
+            if trial.status != Trial.ERROR:
                 callback.on_trial_recover(iteration=self._count, trials=Trials(self.study), trial=trial)
 
     def _happened(self, event: Event) -> None:
@@ -248,9 +248,9 @@ class Driver:
                 self._halt(order)
         notify(self._plan.callbacks, self._count, study, event, changed.values())
         for trial in changed.values():
-            if trial.status in (TERMINATED, ERROR):
+            if trial.status in (Trial.TERMINATED, Trial.ERROR):
                 self._finish(trial)
-            elif trial.status == PAUSED and trial.checkpoint is None and not self._has_warned:
+            elif trial.status == Trial.PAUSED and trial.checkpoint is None and not self._has_warned:
                 self._has_warned = True
                 warnings.warn(
                     f"{type(study.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, "
@@ -346,7 +346,7 @@ class Driver:
     def _saved_at_end(self, trial_id: str) -> None:
         """Note the checkpoint that a trial has made at its end, without a report."""
         trial = self.study.trials[trial_id]
-        if self._plan.settings.at_end and trial.status == TERMINATED and not self._has_failed:
+        if self._plan.settings.at_end and trial.status == Trial.TERMINATED and not self._has_failed:
             saved = self._plan.kept.found(trial_id)
             if saved is not None and saved.path != getattr(trial.checkpoint, "path", ""):
                 self._happened(events.Moved(trial_id, saved, trial.iteration, trial.time_total_s))

@@ -16,7 +16,7 @@ from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.events import Failed, Moved, Reported
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, TuneError, flat, named_in, sign_of
+from mpi_runtime.tune.trial import Trial, TuneError, flat, named_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.return_value import return_value
@@ -101,7 +101,7 @@ class Result:
     @property
     def return_value(self) -> Any:
         """What the function of a trainer returned on rank 0; None: nothing, or the training has not ended well."""
-        return return_value(Path(self.path)) if self.status == TERMINATED else None
+        return return_value(Path(self.path)) if self.status == Trial.TERMINATED else None
 
     @classmethod
     @advised
@@ -144,7 +144,7 @@ class Result:
         kept = [(found, told[index]) for index, one in saved.values() if (found := opened(directory, one)) is not None]
         last, checkpoint = told[-1] if told else {}, kept[-1][0] if kept else None
         status, path = states[trial_id], os.fspath(place)
-        failure = error_of(place, error) if status == ERROR else None
+        failure = error_of(place, error) if status == Trial.ERROR else None
         return cls(trial_id, configs[trial_id], last, best, status, checkpoint, failure, path, kept, history)
 
     @property
@@ -203,17 +203,17 @@ class ResultGrid(Sequence[Result]):
     @property
     def errors(self) -> list[Exception]:
         """The errors of the trials that have failed: instances of `RayTaskError` and of the class that was raised."""
-        return [self._error(trial) for trial in self._study.trials.values() if trial.status == ERROR]
+        return [self._error(trial) for trial in self._study.trials.values() if trial.status == Trial.ERROR]
 
     @property
     def num_errors(self) -> int:
         """The number of trials that have failed."""
-        return sum(trial.status == ERROR for trial in self._study.trials.values())
+        return sum(trial.status == Trial.ERROR for trial in self._study.trials.values())
 
     @property
     def num_terminated(self) -> int:
         """The number of trials that have ended without an error."""
-        return sum(trial.status == TERMINATED for trial in self._study.trials.values())
+        return sum(trial.status == Trial.TERMINATED for trial in self._study.trials.values())
 
     def __len__(self) -> int:
         return len(self._study.trials)
@@ -232,7 +232,7 @@ class ResultGrid(Sequence[Result]):
     def _result(self, trial: Trial) -> Result:
         id, path = trial.trial_id, os.path.join(self._directory, trial.trial_id)
         checkpoint = opened(self._directory, trial.checkpoint)
-        error = self._error(trial) if trial.status == ERROR else None
+        error = self._error(trial) if trial.status == Trial.ERROR else None
         entries = [] if self._kept is None else self._kept.of(id)
         kept = [(one, entry.metrics) for entry in entries if (one := opened(self._directory, entry.saved)) is not None]
         last, best = trial.last_result, trial.best_result

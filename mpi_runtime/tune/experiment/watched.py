@@ -14,7 +14,7 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Reported
-from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, named_in
+from mpi_runtime.tune.trial import Trial, named_in
 
 
 @dataclass
@@ -39,7 +39,7 @@ class WatchedTrial:
 
     def ran_until(self, now_s: float) -> float:
         """The seconds in which it has run."""
-        return self.ran_s + (max(0.0, now_s - self.since_s) if self.status == RUNNING else 0.0)
+        return self.ran_s + (max(0.0, now_s - self.since_s) if self.status == Trial.RUNNING else 0.0)
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Watched(Sequence[WatchedTrial]):
 
     def in_words(self) -> str:
         """Its progress, if it runs: 12 of 100 trials ended, about 3 min 05 s left."""
-        ended = sum(trial.status in (TERMINATED, ERROR) for trial in self)
+        ended = sum(trial.status in (Trial.TERMINATED, Trial.ERROR) for trial in self)
         left = self.remaining()
         of = f"{count(ended)} of {plural(max(len(self), self.most or 0), 'trial')} ended"
         return of if left is None else f"{of}, {left}"

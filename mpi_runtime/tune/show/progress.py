@@ -14,14 +14,14 @@ from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import ERROR, OF_EACH_REPORT, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
+from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial, flat, has_value
 
 LINE_S = 10.0
 TABLE_S = 0.5
 ROWS = 20
 """The most rows of a table."""
 METRICS_MAX = 4
-STATES = (RUNNING, PENDING, PAUSED, TERMINATED, ERROR)
+STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
 
 
 class ProgressReporter(Callback):
@@ -112,7 +112,7 @@ class ProgressReporter(Callback):
         rows = []
         for trial in chosen:
             host, pid = self._driver.where.get(trial.trial_id, ("", ""))
-            where = f"{host}:{pid}" if host and trial.status == RUNNING else ""
+            where = f"{host}:{pid}" if host and trial.status == Trial.RUNNING else ""
             row = [f"{trial.trial_id}{' *' if trial is best else ''}", trial.status, where, str(trial.iteration)]
             row += [f"{trial.time_total_s:.1f}", *(_short(trial.config.get(name)) for name in parameters)]
             rows.append([*row, *(_short(trial.last_result.get(name)) for name in metrics)])

@@ -30,19 +30,7 @@ from mpi_runtime.tune.space.variants import merged as merged_space
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
 from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, ends_all, time_limit
-from mpi_runtime.tune.trial import (
-    DEFAULT_METRIC,
-    ERROR,
-    PAUSED,
-    PENDING,
-    RUNNING,
-    TERMINATED,
-    Trial,
-    check_goal,
-    named_in,
-    sign_of,
-    value_in,
-)
+from mpi_runtime.tune.trial import DEFAULT_METRIC, Trial, check_goal, named_in, sign_of, value_in
 
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
@@ -158,7 +146,7 @@ class Study:
             case events.Reported():
                 self._reported(self._running[event.trial_id], event, now)
             case events.Ended():
-                self._finish(self._running[event.trial_id], TERMINATED)
+                self._finish(self._running[event.trial_id], Trial.TERMINATED)
             case events.Failed():
                 trial = self._running[event.trial_id]
                 trial.failures += 1
@@ -186,15 +174,15 @@ class Study:
         else:  # the event does not have them: steps of one trial are about equally long
             trial.checkpoint_timesteps *= event.iteration / trial.checkpoint_iteration
         trial.checkpoint_iteration, trial.checkpoint_time_s = event.iteration, event.time_s
-        if trial.status == RUNNING:
+        if trial.status == Trial.RUNNING:
             self._run_again(trial)
 
     def _revived(self, trial: Trial) -> None:
-        if trial.status != ERROR:
+        if trial.status != Trial.ERROR:
             raise RuntimeError(f"trial {trial.trial_id} cannot be revived: it is {trial.status}")
         trial.error, trial.failures, trial.crashes = None, 0, 0
         self._is_closed = False  # by `fail_fast`: what has not begun may begin
-        self._move(trial, PENDING)
+        self._move(trial, Trial.PENDING)
         self.scheduler.on_trial_add(trial)
         self._again.append(trial)
 
@@ -260,7 +248,7 @@ class Study:
         """Apply the decision about the trial that has reported."""
         if verdict == STOP:
             self._orders.append(Halt(trial.trial_id))
-            self._finish(trial, TERMINATED)
+            self._finish(trial, Trial.TERMINATED)
             return
         if trial.trial_id not in self._searched:
             self.searcher.on_trial_result(trial_id=trial.trial_id, result=result)
@@ -290,20 +278,20 @@ class Study:
             if trial is None:
                 continue  # it ended at the report that led to this decision
             if verdict == STOP:
-                self._finish(trial, TERMINATED)
+                self._finish(trial, Trial.TERMINATED)
             else:
                 self._run_again(trial)
 
     def _pause(self, trial: Trial) -> None:
         self._orders.append(Halt(trial.trial_id))
         del self._running[trial.trial_id]
-        self._move(trial, PAUSED)
+        self._move(trial, Trial.PAUSED)
         self._paused[trial.trial_id] = trial
 
     def _run_again(self, trial: Trial) -> None:
         self._running.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)
-        self._move(trial, PENDING)
+        self._move(trial, Trial.PENDING)
         self._again.append(trial)
 
     def _broken(self, trial: Trial, error: Any, count: int, most: int) -> None:
@@ -311,7 +299,7 @@ class Study:
         if most == -1 or count <= most:
             self._run_again(trial)
             return
-        self._finish(trial, ERROR)
+        self._finish(trial, Trial.ERROR)
         if self.limits.fail_fast:
             self._close()
 
@@ -322,7 +310,7 @@ class Study:
         self._move(trial, status)
         if trial.last_result:
             trial.last_result["done"] = True
-        is_error = status == ERROR
+        is_error = status == Trial.ERROR
         if not is_error:
             trial.error = None
         result = None if is_error or not trial.last_result else trial.last_result
@@ -336,12 +324,12 @@ class Study:
         self._is_closed = True
         for trial in list(self._running.values()):
             self._orders.append(Halt(trial.trial_id))
-            self._finish(trial, TERMINATED)
+            self._finish(trial, Trial.TERMINATED)
         self._end_paused()
 
     def _end_paused(self) -> None:
         while self._paused:  # the end of one may change the others
-            self._finish(next(iter(self._paused.values())), TERMINATED)
+            self._finish(next(iter(self._paused.values())), Trial.TERMINATED)
 
     def _filled(self, now: float) -> list[Order]:
         """Start trials, and return the orders."""
@@ -360,7 +348,7 @@ class Study:
             trial = self._next()
             if trial is None:
                 return
-            self._move(trial, RUNNING)
+            self._move(trial, Trial.RUNNING)
             trial.iteration, trial.time_total_s = trial.checkpoint_iteration, trial.checkpoint_time_s
             trial.timesteps = trial.checkpoint_timesteps
             trial.last_event_at, trial.last_time = now, None
@@ -374,7 +362,7 @@ class Study:
         while (trial_id := self.scheduler.choose_paused()) is not None:
             if trial_id in self._paused:  # unless a stopper ended it at the report at which it paused
                 trial = self._paused.pop(trial_id)
-                self._move(trial, PENDING)
+                self._move(trial, Trial.PENDING)
                 return trial
         new = self._new()
         if new is not None:
@@ -382,7 +370,7 @@ class Study:
         while self._yielded:
             trial = self._yielded.popleft()
             if self._paused.pop(trial.trial_id, None) is not None:
-                self._move(trial, PENDING)
+                self._move(trial, Trial.PENDING)
                 return trial
         return None
 
