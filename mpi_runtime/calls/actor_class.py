@@ -79,9 +79,6 @@ def method(function: Any = None, /, **options: Any) -> Any:
         function: the method, if there are no options.
         **options: such as `num_returns`, `max_task_retries`, `retry_exceptions`, `concurrency_group` and `time_limit`.
             The guide on actors lists them.
-
-    Raises:
-        ValueError, TypeError: an option does not exist, or its value is out of bounds.
     """
     option_rules.check(options, option_rules.METHOD_OPTIONS, "method()")
 
@@ -184,11 +181,7 @@ class ActorClass(Registered, Generic[T, Init]):
         )
 
     def options(self, **options: Any) -> ActorClass[T, Init]:
-        """The same class with other options, those of `remote`; what is not named stays. This class is not changed.
-
-        Raises:
-            ValueError: an option does not exist, or its value is out of bounds.
-        """
+        """The same class with other options, those of `remote`; what is not named stays. This class is not changed."""
         changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
         changed._code = self._code
         return changed

@@ -134,11 +134,7 @@ class ActorMethod:
         )
 
     def options(self, **options: Any) -> ActorMethod:
-        """The same method with other options, those of `method`.
-
-        Raises:
-            ValueError, TypeError: an option does not exist, or its value is out of bounds.
-        """
+        """The same method with other options, those of `method`."""
         option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
         method = specs.changed(f"{self._class_name}.{self._name}", self._method, options)
         changed = ActorMethod(self._ref, self._class_name, self._name, method)

@@ -133,9 +133,6 @@ class AsyncHyperBandScheduler(TrialScheduler):
             brackets: how many groups of trials there are. The lowest rungs are missing in the later ones.
             stop_last_trials: whether trials end at `max_t`. Trials that pause always do.
             type: "stopping" or "promotion".
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
         if not 0 < grace_period <= max_t <= TIME_MAX:

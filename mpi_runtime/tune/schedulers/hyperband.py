@@ -79,9 +79,6 @@ class HyperBandScheduler(TrialScheduler):
             max_t: the time at which a trial ends; at least 1.
             reduction_factor: one in `reduction_factor` trials continues at each milestone.
             stop_last_trials: whether trials end at `max_t`.
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
         if not 1 <= max_t <= TIME_MAX:

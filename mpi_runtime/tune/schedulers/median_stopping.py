@@ -50,9 +50,6 @@ class MedianStoppingRule(TrialScheduler):
             grace_period: younger trials are not stopped, and their reports do not count.
             min_samples_required: the number of other trials that must have got as far.
             hard_stop: False pauses trials, until nothing else runs. Reports then need checkpoints.
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
         if min_samples_required < 1:

@@ -116,9 +116,6 @@ class ExperimentPlateauStopper(Stopper):
             top: the number of these values.
             mode: whether small or large values are good: "min" or "max".
             patience: the number of reports in a row, including the first, that must find a plateau.
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         sign_of(mode)
         _check(std, top=(top, 2), patience=(patience, 0))

@@ -225,9 +225,6 @@ def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, An
         trainable: a function or a class.
         resources: amounts by name (`{"cpu": 2, "gpu": 0.25}`), a `PlacementGroupFactory` for trials that start tasks
             or actors, or a function of the config that returns one of these.
-
-    Raises:
-        TypeError, ValueError: an amount is invalid.
     """
     if not callable(resources):
         as_bundles(resources)
