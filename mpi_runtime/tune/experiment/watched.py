@@ -26,9 +26,12 @@ class WatchedTrial:
     path: str
     status: str = "PENDING"
     history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    last: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Its last report, as it was made."""
     error: Exception | None = None
     checkpoint: None = None
     began_s: float = 0.0
+    reported_s: float = 0.0
     ran_s: float = 0.0
     """The seconds in which it ran, up to its last change of status, `since_s`."""
     since_s: float = 0.0
@@ -59,6 +62,7 @@ class Watched(Sequence[WatchedTrial]):
             JournalError: the directory has no experiment.
         """
         header = study_log.header(directory)
+        self.name = str(header.get("name", ""))
         self.metric: str | None = header.get("metric") or None
         self.mode: str | None = header.get("mode") or None
         self.most: int | None = header.get("most")
@@ -78,7 +82,8 @@ class Watched(Sequence[WatchedTrial]):
             event = line.event
             if isinstance(event, Reported):
                 trial = self._trials[event.trial_id]
-                metrics = named_in(dict(event.metrics), self.metric)
+                trial.last, trial.reported_s = dict(event.metrics), line.now
+                metrics = named_in(trial.last, self.metric)
                 trial.history.append({"training_iteration": len(trial.history) + 1, "time_s": line.now, **metrics})
             elif isinstance(event, (Failed, Crashed)):
                 self._trials[event.trial_id].error = RuntimeError(str(event.error))
