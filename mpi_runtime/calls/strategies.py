@@ -60,7 +60,12 @@ class NodeAffinitySchedulingStrategy:
 
 class _OneOf:
     def __init__(self, *values: str) -> None:
-        self.values = _texts(type(self).__name__, values)
+        if not values:
+            raise ValueError(f"{type(self).__name__}() needs at least one value")
+        for value in values:
+            if not isinstance(value, str):
+                raise TypeError(f"{type(self).__name__}() takes values of labels, which are strings, not {value!r}")
+        self.values = values
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.values))})"
@@ -102,15 +107,6 @@ class NodeLabelSchedulingStrategy:
         _labels("soft", self.soft)
         if not self.hard and not self.soft:
             raise ValueError("NodeLabelSchedulingStrategy needs a condition: hard={'zone': In('a')}, or soft=...")
-
-
-def _texts(name: str, values: tuple[Any, ...]) -> tuple[str, ...]:
-    if not values:
-        raise ValueError(f"{name}() needs at least one value")
-    for value in values:
-        if not isinstance(value, str):
-            raise TypeError(f"{name}() takes values of labels, which are strings, not {value!r}")
-    return values
 
 
 def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...]:
