@@ -37,7 +37,7 @@ class LearningSearcher(Searcher):
         self._first: deque[dict[str, Any]] = deque()
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        """Begin an experiment with this metric and space. Neither may be missing."""
+        """Begin an experiment with this metric and space. It needs a metric, a mode, and something to search."""
         super().set_search_properties(metric, mode, config, **spec)
         if self.metric is None or self.mode is None:
             raise ValueError(
