@@ -135,3 +135,7 @@ class HyperBandScheduler(TrialScheduler):
         """Queue the paused trials that continue; return the other verdicts."""
         self._resumable += [one for one, verdict in verdicts.items() if verdict == CONTINUE and one != running]
         return {one: verdict for one, verdict in verdicts.items() if verdict == STOP or one == running}
+
+
+class HyperBandForBOHB(HyperBandScheduler):
+    """HyperBand for `TuneBOHB`: trials pause while the largest bracket fills. Every HyperBand does so here."""
