@@ -22,11 +22,7 @@ class Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that exists here; None for others.
-
-        Raises:
-            ModuleNotFoundError: the program imports a library of Ray that does not exist here.
-        """
+        """Return the spec of a module that exists here; None for others. An import of Ray's other libraries fails."""
         if fullname in MODULES:
             return ModuleSpec(fullname, self, origin=names.__file__, is_package=True)
         # Not for importlib.util.find_spec, with which programs look for optional libraries: it returns None.
@@ -46,11 +42,7 @@ class Finder(MetaPathFinder, Loader):
         """Let Python make an ordinary module, which cloudpickle can pickle by name."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module the names of our modules behind it. They are looked up on first use.
-
-        Raises:
-            ImportError: a module behind it needs a library that is not installed.
-        """
+        """Give the module the names of our modules behind it. They are looked up on first use."""
         name = module.__name__
         module.__file__ = names.__file__  # shown by Python's error for a name that is not here
         module.__doc__ = f"The content of {name} in Ray, by mpi_runtime."
@@ -74,11 +66,7 @@ class Finder(MetaPathFinder, Loader):
 
 
 def _find(name: str, attribute: str) -> Any:
-    """Return our object for an attribute of one of Ray's modules.
-
-    Raises:
-        AttributeError: it does not exist here. The message explains that this is not Ray.
-    """
+    """Return our object for an attribute of one of Ray's modules. The error for others explains that this is ours."""
     path = f"{name}.{attribute}"
     if path in MODULES:
         try:

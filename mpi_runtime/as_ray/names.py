@@ -105,16 +105,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ray.util.state", "ray.util.state.api"), ("mpi_runtime.as_ray.state",)),
 }
 _OF_AIR = (
-    "Checkpoint",
-    "CheckpointConfig",
-    "FailureConfig",
-    "Result",
-    "RunConfig",
-    "ScalingConfig",
-    "get_checkpoint",
-    "get_context",
-    "get_dataset_shard",
-    "report",
+    *("Checkpoint", "CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig"),
+    *("get_checkpoint", "get_context", "get_dataset_shard", "report"),
 )
 """Names of `ray.air` that are the same as in `ray.train`."""
 RENAMED: dict[str, str] = {

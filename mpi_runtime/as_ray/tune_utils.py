@@ -9,11 +9,7 @@ from typing import Any
 
 
 def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter: bool = False) -> dict[str, Any]:
-    """Nested dictionaries as one, with names like `a/b`. Empty ones are left out.
-
-    Raises:
-        ValueError: a key has the delimiter, and `prevent_delimiter` is set.
-    """
+    """Nested dictionaries as one, with names like `a/b`. Empty ones are left out."""
     found: dict[str, Any] = {}
     for key, value in dt.items():
         if prevent_delimiter and delimiter in str(key):
@@ -27,17 +23,7 @@ def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter:
 
 
 def unflattened_lookup(flat_key: str, lookup: Any, delimiter: str = "/", **more: Any) -> Any:
-    """The value of a name like `a/b` in nested dictionaries and lists.
-
-    Args:
-        flat_key: the name.
-        lookup: the dictionary or list.
-        delimiter: between the parts of the name.
-        more: `default` is returned if there is no such value.
-
-    Raises:
-        KeyError: there is no such value, and no `default`.
-    """
+    """The value of a name like `a/b` in nested dictionaries and lists; if there is none, that of `default=`."""
     if flat_key in lookup:
         return lookup[flat_key]
     value = lookup
@@ -54,11 +40,7 @@ def unflattened_lookup(flat_key: str, lookup: Any, delimiter: str = "/", **more:
 def deep_update(
     original: dict[str, Any], new_dict: Mapping[str, Any], new_keys_allowed: bool = False
 ) -> dict[str, Any]:
-    """Update a dictionary in place, nested ones too, and return it.
-
-    Raises:
-        KeyError: a key is new, and `new_keys_allowed` is False.
-    """
+    """Update a dictionary in place, nested ones too, and return it."""
     for key, value in new_dict.items():
         if key not in original and not new_keys_allowed:
             raise KeyError(f"unknown key {key!r}; known are {sorted(original)}")

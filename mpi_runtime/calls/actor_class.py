@@ -79,9 +79,6 @@ def method(function: Any = None, /, **options: Any) -> Any:
         function: the method, if there are no options.
         **options: such as `num_returns`, `max_task_retries`, `retry_exceptions`, `concurrency_group` and `time_limit`.
             The guide on actors lists them.
-
-    Raises:
-        ValueError, TypeError: an option does not exist, or its value is out of bounds.
     """
     option_rules.check(options, option_rules.METHOD_OPTIONS, "method()")
 
@@ -184,17 +181,7 @@ class ActorClass(Registered, Generic[T, Init]):
         )
 
     def options(self, **options: Any) -> ActorClass[T, Init]:
-        """The same class with other options.
-
-        Args:
-            **options: as for `remote`. Options that are not named stay as they are.
-
-        Returns:
-            An actor class. This one is not changed.
-
-        Raises:
-            ValueError: an option does not exist, or its value is out of bounds.
-        """
+        """The same class with other options, those of `remote`; what is not named stays. This class is not changed."""
         changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
         changed._code = self._code
         return changed
@@ -208,14 +195,8 @@ class ActorClass(Registered, Generic[T, Init]):
         def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
             """Create an actor. The handle can be used at once.
 
-            If the constructor raises, every call of the actor raises that error.
-
-            Args:
-                *args: positional arguments of the constructor. An `ObjectRef` stands for its value.
-                **kwargs: keyword arguments of the constructor.
-
-            Returns:
-                A handle of the actor.
+            The arguments are those of the constructor; an `ObjectRef` stands for its value. If the constructor raises,
+            every call of the actor raises that error.
 
             Raises:
                 TypeError: an argument is missing, unknown, or cannot be serialised.

@@ -134,11 +134,7 @@ class ActorMethod:
         )
 
     def options(self, **options: Any) -> ActorMethod:
-        """The same method with other options, those of `method`.
-
-        Raises:
-            ValueError, TypeError: an option does not exist, or its value is out of bounds.
-        """
+        """The same method with other options, those of `method`."""
         option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
         method = specs.changed(f"{self._class_name}.{self._name}", self._method, options)
         changed = ActorMethod(self._ref, self._class_name, self._name, method)
@@ -241,14 +237,11 @@ def checkpoint(actor: ActorHandle[Any]) -> ObjectRef[bool]:
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
-    """Find an actor by its name. The handle does not keep the actor alive.
+    """Find an actor by its name, and return a handle. It does not keep the actor alive.
 
     Args:
         name: the name given in `.options(name=...)`.
         namespace: the namespace of the name; None: that of the job (`init(namespace=...)`).
-
-    Returns:
-        A handle of the actor.
 
     Raises:
         ValueError: no living actor has this name.
@@ -277,10 +270,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """List the names of living actors.
-
-    Args:
-        all_namespaces: list the names of all namespaces, not only those of the job's.
+    """List the names of living actors, of the job's namespace or of all.
 
     Returns:
         A list of names; with `all_namespaces` a list of dictionaries with "name" and "namespace".

@@ -50,11 +50,7 @@ class Parameters(NamedTuple):
         return cls(least, math.inf if inspect.Parameter.VAR_POSITIONAL in by_kind else len(positional), signature)
 
     def without_first(self, name: str) -> Parameters:
-        """The parameters of a function with `num_ranks`, which gets the communicator first.
-
-        Raises:
-            TypeError: it takes no positional argument.
-        """
+        """The parameters of a function with `num_ranks`, which gets the communicator first."""
         if self.signature is None:
             return self
         ones = list(self.signature.parameters.values())
@@ -96,21 +92,12 @@ def parameters_of(portable: tuple[tuple[str, int, bool], ...] | None) -> Paramet
     """The parameters from their portable form."""
     if portable is None:
         return Parameters(0, math.inf, None)
-    kinds = {int(kind): kind for kind in _KINDS}
+    kind_of: Any = type(inspect.Parameter.VAR_KEYWORD)  # an enumeration without a public name
     empty = inspect.Parameter.empty
     ones = [
-        inspect.Parameter(name, kinds[kind], default=None if optional else empty) for name, kind, optional in portable
+        inspect.Parameter(name, kind_of(kind), default=None if optional else empty) for name, kind, optional in portable
     ]
     return Parameters.of_signature(inspect.Signature(ones))
-
-
-_KINDS = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.VAR_POSITIONAL,
-    inspect.Parameter.KEYWORD_ONLY,
-    inspect.Parameter.VAR_KEYWORD,
-)
 
 
 def digest_of_arguments(call: Call) -> bytes:

@@ -229,11 +229,7 @@ def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _carried(value: Any) -> tuple[Any, int]:
-    """The value as a part of a chunk's result, and its approximate size in bytes.
-
-    Raises:
-        TypeError: it cannot be serialised.
-    """
+    """The value as a part of a chunk's result, and its approximate size in bytes."""
     if type(value) in _PLAIN:
         return value, 0
     if type(value) is str or type(value) is bytes:

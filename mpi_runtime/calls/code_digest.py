@@ -7,14 +7,12 @@ Python itself, only the names count. Line numbers and names of files do not.
 
 from __future__ import annotations
 
-import dis
 import functools
 import sys
 import types
-from collections.abc import Iterator
 from typing import Any
 
-from mpi_runtime.calls.module_digest import imported_names, is_installed, module_digest
+from mpi_runtime.calls.module_digest import imported_names, instructions, is_installed, module_digest
 from mpi_runtime.client.interrupts import is_of_handler
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.scheduler.protocol.ids import digest
@@ -94,7 +92,8 @@ class _Words:
         if _is_installed(function):
             return "function", function.__module__, function.__qualname__
         enclosed = [self._of_cell(cell) for cell in function.__closure__ or ()]
-        named = [(name, self.of(function.__globals__[name])) for name in _globals_of(function)]
+        names = {one.argval for one in instructions(function.__code__) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        named = [(name, self.of(function.__globals__[name])) for name in sorted(names & function.__globals__.keys())]
         defaults = self.of(function.__defaults__), self.of(function.__kwdefaults__)
         wrapped = [self.of(value) for name, value in sorted(vars(function).items()) if name == "__wrapped__"]
         imported = [self._of_module(name) for name in imported_names(function.__code__)]
@@ -143,19 +142,6 @@ class _Words:
         if refs:
             raise _UnknownError
         return "value", self.of(type(thing)), data
-
-
-def _globals_of(function: types.FunctionType) -> list[str]:
-    return sorted({name for name in _names(function.__code__) if name in function.__globals__})
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
 
 
 def _is_installed(thing: Any) -> bool:

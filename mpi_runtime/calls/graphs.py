@@ -26,9 +26,7 @@ class Node:
     def execute(self, *args: Any, **kwargs: Any) -> Any:
         """Submit the call and all nodes that it needs. Returns the result of `.remote`.
 
-        Args:
-            *args: the values for an `InputNode` of the graph.
-            **kwargs: the same, by name.
+        The arguments are the values for an `InputNode` of the graph.
         """
         return _resolved(self, {}, (args, kwargs))
 

@@ -19,11 +19,7 @@ def meets(labels: Mapping[str, str], conditions: Sequence[Label]) -> bool:
 
 
 def check_selector(name: str, selector: Any) -> tuple[Label, ...]:
-    """Read the conditions of a `label_selector`.
-
-    Raises:
-        ValueError, TypeError: `selector` is not a label selector. The message shows the form.
-    """
+    """Check a `label_selector`, and return its conditions."""
     if not isinstance(selector, dict):
         raise TypeError(f"{name} must be a dictionary of labels and values, not {selector!r}")
     labels = []

@@ -341,11 +341,7 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
 
 
 def _elements(function: Submitter[..., Any], iterable: Iterable[Any], star: bool) -> Iterator[Any]:
-    """The arguments of the calls, checked.
-
-    Raises:
-        TypeError: the function does not take them.
-    """
+    """The arguments of the calls, checked."""
     name = f"{function._name}.{'starmap' if star else 'map'}()"
     try:
         elements = iter(iterable)

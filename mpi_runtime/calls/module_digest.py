@@ -50,14 +50,17 @@ def module_digest(name: str) -> bytes:
     return digest(b"".join(top.encode() + b"\0" + seen[top] for top in sorted(seen)), _DIGEST_BYTES)
 
 
-def imported_names(code: types.CodeType) -> Iterator[str]:
-    """The modules that code and functions inside it import. Of a relative import: the name after the dots."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME":
-            yield instruction.argval
+def instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
+    """The instructions of code and of functions inside it."""
+    yield from dis.get_instructions(code)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from imported_names(constant)
+            yield from instructions(constant)
+
+
+def imported_names(code: types.CodeType) -> Iterator[str]:
+    """The modules that code and functions inside it import. Of a relative import: the name after the dots."""
+    return (one.argval for one in instructions(code) if one.opname == "IMPORT_NAME")
 
 
 def _top(name: str) -> str:

@@ -30,12 +30,7 @@ _MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
 
 
 def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
-    """Check names and values of options.
-
-    Raises:
-        ValueError: an option does not exist, or its value is out of bounds.
-        TypeError: a value is of the wrong type.
-    """
+    """Check names and values of options."""
     for name, value in options.items():
         if name not in known:
             from difflib import get_close_matches  # not at the top: it is needed only after a mistake
@@ -53,11 +48,7 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
 
 
 def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
-    """Check the options of a function that belong to calls on gangs.
-
-    Raises:
-        ValueError: they contradict each other.
-    """
+    """Refuse options of a function that contradict each other with or without `num_ranks`."""
     ranks, returns = options.get("num_ranks"), options.get("num_returns")
     if ranks is None:
         without = [name for name in ("ranks_per_node", "mpi_grace", "reuse", "pin") if options.get(name) is not None]
@@ -77,11 +68,7 @@ def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
 
 
 def check_actor_gang(options: Mapping[str, Any], name: str, is_async: bool, yielding: Sequence[str]) -> None:
-    """Check the options of a class that belong to actors on gangs.
-
-    Raises:
-        ValueError: they contradict each other.
-    """
+    """Refuse options of a class that contradict each other with or without `num_ranks`."""
     if options.get("num_ranks") is None:
         for one in ("ranks_per_node", "pin"):
             if options.get(one) is not None:
@@ -112,11 +99,7 @@ def _bytes(name: str, value: Any) -> None:
 
 
 def size_in_bytes(name: str, value: Any) -> int:
-    """Read a number of bytes, or a text such as "20GB" or "512 MiB".
-
-    Raises:
-        TypeError, ValueError: it is neither. The message says why.
-    """
+    """Read a number of bytes, or a text such as "20GB" or "512 MiB"."""
     if isinstance(value, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]i?)?B?", value.strip())
         if match is None:
@@ -208,11 +191,7 @@ def _lifetime(name: str, value: Any) -> None:
 
 
 def check_name(options: Mapping[str, Any]) -> None:
-    """Check options of actors that need a name, and that the name is not empty.
-
-    Raises:
-        ValueError: an option needs a name. The message says which.
-    """
+    """Check that the name of an actor is not empty, and that there is one if other options need it."""
     if options.get("name") == "":
         raise ValueError("name must not be empty")
     if options.get("namespace") == "":

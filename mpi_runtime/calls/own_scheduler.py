@@ -50,11 +50,7 @@ _OF_NODE = ("node:", "accelerator_type:")
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """Check the options of a function with `own_scheduler`.
-
-    Raises:
-        ValueError: they contradict each other.
-    """
+    """Refuse options of a function that contradict `own_scheduler`."""
     if not options.get("own_scheduler"):
         return
     for name in _NOT_WITH:
@@ -68,11 +64,7 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def environment(outer: dict[str, str], name: str) -> dict[str, str]:
-    """Return the environment of calls to `name` with `own_scheduler`, from that of other calls made here.
-
-    Raises:
-        ValueError: the caller is inside such a call.
-    """
+    """Return the environment of calls to `name` with `own_scheduler`, from that of other calls made here."""
     if own.is_inside(outer):
         raise ValueError(
             f"{name} has own_scheduler=True and was called inside a call that brings its own scheduler. Schedulers are "

@@ -87,13 +87,7 @@ class PlacementGroup:
         return errors.PlacementGroupRemovedError(f"The placement group {self.id.hex()} was removed.")
 
     def wait(self, timeout_seconds: float = 30) -> bool:
-        """Wait until all bundles are reserved.
-
-        Args:
-            timeout_seconds: the most seconds to wait.
-
-        Returns:
-            Whether all bundles are reserved.
+        """Wait at most `timeout_seconds` until all bundles are reserved. Return whether they are.
 
         Raises:
             PlacementGroupRemovedError: the group was removed.
@@ -132,7 +126,7 @@ def placement_group(
     *,
     bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
 ) -> PlacementGroup:
-    """Reserve resources together, all or none. Returns at once; the group waits until it can be placed.
+    """Reserve resources together, all or none. Returns a handle at once; the group waits until it can be placed.
 
     A group that can never be placed waits too, but `get(group.ready())` raises `InfeasibleResourceError` at once.
 
@@ -145,9 +139,6 @@ def placement_group(
         lifetime: None or "detached", with the same meaning: the group lives until it is removed or the job ends.
         bundle_label_selector: a label selector for each bundle: conditions on the labels of its node, such as
             `{"zone": "in(a,b)"}`; empty: any node.
-
-    Returns:
-        A handle of the group.
 
     Raises:
         ValueError, TypeError: an argument is not allowed, or the name is taken; says which and why.
@@ -198,11 +189,7 @@ def _labels_of(specs: list[BundleSpec], selectors: Sequence[Mapping[str, str]] |
 
 
 def bundle_spec(bundle: Mapping[str, float]) -> BundleSpec:
-    """The bundle in the units of the scheduler.
-
-    Raises:
-        ValueError, TypeError: the bundle is empty, or an amount is not allowed. The message says which and why.
-    """
+    """Check a bundle, and return it in the units of the scheduler."""
     if not isinstance(bundle, dict) or not bundle:
         raise ValueError(f"a bundle must be a dictionary with at least one amount, not {bundle!r}")
     for name, amount in bundle.items():

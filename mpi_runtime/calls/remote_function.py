@@ -61,17 +61,7 @@ class RemoteFunction(Submitter[P, R]):
     def options(self, **options: Any) -> RemoteFunction[P, R]: ...
 
     def options(self, **options: Any) -> Any:
-        """The same function with other options.
-
-        Args:
-            **options: as for `remote`. Options that are not named stay as they are.
-
-        Returns:
-            A remote function. This one is not changed.
-
-        Raises:
-            ValueError: an option does not exist, or its value is out of bounds.
-        """
+        """The same function with other options, those of `remote`; what is not named stays. This one is not changed."""
         changed = RemoteFunction(self._function, {**self._options, **options})
         if changed._is_own == self._is_own:
             changed._code = self._code

@@ -70,11 +70,7 @@ class Archive(NamedTuple):
 
 
 def check(name: str, value: Any) -> None:
-    """Check that a value is a `runtime_env`. Files are checked later, when a call is made.
-
-    Raises:
-        TypeError, ValueError: it is not. The message says why, and what to do instead.
-    """
+    """Check that a value is a `runtime_env`. Files are checked later, when a call is made."""
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict, not {value!r}")
     for key, given in value.items():
@@ -204,11 +200,7 @@ def _archive(
 
 
 def _path_of(module: ModuleType) -> str:
-    """The directory of a package, or the file of a module.
-
-    Raises:
-        ValueError: the module has neither, or has several directories.
-    """
+    """The directory of a package, or the file of a module."""
     places = list(getattr(module, "__path__", ()))
     if len(places) == 1:
         return str(places[0])

@@ -17,11 +17,7 @@ class Scatter:
         self.items = items
 
     def refs(self, client: Client, ranks: int, name: str) -> list[ObjectRef[Any]]:
-        """References to the items, in the order of ranks.
-
-        Raises:
-            ValueError: the number of items is not the number of ranks.
-        """
+        """References to the items, in the order of ranks: there must be one for each."""
         if len(self.items) != ranks:
             raise ValueError(
                 f"{name}.remote(): mpi.scatter() has {len(self.items)} items, and the call has num_ranks={ranks}: pass "

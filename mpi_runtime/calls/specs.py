@@ -83,11 +83,7 @@ def _placed(
 
 
 def environment(inherited: Inherited, options: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of calls made here: that of this process, changed by the option `runtime_env`.
-
-    Raises:
-        ValueError: a directory does not exist, cannot be read, or is too large.
-    """
+    """The environment of calls made here: that of this process, changed by the option `runtime_env`."""
     given = options.get("runtime_env")
     if not given:
         return inherited.environment
@@ -142,9 +138,6 @@ def task_spec(
     """The spec of a remote function. Calls without a place of their own run in the `inherited` one.
 
     `environment` is made of its `runtime_env`. `code` is the hash of the function, if its calls are to be recorded.
-
-    Raises:
-        ValueError: no bundle of the placement group can hold a call.
     """
     made: dict[str, Any] = {"num_returns": STREAMING if is_generator else 1}
     made |= _placed(TASK, name, options, inherited, environment) | _retrying(options)
@@ -198,10 +191,6 @@ def actor_spec(
     """The spec of an actor's creation. Without `num_cpus` it needs one CPU to be placed and none to run.
 
     `environment` is made of its `runtime_env`. `code` is the hash of the class, if its states are to be saved.
-
-    Raises:
-        ValueError: no bundle of the placement group can hold the actor; or its calls are to keep an order although they
-            are concurrent.
     """
     made = _placed(ACTOR, name, options, inherited, environment)
     return _finished(

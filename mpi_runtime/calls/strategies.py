@@ -60,7 +60,12 @@ class NodeAffinitySchedulingStrategy:
 
 class _OneOf:
     def __init__(self, *values: str) -> None:
-        self.values = _texts(type(self).__name__, values)
+        if not values:
+            raise ValueError(f"{type(self).__name__}() needs at least one value")
+        for value in values:
+            if not isinstance(value, str):
+                raise TypeError(f"{type(self).__name__}() takes values of labels, which are strings, not {value!r}")
+        self.values = values
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.values))})"
@@ -104,15 +109,6 @@ class NodeLabelSchedulingStrategy:
             raise ValueError("NodeLabelSchedulingStrategy needs a condition: hard={'zone': In('a')}, or soft=...")
 
 
-def _texts(name: str, values: tuple[Any, ...]) -> tuple[str, ...]:
-    if not values:
-        raise ValueError(f"{name}() needs at least one value")
-    for value in values:
-        if not isinstance(value, str):
-            raise TypeError(f"{name}() takes values of labels, which are strings, not {value!r}")
-    return values
-
-
 def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...]:
     if conditions is not None and not isinstance(conditions, Mapping):
         raise TypeError(f"{name} must be a dictionary of labels and conditions, not {conditions!r}")
@@ -132,11 +128,7 @@ def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...
 
 
 def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
-    """Read the conditions of each part of a `fallback_strategy`.
-
-    Raises:
-        ValueError, TypeError: `fallbacks` is not a list of label selectors.
-    """
+    """Check a `fallback_strategy`, and return the conditions of each part."""
     if not isinstance(fallbacks, (list, tuple)):
         raise TypeError(f"{name} must be a list of dictionaries with a label_selector each, not {fallbacks!r}")
     found = []
@@ -157,11 +149,7 @@ def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label,
 
 
 def check_strategy(name: str, strategy: Any) -> None:
-    """Check that a value is a strategy.
-
-    Raises:
-        ValueError: it is not. The message lists the strategies.
-    """
+    """Check that a value is a strategy."""
     kinds = (PlacementGroupSchedulingStrategy, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy)
     if strategy not in ("DEFAULT", "SPREAD") and not isinstance(strategy, kinds):
         raise ValueError(
@@ -171,17 +159,10 @@ def check_strategy(name: str, strategy: Any) -> None:
 
 
 def where(name: str, options: Mapping[str, Any], request: Request, inherited: Where | None) -> Where | None:
-    """Where the calls of a function or class may run; None: anywhere.
+    """Where the calls of a function or class may run, with the resources of `request`; None: anywhere.
 
-    Args:
-        name: name of the function or class.
-        options: its options.
-        request: resources that a call needs.
-        inherited: the place of calls without a strategy, if their caller captures them.
-
-    Raises:
-        ValueError: no bundle can serve the request, or two options contradict each other.
-        ObjectLostError: the placement group belongs to a job that has ended.
+    `inherited`: the place of calls without a strategy, if their caller captures them. A bundle that cannot serve the
+    request, and options that contradict each other, are errors.
     """
     strategy = _strategy_of(options)
     selector = check_selector("label_selector", options.get("label_selector") or {})

@@ -1,7 +1,7 @@
 """The command `mpi-runtime`: `main.py` has the table of verbs, and each verb has a module.
 
 - `main.py`: the table of verbs, help, `version`
-- `facts.py`: the option `--json` of verbs that show something
+- `facts.py`: what several verbs have: the argument JOB, paths, the option `--json`
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
 - `mpi_settings.py`: variables of Open MPI with which MPI cannot start
 - `leftovers.py`: clears what a killed launcher has left

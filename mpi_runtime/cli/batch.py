@@ -326,11 +326,7 @@ def _requeue() -> None:
 def _selection(
     options: argparse.Namespace, groups: Sequence[Group], journal: BatchJournal, is_stream: bool
 ) -> Selection:
-    """The commands of this run.
-
-    Raises:
-        LaunchError: a name is unknown, or the commands come from standard input.
-    """
+    """The commands of this run. Names that are unknown, and standard input, are refused."""
     if not (options.retry_failed or options.only or options.begin):
         return Selection()
     if is_stream:
@@ -345,12 +341,7 @@ def _selection(
 def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
     """Check a batch before it is submitted, without a job. Returns its name and its problems.
 
-    Args:
-        words: of a command line of `mpi-runtime batch`.
-        bounds: the most that the job will have.
-
-    Raises:
-        LaunchError: the file cannot be read, or an option is wrong.
+    `words` are those of its command line, `bounds` the most that the job will have.
     """
     options = parser().parse_args(words)
     form = options.form or form_of(options.file)
@@ -360,11 +351,7 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
 
 
 def _defaults(options: argparse.Namespace) -> dict[str, Any]:
-    """The options for all commands on the command line.
-
-    Raises:
-        LaunchError: an option is wrong.
-    """
+    """The options for all commands on the command line, checked."""
     stated = vars(options)
     found = {name: stated[name] for name in OPTIONS if name not in NO_FLAGS and stated[name] is not None}
     found |= {} if stated["command_ranks"] is None else {"ranks": stated["command_ranks"]}

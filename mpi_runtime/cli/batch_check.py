@@ -48,14 +48,7 @@ def check(
 ) -> list[Problem]:
     """Show what would run, and return what cannot. Starts no command.
 
-    Args:
-        options: of the command line.
-        groups: of the batch.
-        found: notes and problems so far.
-        drain_s: how long before the end of a job's time commands must have ended.
-
-    Raises:
-        LaunchError: an option or the profile is wrong.
+    `found`: notes and problems so far. `drain_s`: how long before the end of a job's time commands must have ended.
     """
     request = _request(options)
     problems: list[Problem] = []

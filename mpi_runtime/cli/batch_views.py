@@ -114,6 +114,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
 
 def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any]:
     """The overview of a batch that these jobs run, for programs."""
+    failed = [one.result for one in found.failed]
     return {
         "name": name_of(directory),
         "used_by": ", ".join(jobs),
@@ -121,13 +122,7 @@ def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any
         "done": found.done,
         "waiting": found.waiting,
         "failed": [
-            {
-                "name": one.result.name,
-                "ending": one.result.ending(),
-                "host": one.result.host,
-                "output": one.result.stdout,
-            }
-            for one in found.failed
+            {"name": one.name, "ending": one.ending(), "host": one.host, "output": one.stdout} for one in failed
         ],
         "running": [{"name": one.name, "host": one.host, "begin": one.time_s} for one in found.running],
         "begin": found.begin_s,

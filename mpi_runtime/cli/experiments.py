@@ -1,13 +1,14 @@
 """The verb `tune`: lists, shows and resumes experiments of hyper-parameter search."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.cli.facts import print_json
 from mpi_runtime.cli.main import on_directory
@@ -15,18 +16,8 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.journal.claim import living_owner_of
 from mpi_runtime.show.numbers import plural
 
-
-@dataclass
-class Seen:
-    """A trial in the journal."""
-
-    status: str = "PENDING"
-    config: dict[str, Any] = field(default_factory=dict[str, Any])
-    last: dict[str, Any] = field(default_factory=dict[str, Any])
-    reports: int = 0
-    began_s: float = 0.0
-    seconds: float = 0.0
-    """From its start to its last report."""
+if TYPE_CHECKING:
+    from mpi_runtime.tune.experiment.watched import Watched, WatchedTrial
 
 
 def run(words: Sequence[str]) -> int:
@@ -50,75 +41,68 @@ def list_all(directory: Path, as_json: bool) -> int:
         print_json([_summary(path) for path in found])
         return 0
     for path in found:
-        about, trials = _read(path)
-        counts = Counter(trial.status for trial in trials.values())
+        seen, job = _read(path), living_owner_of(path)
+        counts = Counter(trial.status for trial in seen)
         words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items()))
-        best = _best(about, trials)
-        end = f", best {about['metric']} {trials[best].last[about['metric']]:.6g} in trial {best}" if best else ""
-        job = living_owner_of(path)
-        print(f"{path.name}: {plural(len(trials), 'trial')} ({words}){end}{_run_by(path, job)}")
+        best, metric = _best(seen), seen.metric or ""
+        end = f", best {metric} {best.last[metric]:.6g} in trial {best.trial_id}" if best else ""
+        left = seen.remaining() if job else None
+        rest = (f"; run by {job}" if job else "") + (f", {left}" if left is not None else "")
+        print(f"{path.name}: {plural(len(seen), 'trial')} ({words}){end}{rest}")
     return 0
 
 
-def _run_by(path: Path, job: str) -> str:
-    from mpi_runtime.tune.experiment.watched import Watched  # as in `_read`
-
-    left = Watched(path).remaining() if job else None
-    return (f"; run by {job}" if job else "") + (f", {left}" if left is not None else "")
-
-
 def _summary(path: Path) -> dict[str, Any]:
-    about, trials = _read(path)
-    best = _best(about, trials)
+    seen = _read(path)
+    best = _best(seen)
     return {
         "name": path.name,
-        "trials": Counter(trial.status for trial in trials.values()),
-        "metric": about.get("metric"),
-        "mode": about.get("mode"),
-        "best": best or None,
-        "value": trials[best].last[about["metric"]] if best else None,
+        "trials": Counter(trial.status for trial in seen),
+        "metric": seen.metric,
+        "mode": seen.mode,
+        "best": best.trial_id if best else None,
+        "value": best.last[seen.metric or ""] if best else None,
         "used_by": living_owner_of(path),
     }
 
 
-def _facts(trial_id: str, trial: Seen) -> dict[str, Any]:
-    return {
-        "trial": trial_id,
-        "status": trial.status,
-        "reports": trial.reports,
-        "seconds": trial.seconds,
-        "config": trial.config,
-        "last": trial.last,
-    }
+def _seconds(trial: WatchedTrial) -> float:
+    """The seconds from its start to its last report."""
+    return trial.reported_s - trial.began_s if trial.history else 0.0
+
+
+def _facts(trial: WatchedTrial) -> dict[str, Any]:
+    told = {"trial": trial.trial_id, "status": trial.status, "reports": len(trial.history), "seconds": _seconds(trial)}
+    return {**told, "config": trial.config, "last": trial.last}
 
 
 def show_best(directory: Path, as_json: bool) -> int:
     """Print the best trial."""
-    about, trials = _read(directory)
-    best = _best(about, trials)
-    if not best:
-        raise JournalError(f"{directory}: no trial has reported {about.get('metric') or 'a metric that is compared'}")
+    seen = _read(directory)
+    best = _best(seen)
+    if best is None:
+        raise JournalError(f"{directory}: no trial has reported {seen.metric or 'a metric that is compared'}")
     if as_json:
-        print_json(_facts(best, trials[best]))
+        print_json(_facts(best))
         return 0
-    print(f"trial {best}, {trials[best].status}, {trials[best].reports} reports")
-    print(f"{about['metric']}: {trials[best].last[about['metric']]}")
-    print(json.dumps(trials[best].config, indent=2, default=repr))
+    print(f"trial {best.trial_id}, {best.status}, {len(best.history)} reports")
+    print(f"{seen.metric}: {best.last[seen.metric or '']}")
+    print(json.dumps(best.config, indent=2, default=repr))
     return 0
 
 
 def show_trials(directory: Path, as_json: bool) -> int:
     """Print a line for each trial."""
-    about, trials = _read(directory)
+    seen = _read(directory)
     if as_json:
-        print_json([_facts(trial_id, trial) for trial_id, trial in trials.items()])
+        print_json([_facts(trial) for trial in seen])
         return 0
-    aim = f", {about['mode']} {about['metric']}" if about.get("metric") else ""
-    print(f"{directory.name}: trials of {about.get('name', '')}{aim}")
-    for trial_id, trial in trials.items():
-        value = trial.last.get(about.get("metric") or "", "")
-        config = json.dumps(trial.config, default=repr)
-        print(f"{trial_id} {trial.status:10} {trial.reports:6} reports {trial.seconds:9.1f} s  {value!s:22} {config}")
+    aim = f", {seen.mode} {seen.metric}" if seen.metric else ""
+    print(f"{directory.name}: trials of {seen.name}{aim}")
+    for one in seen:
+        value = one.last.get(seen.metric or "", "")
+        reports, config = len(one.history), json.dumps(one.config, default=repr)
+        print(f"{one.trial_id} {one.status:10} {reports:6} reports {_seconds(one):9.1f} s  {value!s:22} {config}")
     return 0
 
 
@@ -131,31 +115,20 @@ def resume(directory: Path, as_json: bool) -> int:
     return 1 if results.num_errors else 0
 
 
-def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Seen]]:
-    from mpi_runtime.tune.experiment.log import header, read  # not at the top: `mpi-runtime --help` needs none of it
+def _read(directory: Path) -> Watched:
+    from mpi_runtime.tune.experiment.watched import Watched  # not at the top: `mpi-runtime --help` needs none of it
 
-    trials: dict[str, Seen] = {}
-    for line in read(directory):
-        for trial_id, config in line.configs.items():
-            trials[trial_id] = Seen(config=config, began_s=line.now)
-        for trial_id, status in line.states.items():
-            trials[trial_id].status = status
-        event: Any = line.event
-        if (metrics := getattr(event, "metrics", None)) is not None:
-            trial = trials[event.trial_id]
-            trial.last, trial.reports, trial.seconds = dict(metrics), trial.reports + 1, line.now - trial.began_s
-    return header(directory), trials
+    return Watched(directory)
 
 
-def _best(about: dict[str, Any], trials: dict[str, Seen]) -> str:
-    metric: str = about.get("metric") or ""
-    sign = -1 if about.get("mode") == "min" else 1
-    values = {
-        trial_id: sign * trial.last[metric]
-        for trial_id, trial in trials.items()
+def _best(seen: Watched) -> WatchedTrial | None:
+    metric, sign = seen.metric or "", -1 if seen.mode == "min" else 1
+    known = [
+        trial
+        for trial in seen
         if isinstance(trial.last.get(metric), (int, float)) and math.isfinite(trial.last[metric])
-    }
-    return max(values, key=lambda trial_id: values[trial_id], default="")
+    ]
+    return max(known, key=lambda trial: sign * trial.last[metric], default=None)
 
 
 VERBS: dict[str, tuple[Callable[[Path, bool], int], str]] = {

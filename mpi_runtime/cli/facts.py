@@ -1,4 +1,4 @@
-"""Options that several verbs have. `--json`: what a verb shows as one JSON document. docs/json.md has the fields."""
+"""What several verbs have: arguments, and `--json`: what a verb shows as one JSON document, see docs/json.md."""
 
 import argparse
 from typing import Any
@@ -9,6 +9,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON; docs/json.md has the fields")
 
 
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a running job."""
+    help = "the process id of its program; default: the one"
+    parser.add_argument("job", nargs="?", type=process_id, metavar="JOB", help=help)
+
+
 def print_json(facts: Any) -> None:
     """Print a document. Structs and data classes become objects."""
     import msgspec  # not at the top: `mpi-runtime --help` and the workers load none of it
@@ -17,22 +23,14 @@ def print_json(facts: Any) -> None:
 
 
 def path(text: str) -> str:
-    """Return a path, as an argument.
-
-    Raises:
-        ArgumentTypeError: it is empty or blank, as `"$NOT_SET"` of a shell is.
-    """
+    """A path as an argument: not empty or blank, as `"$NOT_SET"` of a shell is."""
     if not text.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not a path; is a variable of the shell empty?")
     return text
 
 
 def process_id(text: str) -> int:
-    """Return the process id of a job, as an argument.
-
-    Raises:
-        ArgumentTypeError: it must be a number.
-    """
+    """The process id of a job as an argument."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(
             f"{text!r} is not the process id of a program; without one, `mpi-runtime top` lists the jobs if there are "

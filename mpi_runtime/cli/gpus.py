@@ -16,6 +16,7 @@ from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.config import environment, find_gpus
 from mpi_runtime.gpu.device import MIB, Device, Report, Use
 from mpi_runtime.host.launch import detect
+from mpi_runtime.show.tables import aligned
 
 LIMIT_S = 20.0
 """Seconds that the driver may take, as in a job with the default `start_timeout_s`."""
@@ -67,10 +68,9 @@ def as_text(found: Gpus) -> str:
     for id, device in enumerate(report.devices):
         rows.append(_row(id, device, uses.get(device.uuid, Use(device.uuid, 0, ())), found.token(device)))
     parts = [f"GPUs for tasks on {os.uname().nodename}:", *_table(rows)]
-    lines = _links(report)
-    return "\n".join(
-        [*parts, "", "Links (NV: how many of NVLink; else as nvidia-smi topo -m):", *lines] if lines else parts
-    )
+    if lines := _links(report):
+        parts += ["", "Links (NV: how many of NVLink; else as nvidia-smi topo -m):", *lines]
+    return "\n".join(parts)
 
 
 def _why_none(report: Report) -> str:
@@ -125,6 +125,4 @@ def _link(nvlinks: int, distance: int) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return [f"  {line}".rstrip() for line in lines]
+    return [f"  {line}".rstrip() for line in aligned(rows)]

@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any, cast
 
 from mpi_runtime.api.timeline import events
-from mpi_runtime.cli.facts import process_id
+from mpi_runtime.cli.facts import add_job
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.head import visitor
 from mpi_runtime.show import stacks
 from mpi_runtime.show.numbers import clock, count, plural, size
 from mpi_runtime.show.sections import lines_of
+from mpi_runtime.show.tables import aligned
 from mpi_runtime.show.terminal import visible
 from mpi_runtime.show.writing import replace_file
 
@@ -39,7 +40,7 @@ def list_(words: Sequence[str]) -> int:
         "list", "List the actors, calls, objects, nodes or placement groups of a running job: at most 200."
     )
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    _job(parser)
+    add_job(parser)
     parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
     options = parser.parse_args(words)
     found = _ask(options.job, f"list {options.kind}", "list", options.kind)
@@ -48,9 +49,8 @@ def list_(words: Sequence[str]) -> int:
         return 0
     names = KINDS[options.kind]
     rows = [[_text(name, row.get(name)) for name in names] for row in found["rows"]]
-    widths = [max(len(cell) for cell in column) for column in zip(names, *rows, strict=True)]
-    for row in [names, *rows] if rows else []:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in aligned([names, *rows]) if rows else []:
+        print(line)
     hidden = found["count"] - len(rows)
     print(f"and {count(hidden)} more" if hidden > 0 else plural(len(rows), options.kind[:-1]))
     return 0
@@ -76,7 +76,7 @@ def _text(name: str, value: Any) -> str:
 def logs(words: Sequence[str]) -> int:
     """Print the last lines of output, and return the exit code."""
     parser = _parser("logs", "Print the last lines of output of a running job, with the call and rank that wrote them.")
-    _job(parser)
+    add_job(parser)
     parser.add_argument("--follow", "-f", action="store_true", help="and new lines, until the job ends")
     parser.add_argument("--grep", default="", metavar="TEXT", help="only lines with this text, or of this call or rank")
     options = parser.parse_args(words)
@@ -103,7 +103,7 @@ def stack(words: Sequence[str]) -> int:
     parser = _parser(
         "stack", "Print the stacks of the processes that run calls, or of one of them, on all hosts. Needs py-spy."
     )
-    _job(parser)
+    add_job(parser)
     parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
     options = parser.parse_args(words)
     glance, job = _ask(options.job, "stack", "glance", None), visitor.chosen(options.job, "stack")
@@ -128,7 +128,7 @@ def timeline(words: Sequence[str]) -> int:
         "Write when and where the calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the "
         "last 100 000 that have ended, with copies and spills of large values, as ray.timeline() in the program does.",
     )
-    _job(parser)
+    add_job(parser)
     parser.add_argument(
         "-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it"
     )
@@ -169,10 +169,4 @@ def _ask(job: int | None, verb: str, what: str, argument: Any) -> Any:
 def _parser(verb: str, about: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=f"mpi-runtime {verb}", description=about, epilog="Start it on the host of rank 0.", allow_abbrev=False
-    )
-
-
-def _job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "job", nargs="?", type=process_id, metavar="JOB", help="the process id of its program; default: the one"
     )

@@ -55,13 +55,8 @@ def run(
 ) -> int:
     """Start a program, restart it up to `restarts` times, and return its exit code.
 
-    Args:
-        command: makes the command for these hosts.
-        ranks: their number. Hosts that are left get more of them if others are lost.
-        hosts: as in `--hosts`.
-        env: the environment of the command.
-        file: the exit file of the program.
-        restarts: the largest number of restarts.
+    `command` makes the command for these hosts; `hosts` are as in `--hosts`. Hosts that are left get more of the
+    `ranks` if others are lost. `file` is the exit file of the program.
     """
     number, code = 0, 1
     for number in range(restarts + 1):

@@ -111,9 +111,6 @@ def read_program(file: TextIO) -> str:
     """Return the program on the standard input, which the ranks get as an argument.
 
     Ranks cannot read it themselves: the mpirun of Open MPI 5.0.11 was seen not to forward the end of the input.
-
-    Raises:
-        LaunchError: it is too long for an argument.
     """
     source = file.read()
     if len(os.fsencode(source)) > ARGUMENT_BYTES_MAX:
@@ -125,12 +122,7 @@ def read_program(file: TextIO) -> str:
 
 
 def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:
-    """Split the words into the options of the verb, and the program with all words after it.
-
-    Args:
-        words: the words after the verb.
-        with_value: options of the verb that take a value.
-    """
+    """Split words into the options of a verb, some of which take a value, and the program with all words after it."""
     index = 0
     while index < len(words):
         word = words[index]
@@ -143,13 +135,8 @@ def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tu
 def python_command(program: Sequence[str], as_ray: bool = False, exit_file: str = "") -> list[str]:
     """Return the command of one rank.
 
-    Args:
-        program: a script, `-m module`, `-c code` or `-` (standard input), with its arguments.
-        as_ray: whether `import ray` gives this runtime in the program.
-        exit_file: the file for the exit code of the program; empty: none.
-
-    Raises:
-        LaunchError: there is no program, or its file does not exist.
+    `program`: a script, `-m module`, `-c code` or `-` (standard input), with its arguments. `exit_file`: the file for
+    its exit code; empty: none.
     """
     program = list(program)
     interpreter = sys.executable
@@ -185,11 +172,7 @@ def _python_options(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def installed_launcher(mpi: str | None) -> Launcher:
-    """Return the launcher of the installed MPI or of the MPI named.
-
-    Raises:
-        LaunchError: no launcher was found. The message explains how to install one.
-    """
+    """The launcher of the installed MPI, or of the MPI named. Without one the error explains how to install it."""
     found = find_launcher(mpi)
     if found is None:
         what = {None: "MPI", "openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}[mpi]

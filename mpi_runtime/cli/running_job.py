@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from mpi_runtime.cli.facts import process_id
+from mpi_runtime.cli.facts import add_job
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.head import visitor
 from mpi_runtime.show.estimates import Estimate
@@ -94,13 +94,10 @@ def _hidden(number: int, noun: str, nouns: str = "") -> list[str]:
 
 
 def _when(facts: Facts) -> list[str]:
-    found = facts.estimates.get("")
-    done = (
-        f"done about {clock(found.end_s)}, between {clock(found.low_s)} and {clock(found.high_s)}, "
-        "if no more are submitted"
-        if found is not None
-        else ""
-    )
+    done, found = "", facts.estimates.get("")
+    if found is not None:
+        between = f"between {clock(found.low_s)} and {clock(found.high_s)}"
+        done = f"done about {clock(found.end_s)}, {between}, if no more are submitted"
     return list(filter(None, (done, time_left(facts))))
 
 
@@ -143,8 +140,6 @@ def _parser() -> argparse.ArgumentParser:
         "process, so a call that submits others counts from there. Start it on the host of rank 0. On a terminal with "
         "rich installed, --watch has keys: q ends it, s sorts, / filters, d shows details, arrows move.",
     )
-    parser.add_argument(
-        "job", nargs="?", type=process_id, metavar="JOB", help="the process id of its program; default: the one"
-    )
+    add_job(parser)
     parser.add_argument("--watch", action="store_true", help="again and again, until the job has ended")
     return parser

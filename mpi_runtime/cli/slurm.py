@@ -94,11 +94,7 @@ def submit(words: Sequence[str]) -> int:
 
 
 def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequence[str]) -> list[str]:
-    """Check a batch, and return the program that runs it. The name of the batch becomes that of the job.
-
-    Raises:
-        LaunchError: the batch has problems.
-    """
+    """Check a batch, and return the program that runs it. The name of the batch becomes that of the job."""
     from mpi_runtime.cli.batch import problems_of  # not at the top: it loads the whole package
 
     if given["max_jobs"] is not None and given["max_jobs"] < 1:

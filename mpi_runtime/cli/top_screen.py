@@ -26,14 +26,8 @@ from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
 
 SAMPLE_S = 1.0
 COLOURS = (
-    "deep_sky_blue3",
-    "dark_orange3",
-    "sea_green3",
-    "orchid",
-    "dodger_blue1",
-    "gold3",
-    "medium_purple",
-    "dark_sea_green4",
+    *("deep_sky_blue3", "dark_orange3", "sea_green3", "orchid"),
+    *("dodger_blue1", "gold3", "medium_purple", "dark_sea_green4"),
 )
 SORTS = ("waiting", "running", "done", "failed", "name")
 SPARKS = " ▁▂▃▄▅▆▇█"
@@ -152,9 +146,8 @@ class Screen:
         if self._is_typing:
             return Text(f"filter: {self._filter}▏  Enter keeps it, Esc clears it", "bold", **ONE_LINE)
         found = f"; filter {self._filter!r}" if self._filter else ""
-        return Text(
-            f"q ends, s sorts (by {SORTS[self._sort]}), / filters{found}, d details, ↑↓ moves", "dim", **ONE_LINE
-        )
+        keys = f"q ends, s sorts (by {SORTS[self._sort]}), / filters{found}, d details, ↑↓ moves"
+        return Text(keys, "dim", **ONE_LINE)
 
     def _functions(self, facts: Facts, width: int, most: int) -> RenderableType:
         """The first rows, and the columns that fit: how far it is, and what failed, even in the narrowest."""
@@ -181,11 +174,8 @@ class Screen:
                 "ends": clock(end.end_s, False) if end is not None else "\u2013",
             }
             table.add_row(*(cells[name] for name in names))
-        return (
-            table
-            if rows
-            else Text("no function has this name" if self._filter else "no call has been submitted", "dim")
-        )
+        nothing = "no function has this name" if self._filter else "no call has been submitted"
+        return table if rows else Text(nothing, "dim")
 
 
 def _height(console: Console, *parts: RenderableType) -> int:
@@ -249,17 +239,12 @@ def _numbers(facts: Facts, width: int) -> Table:
     row("rate", f"{three(facts.rates.get('', 0.0))} end each second", curves.get("rate", []))
     for what in ("CPU", "GPU"):
         if whole := total.get(what):
-            row(
-                f"{what}s", f"{three(whole - free.get(what, 0.0))} of {three(whole)} given", curves.get(what, []), whole
-            )
+            given = f"{three(whole - free.get(what, 0.0))} of {three(whole)} given"
+            row(f"{what}s", given, curves.get(what, []), whole)
     whole = total["object_store_memory"]
     disk = f", {size(facts.store['on_disk'])} on disk" if facts.store.get("on_disk") else ""
-    row(
-        "store",
-        f"{size(whole - free.get('object_store_memory', 0.0))} of {size(whole)}{disk}",
-        curves.get("store", []),
-        whole,
-    )
+    used = f"{size(whole - free.get('object_store_memory', 0.0))} of {size(whole)}{disk}"
+    row("store", used, curves.get("store", []), whole)
     if facts.cpu_use is not None:
         hosts = "the host" if len(facts.measured) == 1 else "all hosts"
         row("use", f"{facts.cpu_use:.0%} of the CPUs of {hosts}", curves.get("CPU use", []), 1.0)
@@ -292,15 +277,9 @@ def _actors(facts: Facts) -> RenderableType:
         name = one["name"] or one["repr_name"] or one["actor_id"][-12:]
         style = "red" if one["state"] == "DEAD" else ""
         used = facts.sizes.get((facts.host_of(one), one["pid"]))
-        table.add_row(
-            Text(name, "bold"),
-            one["class_name"],
-            Text(one["state"].lower(), style),
-            str(one["pid"] or "\u2013"),
-            count(one["pending_calls"]),
-            count(one["num_restarts"]),
-            size(used) if used is not None else "\u2013",
-        )
+        memory = size(used) if used is not None else "\u2013"
+        cells = [Text(name, "bold"), one["class_name"], Text(one["state"].lower(), style), str(one["pid"] or "\u2013")]
+        table.add_row(*cells, count(one["pending_calls"]), count(one["num_restarts"]), memory)
     hidden = facts.actors["count"] - 8
     return Group(table, Text(f"and {plural(hidden, 'more actor')}", "dim")) if hidden > 0 else table
 
@@ -308,16 +287,12 @@ def _actors(facts: Facts) -> RenderableType:
 def _errors(facts: Facts, details: bool) -> list[RenderableType]:
     found: list[RenderableType] = []
     for one in failures_first(facts.glance["errors"])[: 8 if details else 3]:
-        text = (
-            Text("✕ ", "red", **({} if details else ONE_LINE))
-            .append(f"{one['function']}: ", "bold")
-            .append(one["text"])
-        )
+        text = Text("✕ ", "red", **({} if details else ONE_LINE))
+        text.append(f"{one['function']}: ", "bold").append(one["text"])
         again = f", {count(one['retried'])} ran again" if one["retried"] else ""
         text.append(f"  {count(one['failed'])} failed{again}, last at {clock(one['last_us'] / 1e6)}", "dim")
-        trace = next(
-            (kept["trace"] for kept in facts.errors.get(one["function"], []) if kept["text"] == one["text"]), ""
-        )
+        kept = facts.errors.get(one["function"], [])
+        trace = next((each["trace"] for each in kept if each["text"] == one["text"]), "")
         if details and trace:
             text.append("\n" + "\n".join(f"    {line}" for line in trace.splitlines()[-6:]), "dim")
         found.append(text)

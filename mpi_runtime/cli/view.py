@@ -61,11 +61,7 @@ def _port(address: str) -> str:
 
 
 def _source(job: str | None) -> Any:
-    """What to show: the job with a process id, what has written a directory, or the only job of this host.
-
-    Raises:
-        LaunchError: there is no such thing.
-    """
+    """What to show: the job with a process id, what has written a directory, or the only job of this host."""
     if job is not None and not job.isdecimal():
         directory = Path(job)
         for place in (directory, Path(f"batch-{directory.stem}")):

@@ -3,31 +3,14 @@
 from mpi_runtime.errors import InternalError, MpiRuntimeError, ObjectLostError
 
 __all__ = [
-    "ActorAlreadyExistsError",
-    "ActorHandleNotFoundError",
-    "AsyncioActorExit",
-    "AuthenticationError",
-    "CrossLanguageError",
-    "LocalRayletDiedError",
-    "NodeDiedError",
-    "ObjectFetchTimedOutError",
-    "ObjectFreedError",
-    "ObjectReconstructionFailedError",
-    "ObjectRefStreamEndOfStreamError",
-    "OufOfBandObjectRefSerializationException",
-    "OutOfDiskError",
-    "OwnerDiedError",
-    "PlasmaObjectNotAvailable",
-    "RayCgraphCapacityExceeded",
-    "RayChannelError",
-    "RayChannelTimeoutError",
-    "RayDirectTransportError",
-    "ReferenceCountingAssertionError",
-    "RpcError",
-    "StreamingGeneratorReplayInconsistentError",
-    "UnserializableException",
-    "UserCodeException",
-]
+    "ActorAlreadyExistsError", "ActorHandleNotFoundError", "AsyncioActorExit", "AuthenticationError",
+    "CrossLanguageError", "LocalRayletDiedError", "NodeDiedError", "ObjectFetchTimedOutError", "ObjectFreedError",
+    "ObjectReconstructionFailedError", "ObjectRefStreamEndOfStreamError",
+    "OufOfBandObjectRefSerializationException", "OutOfDiskError", "OwnerDiedError", "PlasmaObjectNotAvailable",
+    "RayCgraphCapacityExceeded", "RayChannelError", "RayChannelTimeoutError", "RayDirectTransportError",
+    "ReferenceCountingAssertionError", "RpcError", "StreamingGeneratorReplayInconsistentError",
+    "UnserializableException", "UserCodeException",
+]  # fmt: skip
 
 
 class OwnerDiedError(ObjectLostError):

@@ -57,33 +57,10 @@ _HOMES = {
 """The names of each module, which is loaded when one of them is used: samplers need neither torch nor the learner."""
 
 __all__ = [
-    "A2C",
-    "A3C",
-    "DQN",
-    "ES",
-    "PPO",
-    "SAC",
-    "A2CConfig",
-    "A3CConfig",
-    "Algorithm",
-    "AlgorithmConfig",
-    "ApeX",
-    "ApeXConfig",
-    "CheckpointError",
-    "DQNConfig",
-    "ESConfig",
-    "EnvError",
-    "Evaluation",
-    "PPOConfig",
-    "SACConfig",
-    "SamplerError",
-    "atari",
-    "evaluate",
-    "from_old_gym",
-    "load",
-    "plot_learning_curve",
-    "register_env",
-]
+    "A2C", "A3C", "DQN", "ES", "PPO", "SAC", "A2CConfig", "A3CConfig", "Algorithm", "AlgorithmConfig", "ApeX",
+    "ApeXConfig", "CheckpointError", "DQNConfig", "ESConfig", "EnvError", "Evaluation", "PPOConfig", "SACConfig",
+    "SamplerError", "atari", "evaluate", "from_old_gym", "load", "plot_learning_curve", "register_env",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.rl.a2c import A2C

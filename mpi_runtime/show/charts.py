@@ -71,20 +71,15 @@ def lanes(ran: Iterable[Ran], begin_s: float, end_s: float) -> dict[str, Any]:
     names = sorted(took, key=lambda name: -took[name])
     number = {name: index for index, name in enumerate(names)}
     grain_s = (end_s - begin_s) * max(1, len(shown)) / BARS_MAX
-    return {
-        "from": begin_s,
-        "to": end_s,
-        "names": names,
-        "lanes": [
-            {
-                "node": host,
-                "label": f"GPU {lane}" if kind else str(lane + 1),
-                "bars": _bars(bars, number, begin_s, grain_s),
-            }
-            for (host, kind, lane), bars in shown
-        ],
-        "hidden": len(found) - len(shown),
-    }
+    drawn = [
+        {
+            "node": host,
+            "label": f"{kind} {lane}" if kind else str(lane + 1),
+            "bars": _bars(bars, number, begin_s, grain_s),
+        }
+        for (host, kind, lane), bars in shown
+    ]
+    return {"from": begin_s, "to": end_s, "names": names, "lanes": drawn, "hidden": len(found) - len(shown)}
 
 
 def _bars(ran: Sequence[Ran], number: dict[str, int], begin_s: float, grain_s: float) -> list[list[Any]]:
@@ -103,11 +98,9 @@ def _bars(ran: Sequence[Ran], number: dict[str, int], begin_s: float, grain_s: f
 def use(ran: Sequence[Ran], begin_s: float, end_s: float, capacity: tuple[float, float]) -> list[dict[str, Any]]:
     """The series of CPUs and GPUs that were given, for a block of areas."""
     series = []
-    for name, of, amounts in (
-        ("CPUs", capacity[0], [(one, one.cpus) for one in ran]),
-        ("GPUs", capacity[1], [(one, one.gpus) for one in ran]),
-    ):
-        values = _use(amounts, begin_s, end_s)
+    amounts = ((one, one.cpus) for one in ran), ((one, one.gpus) for one in ran)
+    for name, of, given in zip(("CPUs", "GPUs"), capacity, amounts, strict=True):
+        values = _use(given, begin_s, end_s)
         if any(values):
             series.append({"name": name, "said": f"of {of:g}" if of else "", "of": of, "values": values})
     return series

@@ -50,12 +50,9 @@ def estimate(samples: Sequence[tuple[float, float]], open_calls: int) -> Estimat
 
 
 def rest_s(each_s: float, running_s: Sequence[float], waiting: int) -> float:
-    """Return how long the rest takes, if each part takes `each_s`, and as many run at a time as now.
+    """How long the rest takes, if each part takes `each_s`, and as many run at a time as now.
 
-    Args:
-        each_s: how long a part takes.
-        running_s: how long each of those that run has run; at least one.
-        waiting: the number of parts that have not begun.
+    `running_s`: how long each of those that run has run; at least one. `waiting` parts have not begun.
     """
     left_s = sorted(max(0.0, each_s - ran_s) for ran_s in running_s)
     rounds, more = divmod(waiting, len(left_s))

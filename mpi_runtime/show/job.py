@@ -11,7 +11,7 @@ from mpi_runtime.show import node_sections, sections
 from mpi_runtime.show.charts import colours
 from mpi_runtime.show.facts import Facts, failures_first
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
-from mpi_runtime.show.page import Block, Document
+from mpi_runtime.show.page import Block, Document, card
 
 PILLS = {
     "running": ["run live", "Running"],
@@ -85,34 +85,24 @@ def _cards(facts: Facts) -> list[dict[str, Any]]:
 def _doing(facts: Facts, counts: dict[str, Any], functions: list[dict[str, Any]], ended: int) -> dict[str, Any]:
     key = "done" if facts.state == "ended" else "running"
     top = sorted((one for one in functions if one[key]), key=lambda one: -one[key])[:4]
-    card: dict[str, Any] = {"rows": [[one["name"], count(one[key]), one["name"]] for one in top]}
+    rows = [[one["name"], count(one[key]), one["name"]] for one in top]
     if facts.state == "ended":
-        return {
-            **card,
-            "q": "What did it do?",
-            "big": count(ended),
-            "small": "call ended" if ended == 1 else "calls ended",
-        }
+        return card("What did it do?", count(ended), "call ended" if ended == 1 else "calls ended", rows)
+    running, is_one = count(counts["running"]), counts["running"] == 1
     if facts.state == "killed":
-        return {
-            **card,
-            "q": "What was it doing?",
-            "big": count(counts["running"]),
-            "small": f"{'call' if counts['running'] == 1 else 'calls'} ran when it was killed",
-        }
+        return card("What was it doing?", running, f"{'call' if is_one else 'calls'} ran when it was killed", rows)
     rate = facts.rates.get("", 0.0)
-    small = "call runs" if counts["running"] == 1 else "calls run"
-    small += f", {three(rate)} end each second" if rate else ""
+    small = ("call runs" if is_one else "calls run") + (f", {three(rate)} end each second" if rate else "")
     if not counts["submitted"]:
-        card["rows"] = [["The program has submitted no call yet.", ""]]
+        rows = [["The program has submitted no call yet.", ""]]
     link = {"note": "All functions", "link": "#functions"} if functions else {}
-    return {**card, "q": "What is it doing?", "big": count(counts["running"]), "small": small, **link}
+    return card("What is it doing?", running, small, rows, **link)
 
 
 def _waits(facts: Facts, counts: dict[str, Any]) -> dict[str, Any]:
     small = "call waits" if counts["waiting"] == 1 else "calls wait"
     rows = [[f"{name}: {why}", count(number), name] for why, number, name in facts.waits[:4]]
-    return {"q": "What waits, and why?", "big": count(counts["waiting"]), "small": small, "rows": rows}
+    return card("What waits, and why?", count(counts["waiting"]), small, rows)
 
 
 def _went(facts: Facts, ended: int) -> dict[str, Any]:
@@ -129,13 +119,8 @@ def _went(facts: Facts, ended: int) -> dict[str, Any]:
     if facts.glance["counts"]["retried"]:
         rows.append(["attempts run again", count(facts.glance["counts"]["retried"])])
     note = "" if len(runs) >= facts.ran else f"of the last {count(len(runs))} calls"
-    return {
-        "q": "Where did the time go?",
-        "big": f"{min(1.0, given['CPU']):.0%}",
-        "small": "of the CPU time was given",
-        "rows": rows,
-        "note": note,
-    }
+    cpus = f"{min(1.0, given['CPU']):.0%}"
+    return card("Where did the time go?", cpus, "of the CPU time was given", rows, note=note)
 
 
 def _failed(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
@@ -144,45 +129,32 @@ def _failed(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
     small = f"of {plural(ended, 'ended call')}"
     if errors and counts["failed"]:
         small += f", last at {clock(max(one['last_us'] for one in errors) / 1e6, with_seconds=False)}"
-    card = {
-        "q": "What failed?",
-        "big": count(counts["failed"]),
-        "small": small,
-        "rows": rows,
-        "bad": bool(counts["failed"]),
-    }
     if retried := sum(one["retried"] for one in errors):
-        card["rows"] = [*rows[:3], ["attempts that failed and ran again", count(retried)]]
-    if errors:
-        card.update(note="Errors and tracebacks", link="#functions")
-    return card
+        rows = [*rows[:3], ["attempts that failed and ran again", count(retried)]]
+    link = {"note": "Errors and tracebacks", "link": "#functions"} if errors else {}
+    return card("What failed?", count(counts["failed"]), small, rows, bad=bool(counts["failed"]), **link)
 
 
 def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
     open_calls = counts["running"] + counts["waiting"]
     if facts.is_over:
         rows = [["calls done", count(counts["finished"])], ["calls not done", count(open_calls + counts["failed"])]]
-        how = "killed" if facts.state == "killed" else ""
-        return {
-            "q": "When was it done?" if facts.state == "ended" else "When did it end?",
-            "big": clock(facts.now_s),
-            "small": f"{how} after {seconds(facts.now_s - facts.begin_s)}",
-            "rows": rows,
-            "bad": facts.state == "killed",
-        }
-    known = {
-        "q": "When is it done?",
-        "meter": [counts["finished"], counts["failed"], counts["running"], ended + open_calls],
+        q = "When was it done?" if facts.state == "ended" else "When did it end?"
+        is_killed = facts.state == "killed"
+        small = f"{'killed' if is_killed else ''} after {seconds(facts.now_s - facts.begin_s)}"
+        return card(q, clock(facts.now_s), small, rows, bad=is_killed)
+    whole = ended + open_calls
+    known: dict[str, Any] = {
+        "meter": [counts["finished"], counts["failed"], counts["running"], whole],
+        "said": f"{count(ended)} of {count(whole)} ended",
     }
-    known["said"] = f"{count(ended)} of {count(ended + open_calls)} ended"
     found = facts.estimates.get("")
     if not open_calls:
-        return {**known, "big": "\u2013", "small": "no call is open"}
+        return card("When is it done?", "\u2013", "no call is open", **known)
     if found is None:
-        return {**known, **_not_before(facts)}
+        return card("When is it done?", **_not_before(facts), **known)
     late_s = found.end_s - facts.end_s if facts.end_s else 0.0
-    small = f"about, in {seconds(max(0.0, found.end_s - facts.now_s))}"
-    rows = []
+    small, rows = f"about, in {seconds(max(0.0, found.end_s - facts.now_s))}", []
     if late_s > 0:
         small = f"about, {seconds(late_s)} after the job's time"
         late = facts.open_at_end()
@@ -190,19 +162,12 @@ def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
         rows += [[f"{name}, open at the end", count(number), name] for name, number in late.items()][:3]
     fine = found.high_s - facts.now_s < 600
     note = f"{clock(found.low_s, fine)} to {clock(found.high_s, fine)}, if no more are submitted"
-    return {
-        **known,
-        "big": clock(found.end_s, with_seconds=fine),
-        "small": small,
-        "rows": rows,
-        "note": note,
-        "bad": late_s > 0,
-    }
+    return card("When is it done?", clock(found.end_s, fine), small, rows, note=note, bad=late_s > 0, **known)
 
 
-def _with_searches(facts: Facts, card: dict[str, Any]) -> dict[str, Any]:
+def _with_searches(facts: Facts, answer: dict[str, Any]) -> dict[str, Any]:
     rows = [[f"search {name}", progress] for name, progress in facts.searches]
-    return {**card, "rows": [*rows, *card.get("rows", [])]} if rows else card
+    return {**answer, "rows": [*rows, *answer["rows"]]}
 
 
 def _not_before(facts: Facts) -> dict[str, Any]:
@@ -213,12 +178,8 @@ def _not_before(facts: Facts) -> dict[str, Any]:
     rows = [[f"{name}: too few have ended", count(number), name] for name, number in unknown[:3]]
     if last is None:
         return {"big": "\u2013", "small": "no estimate yet", "rows": rows}
-    return {
-        "big": f"> {clock(ends[last], False)}",
-        "small": f"when {last} may be done",
-        "rows": rows,
-        "bad": bool(facts.glance["end_us"]) and ends[last] > facts.glance["end_us"] / 1e6,
-    }
+    is_late = bool(facts.end_s) and ends[last] > facts.end_s
+    return {"big": f"> {clock(ends[last], False)}", "small": f"when {last} may be done", "rows": rows, "bad": is_late}
 
 
 def _has_wall(facts: Facts) -> bool:
@@ -236,46 +197,29 @@ def _tiles(facts: Facts) -> Block:
     counts, total, free = facts.glance["counts"], facts.glance["total"], facts.glance["free"]
     ended = counts["finished"] + counts["failed"]
     curves = facts.curves
-    tiles: list[dict[str, Any]] = [
-        {"label": "Running", "value": count(counts["running"]), "curve": curves["running"]},
-        {"label": "Waiting", "value": count(counts["waiting"]), "curve": curves["waiting"]},
-        {"label": "Done", "value": count(counts["finished"]), "curve": _risen(curves["done"])},
-        {
-            "label": "Failed",
-            "value": count(counts["failed"]),
-            "small": f"of {count(ended)}",
-            "curve": _risen(curves["failed"]),
-            "bad": bool(counts["failed"]),
-        },
-        {"label": "Calls a second", "value": three(facts.rates.get("", 0.0)), "curve": curves["rate"]},
+    failed = count(counts["failed"])
+    tiles = [
+        _tile("Running", count(counts["running"]), curves["running"]),
+        _tile("Waiting", count(counts["waiting"]), curves["waiting"]),
+        _tile("Done", count(counts["finished"]), _risen(curves["done"])),
+        _tile("Failed", failed, _risen(curves["failed"]), small=f"of {count(ended)}", bad=bool(counts["failed"])),
+        _tile("Calls a second", three(facts.rates.get("", 0.0)), curves["rate"]),
     ]
     for what, label in (("CPU", "CPUs given"), ("GPU", "GPUs given")):
         if whole := total.get(what):
-            used = whole - free.get(what, 0.0)
-            tiles.append(
-                {
-                    "label": label,
-                    "value": three(max(0.0, used)),
-                    "small": f"of {three(whole)}",
-                    "curve": curves[what],
-                    "max": whole,
-                }
-            )
+            used = max(0.0, whole - free.get(what, 0.0))
+            tiles.append(_tile(label, three(used), curves[what], small=f"of {three(whole)}", max=whole))
     whole = total.get("object_store_memory", 0.0)
     used = whole - free.get("object_store_memory", 0.0)
-    tiles.append(
-        {
-            "label": "Object store",
-            "value": size(used),
-            "small": f"of {size(whole)}",
-            "curve": curves["store"],
-            "max": whole,
-        }
-    )
+    tiles.append(_tile("Object store", size(used), curves["store"], small=f"of {size(whole)}", max=whole))
     if len(tiles) < 8 and facts.cpu_use is not None:
         name = "CPU use, the host" if len(facts.measured) == 1 else "CPU use, all hosts"
-        tiles.append({"label": name, "value": f"{facts.cpu_use:.0%}", "curve": curves["CPU use"], "max": 1})
+        tiles.append(_tile(name, f"{facts.cpu_use:.0%}", curves["CPU use"], max=1))
     return {"id": "tiles", "kind": "tiles", "tiles": tiles}
+
+
+def _tile(label: str, value: str, curve: list[float], **more: Any) -> dict[str, Any]:
+    return {"label": label, "value": value, "curve": curve, **more}
 
 
 def _risen(values: list[float]) -> list[float]:

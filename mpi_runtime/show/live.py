@@ -246,17 +246,11 @@ class LiveJob:
         running = [one for one in self.facts.glance["running"] if one[0] == name]
         if running:
             rows = [
-                [one[7], one[7][-12:], one[3], one[4], one[5], "waits" if one[2] else "runs", one[6] / 1e6]
-                for one in running[:20]
+                [id, id[-12:], host, rank, pid, "waits" if is_blocked else "runs", for_us / 1e6]
+                for _, _, is_blocked, host, rank, pid, for_us, id, _ in running[:20]
             ]
-            columns = [
-                ("running call", "mono", {"w": 1}),
-                ("node", "mono"),
-                ("rank", "text"),
-                ("pid", "text"),
-                ("state", "pill"),
-                ("for", "time"),
-            ]
+            columns = [("running call", "mono", {"w": 1}), ("node", "mono"), ("rank", "text"), ("pid", "text")]
+            columns += [("state", "pill"), ("for", "time")]
             blocks.append(table("running", "", columns, rows, noun="running calls", sort=5, down=True, limit=5))
             longest = running[0]
             blocks.append({"kind": "stack", "host": longest[3], "pid": longest[5]})

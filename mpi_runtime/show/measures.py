@@ -56,13 +56,9 @@ class Measured(msgspec.Struct):
 def measured_of(
     found: dict[str, Any], kept: dict[str, Measured], nodes: Sequence[dict[str, Any]], store: dict[str, Any]
 ) -> dict[str, Measured]:
-    """Return what was measured on each host, by its name.
+    """What was measured on each host, by its name. The curves of what was `kept` grow.
 
-    Args:
-        found: the answer of the job: see `head/measures.py`.
-        kept: what was returned before: their curves grow.
-        nodes: the nodes of the job.
-        store: its object store.
+    `found` is the answer of the job: see `head/measures.py`.
     """
     arenas = {one["name"]: one["arena"] for one in nodes}
     stored = {one["hostname"]: one["used"] for one in store.get("nodes", [])}

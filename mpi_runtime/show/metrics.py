@@ -94,10 +94,5 @@ def _families(facts: Facts) -> Iterator[tuple[str, str, str, str, list[_Sample]]
     yield "gpu_memory_used_bytes", "gauge", "bytes", "Memory in use on the GPU, by all programs.", taken
     warm = [(labels, float(gpu.temperature)) for labels, gpu in gpus if gpu.temperature >= 0]
     yield "gpu_temperature_celsius", "gauge", "celsius", "Temperature of the GPU.", warm
-    yield (
-        "gpu_faults",
-        "gauge",
-        "",
-        "1 if the GPU has a fault.",
-        [(labels, float(bool(gpu.fault))) for labels, gpu in gpus],
-    )
+    faults = [(labels, float(bool(gpu.fault))) for labels, gpu in gpus]
+    yield "gpu_faults", "gauge", "", "1 if the GPU has a fault.", faults

@@ -58,19 +58,12 @@ def detail(facts: Facts, id: str) -> list[Block]:
         "memory in use": f"{size(found.memory_used)} of {size(found.memory)}",
         "GPU memory": f"{size(used)} of {size(whole)}",
     }
-    series: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "of": 1,
-            "form": "percent",
-            "values": list(points),
-            "said": said.get(name, f"{points[-1]:.0%}"),
-        }
-        for name, points in found.curves.items()
-        if len(points) > 1
+    shown = {name: list(points) for name, points in found.curves.items() if len(points) > 1}
+    series = [
+        {"name": name, "of": 1, "form": "percent", "values": points, "said": said.get(name, f"{points[-1]:.0%}")}
+        for name, points in shown.items()
     ]
-    longest = max((len(one["values"]) for one in series), default=0)
-    begin_s = facts.now_s - longest * found.period_s
+    begin_s = facts.now_s - max(map(len, shown.values()), default=0) * found.period_s
     blocks: list[Block] = []
     if series:
         blocks.append({"kind": "areas", "from": begin_s, "to": facts.now_s, "clock": True, "series": series})
@@ -121,27 +114,11 @@ def _nodes_after(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any
         busy_s = sum(run[8] * run[11] for run in runs) / 1e6
         failed = sum(run[9] != 0 for run in runs)
         kept = store.get(one["name"], {})
-        rows.append(
-            [
-                f"{number}",
-                one["name"],
-                one["cpus"],
-                _share(busy_s, one["cpus"] * took_s, seconds),
-                len(runs),
-                failed,
-                kept.get("used", 0),
-                kept.get("on_disk", 0),
-            ]
-        )
-    columns = [
-        ("node", "mono", {"w": 1}),
-        ("CPUs", "num"),
-        ("CPU time given", "share", {"w": 1, "l": 1}),
-        ("attempts", "count"),
-        ("failed", "count", {"bad": 1}),
-        ("object store", "bytes"),
-        ("on disk", "bytes"),
-    ]
+        row = [f"{number}", one["name"], one["cpus"], _share(busy_s, one["cpus"] * took_s, seconds)]
+        rows.append([*row, len(runs), failed, kept.get("used", 0), kept.get("on_disk", 0)])
+    columns = [("node", "mono", {"w": 1}), ("CPUs", "num"), ("CPU time given", "share", {"w": 1, "l": 1})]
+    columns += [("attempts", "count"), ("failed", "count", {"bad": 1})]
+    columns += [("object store", "bytes"), ("on disk", "bytes")]
     return table("nodes", "Nodes", columns, rows, said=count(facts.glance["nodes_in_all"]), sort=0)
 
 
@@ -156,14 +133,10 @@ def _state_of(node: dict[str, Any], found: Measured) -> str:
 
 
 def _heat(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> dict[str, Any]:
-    metrics = [
-        {"key": "cpus", "name": "CPUs given"},
-        {"key": "CPU use", "name": "CPU use"},
-        {"key": "memory in use", "name": "Memory in use"},
-        {"key": "store", "name": "Store"},
-    ]
+    metrics = {"cpus": "CPUs given"}
     if any(one["gpus"] for one in nodes):
-        metrics[1:1] = [{"key": "gpus", "name": "GPUs given"}, {"key": "GPU use", "name": "GPU use"}]
+        metrics |= {"gpus": "GPUs given", "GPU use": "GPU use"}
+    metrics |= {"CPU use": "CPU use", "memory in use": "Memory in use", "store": "Store"}
     cells = []
     for one in nodes:
         kept = store.get(one["name"], {})
@@ -183,13 +156,6 @@ def _heat(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> d
         ]
         known += [[name, f"{found.curves[name][-1]:.0%}"] for name in CURVES if name in values]
         values["store"] = kept.get("used", 0) / (one["arena"] or 1)
-        cells.append(
-            {
-                "id": one["name"],
-                "values": values,
-                "flag": flag,
-                "facts": known,
-                "said": f"{count(one['executors'])} processes",
-            }
-        )
-    return {"metrics": metrics, "nodes": cells}
+        said = f"{count(one['executors'])} processes"
+        cells.append({"id": one["name"], "values": values, "flag": flag, "facts": known, "said": said})
+    return {"metrics": [{"key": key, "name": name} for key, name in metrics.items()], "nodes": cells}

@@ -11,7 +11,7 @@ from typing import Any
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, lanes, use
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.numbers import clock, count, plural, size
-from mpi_runtime.show.page import Block, table
+from mpi_runtime.show.page import Block, Column, table
 
 CALLS_MAX = 20_000
 """The most rows in the table of calls: the last."""
@@ -48,37 +48,19 @@ def functions(facts: Facts) -> Block:
             details[name] = error_blocks(
                 facts.errors.get(name) or [e for e in facts.glance["errors"] if e["function"] == name]
             )
-    columns = [
-        ("function", "fn", {"w": 1}),
-        ("needs", "text"),
-        ("progress", "meter", {"w": 1}),
-        ("waiting", "count"),
-        ("running", "count"),
-        ("done", "count"),
-        ("failed", "count", {"bad": 1}),
-        ("median", "time", {"help": "of the ended calls that are known"}),
-        ("longest", "time"),
-    ]
+    columns: list[Column] = [("function", "fn", {"w": 1}), ("needs", "text"), ("progress", "meter", {"w": 1})]
+    columns += [("waiting", "count"), ("running", "count"), ("done", "count"), ("failed", "count", {"bad": 1})]
+    columns += [("median", "time", {"help": "of the ended calls that are known"}), ("longest", "time")]
     if not facts.is_over:
         columns.append(("calls/s", "num", {"help": "ends a second in the last minute"}))
     else:
         rows = [row[:-1] for row in rows]
     in_all = facts.glance["functions_in_all"]
-    said = {"said": f"{count(len(rows))} of {count(in_all)}: rather those that run, wait or have failed"}
-    return table(
-        "functions",
-        "Functions",
-        columns,
-        rows,
-        **(said if in_all > len(rows) else {}),
-        open=True,
-        live=not facts.is_over,
-        details=details,
-        search="function" if len(rows) > 8 else "",
-        empty="The program has submitted no call yet.",
-        sort=6 if facts.is_over else 3,
-        down=True,
-    )
+    more: dict[str, Any] = {"search": "function" if len(rows) > 8 else "", "sort": 6 if facts.is_over else 3}
+    if in_all > len(rows):
+        more["said"] = f"{count(len(rows))} of {count(in_all)}: rather those that run, wait or have failed"
+    more |= {"live": not facts.is_over, "details": details, "empty": "The program has submitted no call yet."}
+    return table("functions", "Functions", columns, rows, open=True, down=True, **more)
 
 
 def error_blocks(errors: Sequence[dict[str, Any]]) -> list[Block]:
@@ -97,15 +79,12 @@ def error_blocks(errors: Sequence[dict[str, Any]]) -> list[Block]:
 def ran_of(facts: Facts) -> list[Ran]:
     """The calls that have run, and those that run, for charts."""
     found = [
-        Ran(
-            run[2], run[7] / 1e6, (run[7] + run[8]) / 1e6, run[0], FAILED if run[9] else DONE, run[11], run[12], run[13]
-        )
-        for run in facts.runs
+        Ran(host, start_us / 1e6, (start_us + took_us) / 1e6, name, FAILED if outcome else DONE, cpus, gpus, ids)
+        for name, _, host, _, _, _, _, start_us, took_us, outcome, _, cpus, gpus, ids in facts.runs
     ]
     if not facts.is_over:
-        found += [
-            Ran(run[3], facts.now_s - run[6] / 1e6, facts.now_s, run[0], RUNNING) for run in facts.glance["running"]
-        ]
+        running, now_s = facts.glance["running"], facts.now_s
+        found += [Ran(one[3], now_s - one[6] / 1e6, now_s, one[0], RUNNING) for one in running]
     return found
 
 
@@ -118,22 +97,8 @@ def use_over_time(facts: Facts, ran: list[Ran]) -> list[Block]:
     said = "given to calls"
     if facts.ran > len(facts.runs):
         said += f"; only the last {count(len(facts.runs))} of {count(facts.ran)} calls are kept"
-    return (
-        [
-            {
-                "id": "use",
-                "kind": "areas",
-                "title": "Use over time",
-                "said": said,
-                "from": begin_s,
-                "to": end_s,
-                "clock": True,
-                "series": series,
-            }
-        ]
-        if series
-        else []
-    )
+    span = {"from": begin_s, "to": end_s, "clock": True, "series": series}
+    return [{"id": "use", "kind": "areas", "title": "Use over time", "said": said, **span}] if series else []
 
 
 def timeline(facts: Facts, ran: list[Ran]) -> Block:
@@ -161,51 +126,19 @@ def actors(facts: Facts) -> list[Block]:
     for one in facts.actors.get("rows", []):
         title = one["name"] or one["repr_name"] or one["actor_id"][:8]
         where = facts.host_of(one)
-        rows.append(
-            [
-                one["actor_id"],
-                title,
-                one["class_name"],
-                one["state"],
-                where,
-                one["pid"],
-                one["pending_calls"],
-                one["num_restarts"],
-                facts.sizes.get((where, one["pid"])),
-                one["death_cause"] or "",
-            ]
-        )
+        row = [one["actor_id"], title, one["class_name"], one["state"], where, one["pid"], one["pending_calls"]]
+        rows.append([*row, one["num_restarts"], facts.sizes.get((where, one["pid"])), one["death_cause"] or ""])
     if not rows:
         return []
     states = [row[3] for row in rows]
     said = f"{count(facts.actors['count'])}: " + ", ".join(
         f"{count(states.count(state))} {state.lower().replace('_', ' ')}" for state in dict.fromkeys(states)
     )
-    columns = [
-        ("name", "mono", {"w": 1}),
-        ("class", "mono"),
-        ("state", "pill"),
-        ("node", "mono"),
-        ("pid", "text"),
-        ("waiting", "count"),
-        ("restarts", "count"),
-        ("memory", "bytes", {"help": "resident, with what it shares with others"}),
-        ("cause of death", "text"),
-    ]
-    return [
-        table(
-            "actors",
-            "Actors",
-            columns,
-            rows,
-            said=said,
-            count=facts.actors["count"],
-            sort=5,
-            down=True,
-            open=not facts.is_over,
-            search="name, class, state" if len(rows) > 8 else "",
-        )
-    ]
+    columns: list[Column] = [("name", "mono", {"w": 1}), ("class", "mono"), ("state", "pill"), ("node", "mono")]
+    columns += [("pid", "text"), ("waiting", "count"), ("restarts", "count")]
+    columns += [("memory", "bytes", {"help": "resident, with what it shares with others"}), ("cause of death", "text")]
+    more = {"count": facts.actors["count"], "search": "name, class, state" if len(rows) > 8 else ""}
+    return [table("actors", "Actors", columns, rows, said=said, sort=5, down=True, open=not facts.is_over, **more)]
 
 
 def store(facts: Facts) -> list[Block]:
@@ -215,33 +148,22 @@ def store(facts: Facts) -> list[Block]:
         return []
     said = f"{plural(store['count'], 'object')}, {size(store['used'])} of {size(store['capacity'])}"
     said += f"; {size(store['on_disk'])} spilled to disk" if store["on_disk"] else ""
-    by_function = sorted(
+    largest = sorted(
         ((made_by(name), amount) for name, amount in store["by_function"].items()), key=lambda one: -one[1]
-    )[:6]
-    fullest = [one for one in store["nodes"] if one["used"]][:6]
+    )
+    by_function = [[name, amount, name] for name, amount in largest[:6]]
+    by_node = [[one["hostname"], one["used"]] for one in store["nodes"] if one["used"]][:6]
     halves = [
-        {
-            "title": "The largest, by the function that made them",
-            "form": "bytes",
-            "rows": [[name, amount, name] for name, amount in by_function],
-        },
-        {"title": "By node", "form": "bytes", "rows": [[one["hostname"], one["used"]] for one in fullest]},
+        {"title": "The largest, by the function that made them", "form": "bytes", "rows": by_function},
+        {"title": "By node", "form": "bytes", "rows": by_node},
     ]
     rows = []
     for one in store["largest"]:
-        made = made_by(one["made_by"])
+        id, made = one["object_id"], made_by(one["made_by"])
         state = " and ".join(["in memory"] * one["in_memory"] + ["on disk"] * one["on_disk"]) or "moves"
-        rows.append(
-            [one["object_id"], one["object_id"][-12:], made, one["hostname"], state, one["held_by"], one["size"]]
-        )
-    columns = [
-        ("largest", "mono", {"w": 1}),
-        ("made by", "fn"),
-        ("node", "mono"),
-        ("state", "text"),
-        ("held by", "text", {"clip": 1}),
-        ("size", "bytes"),
-    ]
+        rows.append([id, id[-12:], made, one["hostname"], state, one["held_by"], one["size"]])
+    columns = [("largest", "mono", {"w": 1}), ("made by", "fn"), ("node", "mono"), ("state", "text")]
+    columns += [("held by", "text", {"clip": 1}), ("size", "bytes")]
     return [
         {"id": "objects", "kind": "bars", "title": "Objects", "said": said, "halves": halves},
         table("largest", "", columns, rows, noun="objects", sort=5, down=True, limit=8),
@@ -280,35 +202,12 @@ def calls(facts: Facts) -> Block:
     for number, run in enumerate(facts.runs[-CALLS_MAX:]):
         name, kind, host, rank, pid, actor, submitted_us, start_us, duration_us, outcome, attempt, _, _, gpus = run
         title = f"{actor}: {name}" if kind and actor and actor not in name else name  # it may be one only since then
-        rows.append(
-            [
-                str(number),
-                title,
-                ENDINGS[outcome],
-                host,
-                rank,
-                pid,
-                ",".join(map(str, gpus)),
-                round(max(0, start_us - submitted_us) / 1e6, 6),
-                round(start_us / 1e6 - begin_s, 4),
-                duration_us / 1e6,
-                attempt + 1,
-                KINDS[kind],
-            ]
-        )
-    columns = [
-        ("call", "mono", {"w": 1}),
-        ("ending", "pill"),
-        ("host", "mono"),
-        ("rank", "text"),
-        ("pid", "text"),
-        ("GPUs", "text"),
-        ("waited", "time"),
-        ("start", "time"),
-        ("took", "time"),
-        ("attempt", "count"),
-        ("kind", "text"),
-    ]
+        row = [str(number), title, ENDINGS[outcome], host, rank, pid, ",".join(map(str, gpus))]
+        row += [round(max(0, start_us - submitted_us) / 1e6, 6), round(start_us / 1e6 - begin_s, 4)]
+        rows.append([*row, duration_us / 1e6, attempt + 1, KINDS[kind]])
+    columns = [("call", "mono", {"w": 1}), ("ending", "pill"), ("host", "mono"), ("rank", "text"), ("pid", "text")]
+    columns += [("GPUs", "text"), ("waited", "time"), ("start", "time"), ("took", "time")]
+    columns += [("attempt", "count"), ("kind", "text")]
     said = plural(len(rows), "attempt")
     said = f"the last {count(len(rows))} of {plural(facts.ran, 'attempt')}" if facts.ran > len(rows) else said
     return table("calls", "Calls", columns, rows, said=said, sort=7, search="name, host, ending, took>1", limit=50)

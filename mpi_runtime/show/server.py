@@ -167,12 +167,7 @@ class Viewer:
 
 
 def serve(source: Source, port: int, opened: Callable[[str], None]) -> None:
-    """Serve the page until Ctrl-C.
-
-    Args:
-        source: what it is about.
-        port: of 127.0.0.1; 0: a free one.
-        opened: gets the address, once the server listens.
+    """Serve the page until Ctrl-C, at a port of 127.0.0.1; 0: a free one. `opened` gets the address.
 
     Raises:
         OSError: the port is in use.

@@ -23,6 +23,12 @@ class Table(list[T]):
         return html_table(names, rows) + more if self else "<p>none</p>"
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines for a terminal, with columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def html_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return a table as HTML."""
     head = "".join(f"<th>{in_html(name)}</th>" for name in names)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.show.numbers import count, plural, seconds, three
-from mpi_runtime.show.page import Block, Document, table
+from mpi_runtime.show.page import Block, Document, card, table
 
 RESULTS = "result.json"
 """A line of JSON for each iteration."""
@@ -71,53 +71,39 @@ def _results(path: Path) -> list[dict[str, Any]]:
 
 def _cards(rows: Sequence[dict[str, Any]], each_s: float, pause_s: float, is_running: bool) -> list[dict[str, Any]]:
     if not rows:
-        return [{"q": "What is it doing?", "big": "\u2013", "small": "no iteration has ended yet", "rows": []}]
+        return [card("What is it doing?", "\u2013", "no iteration has ended yet")]
     last = rows[-1]
     known = [row for row in rows if _is_number(row["episode_reward_mean"])]
     best = max(known, key=lambda row: row["episode_reward_mean"], default=None)
-    good: dict[str, Any] = {"q": "How good is it?", "big": "\u2013", "small": "no episode has ended yet", "rows": []}
+    good = card("How good is it?", "\u2013", "no episode has ended yet")
     if best is not None:
-        good = {
-            "q": "How good is it?",
-            "big": three(known[-1]["episode_reward_mean"]),
-            "small": "mean return of the last 100 episodes",
-            "rows": [
-                ["best mean", f"{three(best['episode_reward_mean'])} in iteration {best['training_iteration']}"],
-                [
-                    "least and most",
-                    f"{three(known[-1]['episode_reward_min'])}, {three(known[-1]['episode_reward_max'])}",
-                ],
-                ["length of episodes", three(known[-1]["episode_len_mean"])],
-            ],
-        }
+        now = known[-1]
+        results = [
+            ["best mean", f"{three(best['episode_reward_mean'])} in iteration {best['training_iteration']}"],
+            ["least and most", f"{three(now['episode_reward_min'])}, {three(now['episode_reward_max'])}"],
+            ["length of episodes", three(now["episode_len_mean"])],
+        ]
+        small = "mean return of the last 100 episodes"
+        good = card("How good is it?", three(now["episode_reward_mean"]), small, results)
+    speed = [
+        ["steps", count(last["timesteps_total"])],
+        ["steps a second", three(statistics.median(row["steps_per_s"] for row in rows[-20:]))],
+        ["an iteration", seconds(each_s)],
+    ]
+    small = "iteration" if last["training_iteration"] == 1 else "iterations"
+    doing = "What is it doing?" if is_running else "What did it do?"
     slow = sum(row["sample_time_s"] for row in rows) / (sum(row["time_this_iter_s"] for row in rows) or 1.0)
-    doing = {
-        "q": "What is it doing?" if is_running else "What did it do?",
-        "big": count(last["training_iteration"]),
-        "small": "iteration" if last["training_iteration"] == 1 else "iterations",
-        "rows": [
-            ["steps", count(last["timesteps_total"])],
-            ["steps a second", three(statistics.median(row["steps_per_s"] for row in rows[-20:]))],
-            ["an iteration", seconds(each_s)],
-        ],
-    }
-    time_went = {
-        "q": "Where does the time go?",
-        "big": f"{slow:.0%}",
-        "small": "of it samples, the rest learns",
-        "rows": [["samples", seconds(last["sample_time_s"])], ["learns", seconds(last["learn_time_s"])]],
-        "note": "in the last iteration",
-    }
-    failed = {
-        "q": "What failed?",
-        "big": count(last["sampler_restarts"]),
-        "small": "sampler died and was replaced"
-        if last["sampler_restarts"] == 1
-        else "samplers died and were replaced",
-        "bad": bool(last["sampler_restarts"]),
-        "rows": [["time of training", seconds(last["time_total_s"])], ["last result", f"{seconds(pause_s)} ago"]],
-    }
-    return [good, doing, time_went, failed]
+    parts = [["samples", seconds(last["sample_time_s"])], ["learns", seconds(last["learn_time_s"])]]
+    where = "in the last iteration"
+    lost = last["sampler_restarts"]
+    fate = "sampler died and was replaced" if lost == 1 else "samplers died and were replaced"
+    times = [["time of training", seconds(last["time_total_s"])], ["last result", f"{seconds(pause_s)} ago"]]
+    return [
+        good,
+        card(doing, count(last["training_iteration"]), small, speed),
+        card("Where does the time go?", f"{slow:.0%}", "of it samples, the rest learns", parts, note=where),
+        card("What failed?", count(lost), fate, times, bad=bool(lost)),
+    ]
 
 
 def _returns(rows: Sequence[dict[str, Any]]) -> Block:
@@ -126,16 +112,9 @@ def _returns(rows: Sequence[dict[str, Any]]) -> Block:
         for row in rows
         if _is_number(row["episode_reward_mean"])
     ]
-    return {
-        "id": "returns",
-        "kind": "line",
-        "title": "Return",
-        "said": "mean, least and most of the last 100 episodes",
-        "x": "steps",
-        "name": "return",
-        "height": 280,
-        "points": _thinned(points),
-    }
+    line = {"x": "steps", "name": "return", "height": 280, "points": _thinned(points)}
+    said = "mean, least and most of the last 100 episodes"
+    return {"id": "returns", "kind": "line", "title": "Return", "said": said, **line}
 
 
 def _updates(rows: Sequence[dict[str, Any]]) -> list[Block]:
@@ -165,15 +144,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> Block:
         ]
         for row in rows[-ROWS_MAX:]
     ]
-    columns = [
-        ("iteration", "count"),
-        ("steps", "count"),
-        ("mean return", "num"),
-        ("length of episodes", "num"),
-        ("steps/s", "num"),
-        ("took", "time"),
-        ("of it samples", "time"),
-    ]
+    columns = [("iteration", "count"), ("steps", "count"), ("mean return", "num"), ("length of episodes", "num")]
+    columns += [("steps/s", "num"), ("took", "time"), ("of it samples", "time")]
     said = f"the last {len(shown)} of {count(len(rows))}" if len(rows) > len(shown) else plural(len(rows), "iteration")
     return table("iterations", "Iterations", columns, shown, said=said, sort=0, down=True, limit=15)
 

@@ -37,28 +37,11 @@ _OF_TUNE = (
 """Names that are the same as in `mpi_runtime.tune`."""
 
 __all__ = [
-    "Checkpoint",
-    "CheckpointConfig",
-    "Context",
-    "DataParallelTrainer",
-    "FailureConfig",
-    "ReportedCheckpoint",
-    "Result",
-    "RunConfig",
-    "ScalingConfig",
-    "Shard",
-    "TorchTrainer",
-    "TrainContext",
-    "TrainingFailedError",
-    "TuneReportCallback",
-    "collective",
-    "get_all_reported_checkpoints",
-    "get_checkpoint",
-    "get_context",
-    "get_dataset_shard",
-    "report",
-    "torch",
-]
+    "Checkpoint", "CheckpointConfig", "Context", "DataParallelTrainer", "FailureConfig", "ReportedCheckpoint",
+    "Result", "RunConfig", "ScalingConfig", "Shard", "TorchTrainer", "TrainContext", "TrainingFailedError",
+    "TuneReportCallback", "collective", "get_all_reported_checkpoints", "get_checkpoint", "get_context",
+    "get_dataset_shard", "report", "torch",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.train import collective, torch

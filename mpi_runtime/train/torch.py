@@ -24,14 +24,9 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 __all__ = [
-    "TorchConfig",
-    "TorchTrainer",
-    "enable_reproducibility",
-    "get_device",
-    "get_devices",
-    "prepare_data_loader",
+    "TorchConfig", "TorchTrainer", "enable_reproducibility", "get_device", "get_devices", "prepare_data_loader",
     "prepare_model",
-]
+]  # fmt: skip
 
 _LOADER = (
     *("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn"),

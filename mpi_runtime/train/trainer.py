@@ -15,7 +15,7 @@ from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.results import Result
 from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
 from mpi_runtime.tune.study.settings import RunConfig
-from mpi_runtime.tune.trial import TERMINATED, TuneError
+from mpi_runtime.tune.trial import Trial, TuneError
 from mpi_runtime.tune.trials.trainable import PREPARED, Prepared
 
 
@@ -116,7 +116,7 @@ class DataParallelTrainer:
         if run.name and Tuner.can_restore(folder):
             tuner = _Training.restore(folder, self, resume_errored=True)
             earlier = list(tuner.get_results())  # empty if it was interrupted before its first record
-            if earlier and earlier[0].status == TERMINATED:
+            if earlier and earlier[0].status == Trial.TERMINATED:
                 warnings.warn(
                     f"The training {run.name!r} in {folder} had ended, so its result is returned and nothing runs. For "
                     "a new training choose another RunConfig(name=...), or remove the directory.",

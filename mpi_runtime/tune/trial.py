@@ -4,41 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 DEFAULT_METRIC = "_metric"
 """The name of the value that a function returns or yields as a bare number."""
 
-PENDING = "PENDING"
-RUNNING = "RUNNING"
-PAUSED = "PAUSED"
-TERMINATED = "TERMINATED"
-ERROR = "ERROR"
-
-MOVES: dict[str, tuple[str, ...]] = {
-    PENDING: (RUNNING,),
-    RUNNING: (PENDING, PAUSED, TERMINATED, ERROR),
-    PAUSED: (PENDING, TERMINATED),
-    TERMINATED: (),
-    ERROR: (PENDING,),
-}
-"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR to PENDING: a
-later run of the experiment tries once more."""
-OF_EACH_REPORT = frozenset(
-    [
-        "training_iteration",
-        "time_this_iter_s",
-        "time_total_s",
-        "time_s",
-        "timesteps_total",
-        "timesteps_this_iter",
-        "timestamp",
-        "pid",
-        "hostname",
-        "done",
-        "iterations_since_restore",
-    ]
-)
+OF_EACH_REPORT = frozenset((
+    *("training_iteration", "time_this_iter_s", "time_total_s", "time_s", "timesteps_total", "timesteps_this_iter"),
+    *("timestamp", "pid", "hostname", "done", "iterations_since_restore"),
+))  # fmt: skip
 """The values that each report has beside those of the trial."""
 
 
@@ -50,11 +24,11 @@ class TuneError(Exception):
 class Trial:
     """One configuration and its progress. `moved` changes its state."""
 
-    PENDING: ClassVar[str] = PENDING
-    RUNNING: ClassVar[str] = RUNNING
-    PAUSED: ClassVar[str] = PAUSED
-    TERMINATED: ClassVar[str] = TERMINATED
-    ERROR: ClassVar[str] = ERROR
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
 
     trial_id: str
     index: int
@@ -83,11 +57,7 @@ class Trial:
     """The directory of its files."""
 
     def moved(self, status: str) -> None:
-        """Change the state.
-
-        Raises:
-            RuntimeError: the move is not allowed: the study got an event that does not fit the trial's status.
-        """
+        """Change the state. A move that is not allowed: the study got an event that does not fit the trial's status."""
         if status not in MOVES[self.status]:
             raise RuntimeError(f"trial {self.trial_id} cannot become {status}: it is {self.status}")
         self.status = status
@@ -98,27 +68,29 @@ class Trial:
     @property
     def is_finished(self) -> bool:
         """Whether it will not run again."""
-        return self.status in (TERMINATED, ERROR)
+        return self.status in (Trial.TERMINATED, Trial.ERROR)
+
+
+MOVES: dict[str, tuple[str, ...]] = {
+    Trial.PENDING: (Trial.RUNNING,),
+    Trial.RUNNING: (Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR),
+    Trial.PAUSED: (Trial.PENDING, Trial.TERMINATED),
+    Trial.TERMINATED: (),
+    Trial.ERROR: (Trial.PENDING,),
+}
+"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR to PENDING: a
+later run of the experiment tries once more."""
 
 
 def sign_of(mode: str) -> float:
-    """The factor that makes the largest value the best.
-
-    Raises:
-        ValueError: `mode` is neither "min" nor "max".
-    """
+    """The factor that makes the largest value the best. `mode` must be "min" or "max"."""
     if mode not in ("min", "max"):
         raise ValueError(f'mode must be "min" or "max", not {mode!r}')
     return -1.0 if mode == "min" else 1.0
 
 
 def check_goal(metric: Any, mode: Any) -> None:
-    """Check a metric and a mode; each may be None.
-
-    Raises:
-        TypeError: `metric` is not a name.
-        ValueError: `mode` is neither "min" nor "max", or `metric` cannot be written as UTF-8.
-    """
+    """Check a metric and a mode; each may be None."""
     if metric is not None and not isinstance(metric, str):
         raise TypeError(f"metric must be the name of one reported value, not {metric!r}: report a sum of several")
     if metric is not None and metric != metric.encode(errors="replace").decode():

@@ -56,23 +56,10 @@ _HOMES = {
 """The names of each module, which is loaded when one of them is used."""
 
 __all__ = [
-    "ActorPool",
-    "Failure",
-    "as_completed",
-    "broadcast",
-    "deregister_serializer",
-    "get_current_placement_group",
-    "get_node_ip_address",
-    "get_placement_group",
-    "inspect_serializability",
-    "list_named_actors",
-    "map_unordered",
-    "memory_summary",
-    "placement_group",
-    "placement_group_table",
-    "register_serializer",
-    "remove_placement_group",
-]
+    "ActorPool", "Failure", "as_completed", "broadcast", "deregister_serializer", "get_current_placement_group",
+    "get_node_ip_address", "get_placement_group", "inspect_serializability", "list_named_actors", "map_unordered",
+    "memory_summary", "placement_group", "placement_group_table", "register_serializer", "remove_placement_group",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.util.actor_pool import ActorPool

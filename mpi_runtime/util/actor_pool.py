@@ -43,11 +43,7 @@ class ActorPool:
         """Apply `fn` to each value with some actor, and iterate over the results in the order of the values.
 
         All values are submitted at once, before the first result is read. Uncollected results of earlier submissions
-        are dropped; their calls still run.
-
-        Args:
-            fn: called as `fn(actor, value)`; it must return the reference of a call of the actor.
-            values: the values.
+        are dropped; their calls still run. `fn(actor, value)` must return the reference of a call of the actor.
 
         Raises:
             Exception: the error of a call, in the place of its result. The iteration ends there; `get_next` returns the
@@ -64,9 +60,7 @@ class ActorPool:
     def submit(self, fn: Callable[[ActorHandle, V], Any], value: V) -> None:
         """Start `fn(actor, value)` with an idle actor, or as soon as there is one.
 
-        Args:
-            fn: must return the reference of a call of the actor, or its list of references if `num_returns` is above 1.
-            value: the second argument of `fn`.
+        `fn` must return the reference of a call of the actor, or its list of references if `num_returns` is above 1.
 
         Raises:
             TypeError: `fn` returned something else.

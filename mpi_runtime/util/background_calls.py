@@ -33,10 +33,8 @@ class Dispatcher(Generic[S]):
     ) -> None:
         """Serve the running job. Without a job, one with defaults is started.
 
-        Args:
-            name: the name for errors.
-            slots: each running call occupies one.
-            ended: called when a call on a slot has ended, before the slot serves the next, with the error if it failed.
+        Each running call occupies one of the slots. `ended` is called when a call on a slot has ended, before the slot
+        serves the next, with the error if it failed. `name` is for errors.
         """
         self._client = running.client()
         self._name = name

@@ -20,18 +20,15 @@ def broadcast(refs: ObjectRef[Any] | Sequence[ObjectRef[Any]]) -> None:
     use them, and a node with full shared memory is left out. Without `broadcast` a value is copied in the same way to
     the nodes that need it, when they need it.
 
+    Raises:
+        ObjectLostError: a reference belongs to a job that has ended.
+        TypeError: an argument is not a reference.
+
     Example:
         ```python
         weights = ray.put(np.zeros(1_000_000))
         ray.util.broadcast(weights)
         ```
-
-    Args:
-        refs: a reference, or several.
-
-    Raises:
-        ObjectLostError: a reference belongs to a job that has ended.
-        TypeError: an argument is not a reference.
     """
     wanted = [refs] if isinstance(refs, ObjectRef) else list(refs)
     for ref in wanted:

@@ -256,12 +256,7 @@ def _find(name: str) -> Group | None:
 
 
 def _group(name: str, other: int = 0) -> Group:
-    """The group of this process with this name. `other` is a rank in it.
-
-    Raises:
-        RuntimeError: this process is not in the group.
-        ValueError: the rank does not exist.
-    """
+    """The group of this process with this name. `other` is a rank in it."""
     group = _find(name)
     if group is None:
         raise RuntimeError(
@@ -276,12 +271,7 @@ def _group(name: str, other: int = 0) -> Group:
 
 
 def _host(tensor: Any, is_written: bool = False) -> np.ndarray[Any, Any]:
-    """The array in host memory.
-
-    Raises:
-        TypeError: it is not an array that can be read and written this way.
-        ValueError: it is to be written, and is read-only.
-    """
+    """The array in host memory. It must be one that can be read, or written, this way."""
     if _is_torch(tensor):
         try:
             tensor = tensor.detach().cpu().numpy()

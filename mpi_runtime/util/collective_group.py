@@ -128,16 +128,9 @@ class Group:
         self._received: Counter[int] = Counter()
 
     def meet(self, call: str, refs: Iterable[ObjectRef[Any]] = (), wanted: Iterable[int] | None = None) -> list[Refs]:
-        """Arrive at the next operation with references, and return those of the awaited ranks.
+        """Arrive at the next operation with references, and return those of the awaited ranks; `wanted`, None: all.
 
-        Args:
-            call: the operation in words. All ranks must give the same.
-            refs: the references of this rank.
-            wanted: the ranks to wait for; None: all.
-
-        Raises:
-            ValueError: the ranks do not agree.
-            TimeoutError: not all have arrived in time.
+        `call` is the operation in words. If ranks give another one, or have not arrived in time, it raises an error.
         """
         number, self._operations = self._operations, self._operations + 1
         wanted = list(range(self.world_size) if wanted is None else wanted)
@@ -151,12 +144,7 @@ class Group:
         get(self.coordinator.send.remote(self.rank, receiver, number, call, [ref]))
 
     def receive(self, sender: int, call: str) -> ObjectRef[Any]:
-        """Receive a reference that another rank has sent, or will send.
-
-        Raises:
-            ValueError: it is not what this rank expects.
-            TimeoutError: it has not arrived in time.
-        """
+        """Receive a reference that another rank has sent, or will send, in the call that this rank expects."""
         number = self._received[sender]
         self._received[sender] += 1
 
@@ -192,12 +180,7 @@ def create(name: str, world_size: int, timeout_s: float | None, ranks: dict[str,
 
 
 def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Group:
-    """Take a rank of a group. The group is made if it does not exist.
-
-    Raises:
-        ValueError: the group has another size, or the rank is taken.
-        TimeoutError: a group of this name is being destroyed, and some of its ranks have not left it.
-    """
+    """Take a rank of a group. The group is made if it does not exist; one that is being destroyed is awaited."""
     for pause in pauses(True, timeout_s):
         time.sleep(pause)
         coordinator = create(name, world_size, timeout_s, {}, may_exist=True)

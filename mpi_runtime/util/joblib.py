@@ -62,11 +62,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
         self._executor: Executor | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """The largest number of unfinished batches.
-
-        Raises:
-            ValueError: `n_jobs` is 0.
-        """
+        """The largest number of unfinished batches."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning: give a number, or -1 for all CPUs of the job")
         if n_jobs is None:

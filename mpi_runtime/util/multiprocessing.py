@@ -183,9 +183,6 @@ class Pool:
         """Submit the call `func(*args, **kwds)`, and return at once.
 
         Args:
-            func: the function.
-            args: its positional arguments.
-            kwds: its keyword arguments.
             callback: called with the result, in the one thread of this process that serves all results.
             error_callback: called with the exception if there is one, in the same thread.
 
@@ -201,7 +198,6 @@ class Pool:
         """Call `func(item)` for each item, and return the results in order.
 
         Args:
-            func: the function.
             iterable: the items; read to its end first.
             chunksize: the number of items in a chunk; None: a fourth of each process's share.
 
@@ -244,7 +240,6 @@ class Pool:
         """Like `map`, but return an iterator over the results. The iterable may be endless.
 
         Args:
-            func: the function.
             iterable: the items. Another thread reads them, some chunks for each process ahead of the results that were
                 read. After `join` it reads all.
             chunksize: the number of items in a chunk. They succeed or fail together.

@@ -46,10 +46,7 @@ class AsyncResult(Generic[T]):
             future.add_done_callback(self._one_ended)
 
     def get(self, timeout: float | None = None) -> T:
-        """Wait for the result and return it.
-
-        Args:
-            timeout: the most seconds to wait; None waits without a limit.
+        """Wait for the result, at most `timeout` seconds, and return it.
 
         Raises:
             TimeoutError: the result was not ready in time; the `TimeoutError` of `multiprocessing`.
@@ -129,10 +126,7 @@ class IMapIterator(Iterator[T]):
         return self.next()
 
     def next(self, timeout: float | None = None) -> T:
-        """Wait for the next result and return it.
-
-        Args:
-            timeout: the most seconds to wait; None waits without a limit.
+        """Wait for the next result, at most `timeout` seconds, and return it.
 
         Raises:
             StopIteration: there are no more results.

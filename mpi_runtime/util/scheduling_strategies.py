@@ -11,11 +11,6 @@ from mpi_runtime.calls.strategies import (
 )
 
 __all__ = [
-    "DoesNotExist",
-    "Exists",
-    "In",
-    "NodeAffinitySchedulingStrategy",
-    "NodeLabelSchedulingStrategy",
-    "NotIn",
+    "DoesNotExist", "Exists", "In", "NodeAffinitySchedulingStrategy", "NodeLabelSchedulingStrategy", "NotIn",
     "PlacementGroupSchedulingStrategy",
-]
+]  # fmt: skip

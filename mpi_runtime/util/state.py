@@ -105,20 +105,12 @@ def get_task(id: str) -> Entry | None:
 
 
 def get_actor(id: str) -> Entry | None:
-    """Find an actor by its `actor_id`; None if it is unknown.
-
-    Raises:
-        ValueError: `id` is not an id.
-    """
+    """Find an actor by its `actor_id`, as `get_task` does; None if it is unknown."""
     return _one("actors", id)
 
 
 def get_node(id: str) -> Entry | None:
-    """Find a node by its `node_id`; None if it is unknown.
-
-    Raises:
-        ValueError: `id` is not an id.
-    """
+    """Find a node by its `node_id`, as `get_task` does; None if it is unknown."""
     return _one("nodes", id)
 
 

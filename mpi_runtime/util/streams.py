@@ -46,9 +46,6 @@ def emit(item: Any) -> bool:
 
     With `_generator_backpressure_num_objects` it waits while that number of items were not taken.
 
-    Args:
-        item: any value that can be serialised.
-
     Returns:
         Whether more items are wanted. False: the generator of the call is gone, and further items are dropped.
 

@@ -49,7 +49,6 @@ def tqdm(
             bar.update(5)
 
     Args:
-        iterable: the iterable.
         desc: a word in front of the bar.
         total: the number of steps; by default the length of the iterable, if it has one.
         unit: the name of a step; "it" by default.

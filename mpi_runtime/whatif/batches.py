@@ -127,19 +127,11 @@ class Batch:
         submit()
         ran = cluster.run()
         seconds = max((one.end_us for one in ran), default=0) / 1e6
-        return prospect(
-            nodes,
-            shape,
-            seconds,
-            ran,
-            self._chain_s(),
-            len(self.durations) - sum(not one for one in left.values()),
-            "commands",
-            jobs,
-        )
+        never = len(self.durations) - sum(not one for one in left.values())
+        return prospect(nodes, shape, seconds, ran, self._chain_s(), never, "commands", jobs)
 
     def _work(self, command: Command, path_us: int) -> Work:
-        limit_s = command.time_limit or 0.0
+        limit_us, expect_us = round((command.time_limit or 0.0) * 1e6), round((command.expect or 0.0) * 1e6)
         group = command.name.rpartition(".")[0] or command.name
         shapes = [Shape(one.num_cpus, one.num_gpus, one.memory, custom(one.resources)) for one in command.demands()]
         known_s = self.durations[command.name]
@@ -148,16 +140,8 @@ class Batch:
         else:
             took_s = [known_s]
         first, *others = [(one, max(1, round(seconds * 1e6))) for one, seconds in zip(shapes, took_s, strict=True)]
-        return Work(
-            group,
-            *first,
-            round(limit_s * 1e6),
-            command.priority,
-            path_us,
-            (command.group, command.group_weight, command.group_limit),
-            expect_us=round((command.expect or 0.0) * 1e6),
-            others=tuple(others),
-        )
+        account = command.group, command.group_weight, command.group_limit
+        return Work(group, *first, limit_us, command.priority, path_us, account, 0, expect_us, tuple(others))
 
     def _chain_s(self) -> float:
         """The duration of the longest chain of commands."""

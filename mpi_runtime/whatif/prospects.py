@@ -47,17 +47,9 @@ class Prospect(NamedTuple):
 def prospect(
     nodes: int, shape: Shape, seconds: float, ran: Sequence[Ran], chain_s: float, never: int, noun: str, jobs: int = 1
 ) -> Prospect:
-    """Summarise a run in virtual time.
+    """Summarise a run in virtual time, of `seconds`. `noun` is the plural of a call, for people.
 
-    Args:
-        nodes: their number.
-        shape: of each node.
-        seconds: from the start to the last end.
-        ran: the calls that ran.
-        chain_s: the duration of the longest chain.
-        never: the number of calls that could not run.
-        noun: the plural of a call, for people.
-        jobs: how many jobs have an equal part of the nodes.
+    `never` is the number of calls that could not run. Each of the `jobs` has an equal part of the nodes.
     """
     used = [(one.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
     cpu_s, gpu_s = (sum(one.cpus * took for one, took in used), sum(one.gpus * took for one, took in used))
@@ -67,17 +59,11 @@ def prospect(
     bounds["the longest chain"] = chain_s
     name = max(bounds, key=lambda one: bounds[one])
     whole = nodes * seconds
-    return Prospect(
-        nodes,
-        shape,
-        seconds,
-        cpu_s / (whole * shape.cpus) if whole and shape.cpus else 0.0,
-        gpu_s / (whole * shape.gpus) if whole and shape.gpus else 0.0,
-        f"{never} of its {noun} can never run there" if never else f"{name}, {_time(bounds[name])}",
-        never,
-        jobs,
-        _held_s(nodes // jobs, jobs, seconds, ran),
-    )
+    cpu_use = cpu_s / (whole * shape.cpus) if whole and shape.cpus else 0.0
+    gpu_use = gpu_s / (whole * shape.gpus) if whole and shape.gpus else 0.0
+    bound = f"{never} of its {noun} can never run there" if never else f"{name}, {_time(bounds[name])}"
+    held_s = _held_s(nodes // jobs, jobs, seconds, ran)
+    return Prospect(nodes, shape, seconds, cpu_use, gpu_use, bound, never, jobs, held_s)
 
 
 def _held_s(each: int, jobs: int, seconds: float, ran: Sequence[Ran]) -> float:

@@ -11,21 +11,8 @@ import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
-    BLOCKED_IDS_MAX,
-    DRIVER,
-    METHOD,
-    Blocked,
-    Call,
-    Done,
-    NamedActorRequested,
-    Released,
-    Returned,
-    Spec,
-    Unblocked,
-    Yielded,
-)
+from mpi_runtime.scheduler.protocol import events
+from mpi_runtime.scheduler.protocol.events import ACTOR, DRIVER, METHOD, Call, Spec
 from mpi_runtime.scheduler.protocol.ids import first_of
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
@@ -110,7 +97,7 @@ class _Reader:
     def client_sent(self, entry: ClientSaid) -> None:
         last_us = 0
         for event in entry.events:
-            if isinstance(event, Done | Returned):
+            if isinstance(event, events.Done | events.Returned):
                 last_us = max(last_us, event.start_us + event.duration_us)
         for event in entry.events:
             self.place += 1
@@ -118,18 +105,18 @@ class _Reader:
                 self.specs[event.id] = event
             elif isinstance(event, Call):
                 self._submitted(event, entry)
-            elif isinstance(event, NamedActorRequested):
+            elif isinstance(event, events.NamedActorRequested):
                 self._submitted(event.creation, entry)
-            elif isinstance(event, Yielded):
+            elif isinstance(event, events.Yielded):
                 self.items[event.id] = event.call
-            elif isinstance(event, Released):
+            elif isinstance(event, events.Released):
                 self.released.update(event.ids)
-            elif isinstance(event, Blocked):
+            elif isinstance(event, events.Blocked):
                 self.waits.setdefault(entry.client, []).append((self.place, entry.now, entry.now, event.ids))
-            elif isinstance(event, Unblocked) and self.waits.get(entry.client):
+            elif isinstance(event, events.Unblocked) and self.waits.get(entry.client):
                 place, since_us, _, ids = self.waits[entry.client].pop()
                 self.waits[entry.client].append((place, since_us, entry.now, ids))
-            elif isinstance(event, Done | Returned) and event.id in self.calls:
+            elif isinstance(event, events.Done | events.Returned) and event.id in self.calls:
                 found = self.calls[event.id]
                 # Several ends may arrive together: the last of them is now, and all have the same clock.
                 found.ended_us = entry.now - (last_us - event.start_us - event.duration_us)
@@ -197,7 +184,7 @@ class _Reader:
                 part.submits.append((min(max(0, one.submitted_us - since_us), part.took_us), one.id))
             if from_us < call.ended_us:
                 named = [self.items.get(id, first_of(id)) for id in ids]
-                if not ids or len(ids) >= BLOCKED_IDS_MAX:
+                if not ids or len(ids) >= events.BLOCKED_IDS_MAX:
                     named += [one.id for one in submitted if one.submitted_us <= from_us]
                 part.waits_for = [id for id in dict.fromkeys(named) if id in ended]
             parts.append(part)

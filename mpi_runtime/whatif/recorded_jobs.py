@@ -7,7 +7,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from mpi_runtime.scheduler.protocol.events import METHOD
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
@@ -18,19 +17,6 @@ FORK_US = 10_000
 """About the duration of the start of a process."""
 RESUMES = 1 << 20
 """The priority of calls after a wait: they continue at once, as in a job."""
-
-
-class Cluster(Protocol):
-    """Where calls run."""
-
-    def submit(self, works: Sequence[Work]) -> None:
-        """Submit calls now."""
-
-    def later(self, us: int, action: Callable[[], None]) -> None:
-        """Do something after this time."""
-
-    def end(self, tag: int) -> None:
-        """End what runs `UNTIL_ENDED`."""
 
 
 class Job:
@@ -81,7 +67,7 @@ class _Replay:
     def __init__(self, job: Job, shape: Shape | None) -> None:
         self._job = job
         self._shape = shape
-        self._cluster: Cluster
+        self._cluster: VirtualCluster | _Unlimited
         self._has_ended: set[bytes] = set()
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self.ends = 0
@@ -89,7 +75,7 @@ class _Replay:
         self._methods = Counter(call.actor for call in job.record.calls.values() if call.spec.kind == METHOD)
         """The number of calls of each actor that have not ended."""
 
-    def begin(self, cluster: Cluster) -> None:
+    def begin(self, cluster: VirtualCluster | _Unlimited) -> None:
         """Start the driver."""
         self._cluster = cluster
         self._drive(0)

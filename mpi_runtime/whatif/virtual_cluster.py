@@ -97,13 +97,9 @@ class VirtualCluster:
         fork_us: int = 0,
         began: Callable[[Work], None] | None = None,
     ) -> None:
-        """Create a cluster without calls.
+        """A cluster without calls. `fork_us` is the duration of the start of a process.
 
-        Args:
-            nodes: the shape of each node.
-            ended: receives each call that has ended; it may submit more.
-            fork_us: the duration of the start of a process.
-            began: receives each call that starts.
+        `began` receives each call that starts, `ended` each that has ended; it may submit more.
         """
         self.now = 0
         """The virtual time in microseconds."""
@@ -115,7 +111,8 @@ class VirtualCluster:
         self._works: dict[bytes, Work] = {}
         self._takes: dict[bytes, tuple[Shape, int]] = {}
         """The request and the duration of each call that was assigned."""
-        self._specs: dict[tuple[object, ...], int] = {}
+        self._specs: dict[Work, int] = {}
+        """By work without its durations."""
         self._alternatives: dict[int, int] = {}
         """The index of each spec of a further alternative."""
         self._executors: dict[int, _Executor] = {}
@@ -138,16 +135,7 @@ class VirtualCluster:
         """Submit calls to the scheduler now, in this order."""
         events: list[Spec | Call] = []
         for work in works:
-            key = (
-                work.name,
-                work.shape,
-                work.time_limit_us,
-                work.priority,
-                work.path_us,
-                work.account,
-                work.expect_us,
-                tuple(shape for shape, _ in work.others),
-            )
+            key = work._replace(duration_us=0, tag=0, others=tuple((shape, 0) for shape, _ in work.others))
             spec = self._specs.get(key)
             if spec is None:
                 spec = self._specs[key] = len(self._specs) + 1

@@ -55,11 +55,7 @@ def create_searcher(search_alg: str, **arguments: Any) -> Searcher:
 
 
 def with_objects(tune: TuneConfig) -> TuneConfig:
-    """The settings with a searcher and a scheduler in the place of their names.
-
-    Raises:
-        TypeError: these are not settings.
-    """
+    """The settings, checked, with a searcher and a scheduler in the place of their names."""
     if not isinstance(tune, TuneConfig):
         raise TypeError(f"tune_config must be a TuneConfig, not {tune!r}")
     if isinstance(tune.search_alg, str):

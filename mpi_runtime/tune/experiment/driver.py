@@ -25,23 +25,11 @@ from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, 
 from mpi_runtime.errors.remote import to_bytes
 from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.experiment.results import ERROR_FILE
+from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.callback import Callback, Trials, notify
-from mpi_runtime.tune.study.events import (
-    Continue,
-    Crashed,
-    Ended,
-    Event,
-    Failed,
-    Halt,
-    Moved,
-    Order,
-    Reported,
-    Sized,
-    Start,
-    Woken,
-)
+from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, PAUSED, TERMINATED, Trial
+from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.bundles import GangRequest, PlacementGroupFactory, amounts
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -148,7 +136,7 @@ class Driver:
                 self._happened(event)
         else:
             now = self.now()
-            self._decided(Sized(self.study.limits.max_concurrent), self.study.begin(now), now)
+            self._decided(events.Sized(self.study.limits.max_concurrent), self.study.begin(now), now)
 
     def _turn(self) -> None:
         left = self.study.deadline - self.now()
@@ -163,7 +151,7 @@ class Driver:
                 if self._is_due(run) and run.stream.is_finished():
                     self._receive(run)
         if left <= 0:
-            self._happened(Woken())
+            self._happened(events.Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
             callback.on_step_end(iteration=self._count, trials=Trials(self.study))
@@ -185,7 +173,7 @@ class Driver:
         ref = run.stream.next_ref(None, resume=False)
         if ref is None:
             self._gone(run)
-            self._happened(Ended(run.trial_id))
+            self._happened(events.Ended(run.trial_id))
             self._saved_at_end(run.trial_id)
             return
         try:
@@ -197,27 +185,27 @@ class Driver:
             if run.is_from_memory and isinstance(error.cause, ObjectLostError):
                 self._happened(self._older(run.trial_id))  # a host was lost with the checkpoint: not a failure
             else:
-                self._broken(Failed(run.trial_id, str(error)), error)
+                self._broken(events.Failed(run.trial_id, str(error)), error)
             return
         except MpiRuntimeError as error:
             self._gone(run)
-            self._broken(Crashed(run.trial_id, f"{type(error).__name__}: {error}"), error)
+            self._broken(events.Crashed(run.trial_id, f"{type(error).__name__}: {error}"), error)
             return
         run.asks = True
         if where is not None:
             self.where[run.trial_id] = where
         host, pid = self.where[run.trial_id]
         metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **metrics}
-        self._happened(Reported(run.trial_id, metrics, saved))
+        self._happened(events.Reported(run.trial_id, metrics, saved))
 
-    def _older(self, trial_id: str) -> Moved:
+    def _older(self, trial_id: str) -> events.Moved:
         """Move a trial to its last checkpoint on disk, or to its start."""
         for kept in reversed(self._plan.kept.of(trial_id)):
             if kept.saved.path:
-                return Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.iteration, kept.time_s)
-        return Moved(trial_id, None, 0, 0.0)
+                return events.Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.iteration, kept.time_s)
+        return events.Moved(trial_id, None, 0, 0.0)
 
-    def _broken(self, event: Failed | Crashed, error: MpiRuntimeError) -> None:
+    def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError) -> None:
         trial = self.study.trials[event.trial_id]
         path = self._plan.directory / trial.trial_id
         path.mkdir(exist_ok=True)
@@ -226,7 +214,7 @@ class Driver:
         (path / ERROR_FILE).write_bytes(to_bytes(error))
         self._happened(event)
         for callback in self._plan.callbacks:
-            if trial.status != ERROR:
+            if trial.status != Trial.ERROR:
                 callback.on_trial_recover(iteration=self._count, trials=Trials(self.study), trial=trial)
 
     def _happened(self, event: Event) -> None:
@@ -260,9 +248,9 @@ class Driver:
                 self._halt(order)
         notify(self._plan.callbacks, self._count, study, event, changed.values())
         for trial in changed.values():
-            if trial.status in (TERMINATED, ERROR):
+            if trial.status in (Trial.TERMINATED, Trial.ERROR):
                 self._finish(trial)
-            elif trial.status == PAUSED and trial.checkpoint is None and not self._has_warned:
+            elif trial.status == Trial.PAUSED and trial.checkpoint is None and not self._has_warned:
                 self._has_warned = True
                 warnings.warn(
                     f"{type(study.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, "
@@ -272,7 +260,7 @@ class Driver:
                 )
 
     def _note(self, event: Event) -> None:
-        if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+        if isinstance(event, events.Reported | events.Moved) and event.checkpoint is not None:
             for doomed in self._plan.kept.note(self.study.trials[event.trial_id], event):
                 self._log.after_sync(partial(shutil.rmtree, self._plan.directory / doomed, ignore_errors=True))
 
@@ -358,10 +346,10 @@ class Driver:
     def _saved_at_end(self, trial_id: str) -> None:
         """Note the checkpoint that a trial has made at its end, without a report."""
         trial = self.study.trials[trial_id]
-        if self._plan.settings.at_end and trial.status == TERMINATED and not self._has_failed:
+        if self._plan.settings.at_end and trial.status == Trial.TERMINATED and not self._has_failed:
             saved = self._plan.kept.found(trial_id)
             if saved is not None and saved.path != getattr(trial.checkpoint, "path", ""):
-                self._happened(Moved(trial_id, saved, trial.iteration, trial.time_total_s))
+                self._happened(events.Moved(trial_id, saved, trial.iteration, trial.time_total_s))
 
     def _finish(self, trial: Trial) -> None:
         """A trial has ended for good: write its last checkpoint to disk for later jobs."""
@@ -371,7 +359,7 @@ class Driver:
             with contextlib.suppress(MpiRuntimeError):
                 keep(saved.opened(""), os.fspath(self._plan.directory), relative)
                 kept = Saved(saved.number, relative)
-                self._happened(Moved(trial.trial_id, kept, trial.checkpoint_iteration, trial.checkpoint_time_s))
+                self._happened(events.Moved(trial.trial_id, kept, trial.checkpoint_iteration, trial.checkpoint_time_s))
 
     def _end(self) -> None:
         for run in [*self._runs.values()]:

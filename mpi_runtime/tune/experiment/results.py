@@ -13,9 +13,10 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.tune.absent import advised
+from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.events import Failed, Moved, Reported
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, TuneError, flat, named_in, sign_of
+from mpi_runtime.tune.trial import Trial, TuneError, flat, named_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.return_value import return_value
@@ -100,7 +101,7 @@ class Result:
     @property
     def return_value(self) -> Any:
         """What the function of a trainer returned on rank 0; None: nothing, or the training has not ended well."""
-        return return_value(Path(self.path)) if self.status == TERMINATED else None
+        return return_value(Path(self.path)) if self.status == Trial.TERMINATED else None
 
     @classmethod
     @advised
@@ -139,20 +140,12 @@ class Result:
         history = History(directory, metric)
         told = history.of(trial_id)
         rated = [one for one in told if metric in one] if metric and mode else []
+        best = max(rated, key=lambda one: sign_of(mode) * float(one[metric]), default={})
         kept = [(found, told[index]) for index, one in saved.values() if (found := opened(directory, one)) is not None]
-        status = states[trial_id]
-        return cls(
-            trial_id,
-            configs[trial_id],
-            told[-1] if told else {},
-            max(rated, key=lambda one: sign_of(mode) * float(one[metric]), default={}),
-            status,
-            kept[-1][0] if kept else None,
-            error_of(place, error) if status == ERROR else None,
-            os.fspath(place),
-            kept,
-            history,
-        )
+        last, checkpoint = told[-1] if told else {}, kept[-1][0] if kept else None
+        status, path = states[trial_id], os.fspath(place)
+        failure = error_of(place, error) if status == Trial.ERROR else None
+        return cls(trial_id, configs[trial_id], last, best, status, checkpoint, failure, path, kept, history)
 
     @property
     def filesystem(self) -> Any:
@@ -210,17 +203,17 @@ class ResultGrid(Sequence[Result]):
     @property
     def errors(self) -> list[Exception]:
         """The errors of the trials that have failed: instances of `RayTaskError` and of the class that was raised."""
-        return [self._error(trial) for trial in self._study.trials.values() if trial.status == ERROR]
+        return [self._error(trial) for trial in self._study.trials.values() if trial.status == Trial.ERROR]
 
     @property
     def num_errors(self) -> int:
         """The number of trials that have failed."""
-        return sum(trial.status == ERROR for trial in self._study.trials.values())
+        return sum(trial.status == Trial.ERROR for trial in self._study.trials.values())
 
     @property
     def num_terminated(self) -> int:
         """The number of trials that have ended without an error."""
-        return sum(trial.status == TERMINATED for trial in self._study.trials.values())
+        return sum(trial.status == Trial.TERMINATED for trial in self._study.trials.values())
 
     def __len__(self) -> int:
         return len(self._study.trials)
@@ -237,25 +230,16 @@ class ResultGrid(Sequence[Result]):
         return (self[place] for place in range(len(self)))
 
     def _result(self, trial: Trial) -> Result:
-        kept = [] if self._kept is None else self._kept.of(trial.trial_id)
-        return Result(
-            trial.trial_id,
-            trial.config,
-            trial.last_result,
-            trial.best_result,
-            trial.status,
-            self._opened(trial.checkpoint),
-            self._error(trial) if trial.status == ERROR else None,
-            os.path.join(self._directory, trial.trial_id),
-            [(found, one.metrics) for one in kept if (found := self._opened(one.saved)) is not None],
-            self._history,
-        )
+        id, path = trial.trial_id, os.path.join(self._directory, trial.trial_id)
+        checkpoint = opened(self._directory, trial.checkpoint)
+        error = self._error(trial) if trial.status == Trial.ERROR else None
+        entries = [] if self._kept is None else self._kept.of(id)
+        kept = [(one, entry.metrics) for entry in entries if (one := opened(self._directory, entry.saved)) is not None]
+        last, best = trial.last_result, trial.best_result
+        return Result(id, trial.config, last, best, trial.status, checkpoint, error, path, kept, self._history)
 
     def _error(self, trial: Trial) -> Exception:
         return error_of(self._directory / trial.trial_id, str(trial.error))
-
-    def _opened(self, saved: Any) -> Checkpoint | None:
-        return opened(self._directory, saved)
 
     def policy(self, trial_id: str) -> list[tuple[int, dict[str, Any]]]:
         """The schedule of parameters of a trial in population based training, to be replayed.
@@ -314,20 +298,14 @@ class ResultGrid(Sequence[Result]):
 
     def plot_history(self, metric: str | None = None, ax: Any = None) -> Any:
         """Curves of a metric, one for each trial, as matplotlib axes. Needs matplotlib."""
-        import mpi_runtime.tune.show.plots as plots
-
         return plots.history(self, metric, ax)
 
     def plot_parallel(self, metric: str | None = None, ax: Any = None) -> Any:
         """Parallel coordinates: a line through its parameters and its metric for each trial. Needs matplotlib."""
-        import mpi_runtime.tune.show.plots as plots
-
         return plots.parallel(self, metric, ax)
 
     def plot_importance(self, metric: str | None = None, ax: Any = None) -> Any:
         """The share of the metric's variance that each parameter explains. Needs matplotlib."""
-        import mpi_runtime.tune.show.plots as plots
-
         return plots.importance(self, metric, ax)
 
     def write_html(self, path: str | os.PathLike[str] | None = None) -> str:

@@ -14,7 +14,7 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.study.events import Event, Moved, Revived, Sized
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED
+from mpi_runtime.tune.trial import Trial
 
 
 def replay_line(study: Study, line: study_log.Line, number: int) -> None:
@@ -27,11 +27,7 @@ def replay_line(study: Study, line: study_log.Line, number: int) -> None:
 
 
 def check_config(study: Study, trial_id: str, config: Any) -> None:
-    """Check that a trial has its configuration of the earlier run.
-
-    Raises:
-        JournalError: it differs.
-    """
+    """Raise JournalError unless a trial has its configuration of the earlier run."""
     trial = study.trials.get(trial_id)
     if trial is None or study_log.written(trial.config) != config:
         raise JournalError(
@@ -66,15 +62,15 @@ def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bo
     for trial in study.trials.values():
         saved = trial.checkpoint
         is_there = saved is None or bool(saved.path and (directory / saved.path).is_dir())
-        if trial.status == TERMINATED or (trial.status == ERROR and not (revive or restart)):
+        if trial.status == Trial.TERMINATED or (trial.status == Trial.ERROR and not (revive or restart)):
             continue
-        if trial.status == ERROR:
+        if trial.status == Trial.ERROR:
             starting.append(Revived(trial.trial_id))
             is_there = is_there and not restart
         moved = Moved(trial.trial_id, None, 0, 0.0)
         if is_there:
             moved = Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s)
-        if trial.status == RUNNING:
+        if trial.status == Trial.RUNNING:
             starting.append(moved)
         elif not is_there:
             waiting.append(moved)

@@ -85,9 +85,6 @@ class Tuner:
             param_space: values and domains by name; nested dictionaries and lists may have domains too.
             tune_config: metric, searcher and scheduler.
             run_config: stops, failures, files and output.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid.
         """
         self._prepared = prepared(trainable)
         if not isinstance(run_config, RunConfig | None):

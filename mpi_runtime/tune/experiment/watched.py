@@ -14,7 +14,7 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Reported
-from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, named_in
+from mpi_runtime.tune.trial import Trial, named_in
 
 
 @dataclass
@@ -26,9 +26,12 @@ class WatchedTrial:
     path: str
     status: str = "PENDING"
     history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    last: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Its last report, as it was made."""
     error: Exception | None = None
     checkpoint: None = None
     began_s: float = 0.0
+    reported_s: float = 0.0
     ran_s: float = 0.0
     """The seconds in which it ran, up to its last change of status, `since_s`."""
     since_s: float = 0.0
@@ -39,7 +42,7 @@ class WatchedTrial:
 
     def ran_until(self, now_s: float) -> float:
         """The seconds in which it has run."""
-        return self.ran_s + (max(0.0, now_s - self.since_s) if self.status == RUNNING else 0.0)
+        return self.ran_s + (max(0.0, now_s - self.since_s) if self.status == Trial.RUNNING else 0.0)
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -59,6 +62,7 @@ class Watched(Sequence[WatchedTrial]):
             JournalError: the directory has no experiment.
         """
         header = study_log.header(directory)
+        self.name = str(header.get("name", ""))
         self.metric: str | None = header.get("metric") or None
         self.mode: str | None = header.get("mode") or None
         self.most: int | None = header.get("most")
@@ -78,7 +82,8 @@ class Watched(Sequence[WatchedTrial]):
             event = line.event
             if isinstance(event, Reported):
                 trial = self._trials[event.trial_id]
-                metrics = named_in(dict(event.metrics), self.metric)
+                trial.last, trial.reported_s = dict(event.metrics), line.now
+                metrics = named_in(trial.last, self.metric)
                 trial.history.append({"training_iteration": len(trial.history) + 1, "time_s": line.now, **metrics})
             elif isinstance(event, (Failed, Crashed)):
                 self._trials[event.trial_id].error = RuntimeError(str(event.error))
@@ -92,7 +97,7 @@ class Watched(Sequence[WatchedTrial]):
 
     def in_words(self) -> str:
         """Its progress, if it runs: 12 of 100 trials ended, about 3 min 05 s left."""
-        ended = sum(trial.status in (TERMINATED, ERROR) for trial in self)
+        ended = sum(trial.status in (Trial.TERMINATED, Trial.ERROR) for trial in self)
         left = self.remaining()
         of = f"{count(ended)} of {plural(max(len(self), self.most or 0), 'trial')} ended"
         return of if left is None else f"{of}, {left}"

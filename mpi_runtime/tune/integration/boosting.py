@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
@@ -14,11 +15,7 @@ Metrics = str | Sequence[str] | Mapping[str, str] | None
 
 
 def chosen(found: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
-    """The values to report: those with these names, under the new names of a dictionary, or all.
-
-    Raises:
-        KeyError: the library has no such value.
-    """
+    """The values to report: those with these names, under the new names of a dictionary, or all."""
     if not metrics:
         return dict(found)
     names = [metrics] if isinstance(metrics, str) else metrics
@@ -28,36 +25,29 @@ def chosen(found: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
     return {ours: found[name] for ours, name in theirs.items()}
 
 
+@dataclass(frozen=True)
 class Reports:
     """Reports evaluations with or without the model."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        filename: str,
-        frequency: int,
-        checkpoint_at_end: bool,
-        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None,
-    ) -> None:
-        self._metrics = metrics
-        self._filename = filename
-        self._frequency = frequency
-        self.saves_at_end = checkpoint_at_end
-        self._change = results_postprocessing_fn
+    metrics: Metrics
+    filename: str
+    frequency: int
+    saves_at_end: bool
+    change: Callable[[dict[str, Any]], dict[str, Any]] | None
 
     def is_due(self, iteration: int) -> bool:
         """Whether the model is saved after this iteration, counted from 0."""
-        return bool(self._frequency) and (iteration + 1) % self._frequency == 0
+        return bool(self.frequency) and (iteration + 1) % self.frequency == 0
 
     def send(self, evaluations: Mapping[str, Mapping[str, Any]], model: Any) -> None:
         """Report the values of each data set; with the model, unless it is None."""
         values = {f"{data}-{name}": value for data, own in evaluations.items() for name, value in own.items()}
-        values = chosen(values, self._metrics)
-        if self._change is not None:
-            values = self._change(values)
+        values = chosen(values, self.metrics)
+        if self.change is not None:
+            values = self.change(values)
         if model is None:
             report(values)
             return
         with tempfile.TemporaryDirectory() as folder:
-            model.save_model(os.path.join(folder, self._filename))
+            model.save_model(os.path.join(folder, self.filename))
             report(values, checkpoint=Checkpoint.from_directory(folder))

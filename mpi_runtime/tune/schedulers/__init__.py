@@ -5,7 +5,6 @@ A new one subclasses `TrialScheduler` of `base.py`.
 - `base.py`: the interface of schedulers, and first in, first out
 - `asha.py`: asynchronous successive halving
 - `hyperband.py`: HyperBand: brackets of successive halving
-- `bohb.py`: HyperBand for the searcher `TuneBOHB`
 - `median_stopping.py`: stops trials that are worse than the median
 - `pbt.py`: population based training
 - `pb2.py`: population based bandits: new parameters come from a model
@@ -19,8 +18,7 @@ from mpi_runtime import _face
 _HOMES = {
     "asha": "ASHAScheduler AsyncHyperBandScheduler",
     "base": "FIFOScheduler TrialScheduler",
-    "bohb": "HyperBandForBOHB",
-    "hyperband": "HyperBandScheduler",
+    "hyperband": "HyperBandForBOHB HyperBandScheduler",
     "median_stopping": "MedianStoppingRule",
     "pb2": "PB2",
     "pbt": "PopulationBasedTraining",
@@ -28,23 +26,14 @@ _HOMES = {
 }
 
 __all__ = [
-    "PB2",
-    "ASHAScheduler",
-    "AsyncHyperBandScheduler",
-    "FIFOScheduler",
-    "HyperBandForBOHB",
-    "HyperBandScheduler",
-    "MedianStoppingRule",
-    "PopulationBasedTraining",
-    "PopulationBasedTrainingReplay",
-    "TrialScheduler",
-]
+    "PB2", "ASHAScheduler", "AsyncHyperBandScheduler", "FIFOScheduler", "HyperBandForBOHB", "HyperBandScheduler",
+    "MedianStoppingRule", "PopulationBasedTraining", "PopulationBasedTrainingReplay", "TrialScheduler",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.tune.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
     from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
-    from mpi_runtime.tune.schedulers.bohb import HyperBandForBOHB
-    from mpi_runtime.tune.schedulers.hyperband import HyperBandScheduler
+    from mpi_runtime.tune.schedulers.hyperband import HyperBandForBOHB, HyperBandScheduler
     from mpi_runtime.tune.schedulers.median_stopping import MedianStoppingRule
     from mpi_runtime.tune.schedulers.pb2 import PB2
     from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining

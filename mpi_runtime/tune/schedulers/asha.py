@@ -133,9 +133,6 @@ class AsyncHyperBandScheduler(TrialScheduler):
             brackets: how many groups of trials there are. The lowest rungs are missing in the later ones.
             stop_last_trials: whether trials end at `max_t`. Trials that pause always do.
             type: "stopping" or "promotion".
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
         if not 0 < grace_period <= max_t <= TIME_MAX:
@@ -154,13 +151,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._factor = reduction_factor
         self._number = brackets
         self._stops_last = stop_last_trials
-        self._promotes = type == "promotion"
+        self.needs_checkpoints = type == "promotion"  # then trials pause
         self.begin(0)
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """With promotion trials pause."""
-        return self._promotes
 
     def begin(self, seed: int) -> None:
         self._seed = seed
@@ -184,7 +176,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._next_rung[trial.trial_id] = next(free, len(bracket) - 1)
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
-        judge = self._promoted if self._promotes else self._stopped
+        judge = self._promoted if self.needs_checkpoints else self._stopped
         return {trial.trial_id: judge(trial.trial_id, time, score)}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:

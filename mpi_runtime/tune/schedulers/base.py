@@ -34,16 +34,10 @@ class TrialScheduler:
     """Decides which trials continue. Each subclass is one algorithm, and receives scores: higher is better."""
 
     needs_metric = True
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """Whether it pauses trials, or lets them continue from checkpoints of others."""
-        return False
-
-    @property
-    def is_passive(self) -> bool:
-        """Whether it never decides about a report."""
-        return False
+    needs_checkpoints = False
+    """Whether it pauses trials, or lets them continue from checkpoints of others."""
+    is_passive = False
+    """Whether it never decides about a report."""
 
     def __init__(self, time_attr: str, metric: str | None, mode: str | None) -> None:
         """Compare trials by `metric`, at equal values of `time_attr`.
@@ -84,11 +78,7 @@ class FIFOScheduler(TrialScheduler):
     """Runs trials in the order of their creation, and stops none."""
 
     needs_metric = False
-
-    @property
-    def is_passive(self) -> bool:
-        """Every trial continues."""
-        return True
+    is_passive = True
 
     def __init__(self) -> None:
         super().__init__("training_iteration", None, None)

@@ -59,6 +59,8 @@ class HyperBandScheduler(TrialScheduler):
     which are first compared at 1, 3, 9, 27 and 81. When all brackets are full, the first one starts again.
     """
 
+    needs_checkpoints = True
+
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -77,9 +79,6 @@ class HyperBandScheduler(TrialScheduler):
             max_t: the time at which a trial ends; at least 1.
             reduction_factor: one in `reduction_factor` trials continues at each milestone.
             stop_last_trials: whether trials end at `max_t`.
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
         if not 1 <= max_t <= TIME_MAX:
@@ -89,11 +88,6 @@ class HyperBandScheduler(TrialScheduler):
         self._factor, self._stops_last = reduction_factor, stop_last_trials
         self._table = table(max_t, reduction_factor)
         self.begin(0)
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """Trials pause until their bracket is halved."""
-        return True
 
     def begin(self, seed: int) -> None:
         self._brackets: list[_Bracket] = []
@@ -141,3 +135,7 @@ class HyperBandScheduler(TrialScheduler):
         """Queue the paused trials that continue; return the other verdicts."""
         self._resumable += [one for one, verdict in verdicts.items() if verdict == CONTINUE and one != running]
         return {one: verdict for one, verdict in verdicts.items() if verdict == STOP or one == running}
+
+
+class HyperBandForBOHB(HyperBandScheduler):
+    """HyperBand for `TuneBOHB`: trials pause while the largest bracket fills. Every HyperBand does so here."""

@@ -50,22 +50,14 @@ class MedianStoppingRule(TrialScheduler):
             grace_period: younger trials are not stopped, and their reports do not count.
             min_samples_required: the number of other trials that must have got as far.
             hard_stop: False pauses trials, until nothing else runs. Reports then need checkpoints.
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         super().__init__(time_attr, metric, mode)
         if min_samples_required < 1:
             raise ValueError(f"min_samples_required={min_samples_required}: a median needs at least 1")
         self._grace = grace_period
         self._required = min_samples_required
-        self._hard = hard_stop
+        self.needs_checkpoints = not hard_stop
         self.begin(0)
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """Without `hard_stop` trials pause."""
-        return not self._hard
 
     def begin(self, seed: int) -> None:
         self._histories: dict[str, _History] = {}
@@ -88,7 +80,7 @@ class MedianStoppingRule(TrialScheduler):
             self._note(own, time, score)
         if not is_worse or trial.trial_id in self._spared:
             return {trial.trial_id: CONTINUE}
-        if self._hard:
+        if not self.needs_checkpoints:
             return {trial.trial_id: STOP}
         self._spared.add(trial.trial_id)
         self._paused.append(trial.trial_id)

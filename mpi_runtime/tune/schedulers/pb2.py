@@ -55,9 +55,6 @@ class PB2(PopulationBasedTraining):
             quantile_fraction: the part of the trials that is replaced, and the part that is copied; at most 0.5.
             custom_explore_fn: takes the new configuration and returns the one to use.
             log_config: has no effect: the journal has every configuration.
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         if not hyperparam_bounds:
             raise ValueError("PB2 needs hyperparam_bounds: what may change, with its lowest and highest value")

@@ -28,6 +28,8 @@ class PopulationBasedTraining(TrialScheduler):
     Each trial is compared after every `perturbation_interval`, and must have reported a checkpoint by then.
     """
 
+    needs_checkpoints = True
+
     def __init__(
         self,
         time_attr: str = "time_total_s",
@@ -77,11 +79,6 @@ class PopulationBasedTraining(TrialScheduler):
         self._factors = perturbation_factors
         self._explore_fn = custom_explore_fn
         self.begin(0)
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """Trials continue from those of others."""
-        return True
 
     def begin(self, seed: int) -> None:
         self._seed = seed

@@ -19,6 +19,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
     """
 
     needs_metric = False
+    needs_checkpoints = True
 
     def __init__(self, policy: Sequence[tuple[int, dict[str, Any]]]) -> None:
         """Follow a schedule: pairs of a number of reports and the configuration from then on, the first one at 0.
@@ -35,11 +36,6 @@ class PopulationBasedTrainingReplay(TrialScheduler):
             raise ValueError("the policy must begin with the configuration at 0 reports: take ResultGrid.policy(...)")
         self._policy = [(int(at), dict(config)) for at, config in policy]
         self.begin(0)
-
-    @property
-    def needs_checkpoints(self) -> bool:
-        """The trial continues from its own checkpoint when its parameters change."""
-        return True
 
     def begin(self, seed: int) -> None:
         self._next: dict[str, int] = {}

@@ -27,16 +27,9 @@ _HOMES = {
 }
 
 __all__ = [
-    "BasicVariantGenerator",
-    "BayesOptSearch",
-    "ConcurrencyLimiter",
-    "HyperOptSearch",
-    "NevergradSearch",
-    "OptunaSearch",
-    "Repeater",
-    "Searcher",
-    "TuneBOHB",
-]
+    "BasicVariantGenerator", "BayesOptSearch", "ConcurrencyLimiter", "HyperOptSearch", "NevergradSearch",
+    "OptunaSearch", "Repeater", "Searcher", "TuneBOHB",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher

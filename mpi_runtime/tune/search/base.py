@@ -70,11 +70,7 @@ class Searcher:
 
 
 def points_of(points: Any) -> list[dict[str, Any]]:
-    """Copies of the points in `points_to_evaluate`.
-
-    Raises:
-        TypeError: it is not a list of dictionaries.
-    """
+    """Copies of the points in `points_to_evaluate`, checked."""
     if not isinstance(points, list | tuple | None) or not all(isinstance(point, Mapping) for point in points or ()):
         raise TypeError(f"points_to_evaluate must be a list of dictionaries by name, not {points!r}")
     return [dict(point) for point in points or ()]

@@ -37,11 +37,7 @@ class LearningSearcher(Searcher):
         self._first: deque[dict[str, Any]] = deque()
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        """Begin an experiment with this metric and space.
-
-        Raises:
-            ValueError: there is no metric, or nothing to search.
-        """
+        """Begin an experiment with this metric and space. It needs a metric, a mode, and something to search."""
         super().set_search_properties(metric, mode, config, **spec)
         if self.metric is None or self.mode is None:
             raise ValueError(
@@ -69,11 +65,7 @@ class LearningSearcher(Searcher):
         self.tell(trial_id, self.loss_of(result))
 
     def loss_of(self, result: Mapping[str, Any] | None) -> float | None:
-        """The loss in a report; None: there is no number.
-
-        Raises:
-            ValueError: the report lacks the metric.
-        """
+        """The loss in a report; None: there is no number. A report without the metric is an error."""
         if result is None:
             return None
         if not has_value(result, str(self.metric)):

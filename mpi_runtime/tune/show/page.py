@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpi_runtime.show.numbers import clock, count, plural, seconds, three
-from mpi_runtime.show.page import Block, Document, table
+from mpi_runtime.show.page import Block, Column, Document, card, table
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.trial import OF_EACH_REPORT, flat, sign_of
 
@@ -33,9 +33,8 @@ def document(results: Any, job: str = "") -> Document:
         trial["top"] = True
     best = known[0]["id"] if known and mode else None
     shared = {"trials": trials, "metric": metric or "", "mode": mode, "best": best}
-    blocks: list[Block] = [
-        {"id": "answers", "kind": "cards", "cards": _cards(results, trials, known, metric, bool(job))}
-    ]
+    cards = _cards(results, trials, known, metric, bool(job))
+    blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": cards}]
     if known and metric:
         ones = sum(len(one["ys"]) == 1 for one in known)
         goal = {"min": ", lower is better", "max": ", higher is better"}.get(mode or "", "")
@@ -48,17 +47,9 @@ def document(results: Any, job: str = "") -> Document:
         blocks.append({"id": "progress", "kind": "half", "title": "Progress", "said": said, "blocks": charts})
         axes, drawn = _axes(results, known, metric)
         if len(axes) > 1:
-            blocks.append(
-                {
-                    "id": "parallel",
-                    "kind": "parallel",
-                    "title": "Parameters and result",
-                    "axes": axes,
-                    "said": "drag along an axis to choose a range",
-                    **shared,
-                    "trials": drawn,
-                }
-            )
+            title, said = "Parameters and result", "drag along an axis to choose a range"
+            lines = {**shared, "axes": axes, "trials": drawn}
+            blocks.append({"id": "parallel", "kind": "parallel", "title": title, "said": said, **lines})
             blocks.append(_importance(results, metric, len(known)))
         blocks.append(_rungs(results, known))
     blocks.append(_table(results, trials, metric, mode))
@@ -90,18 +81,10 @@ def _trials(results: Any, metric: str | None) -> list[dict[str, Any]]:
         points = [point for point in points if point[1] is not None]
         took_s = result.metrics.get("time_total_s", 0.0)
         first_s = (history[0]["time_s"] if history else begin_s) - (took_s / len(history) if history else 0.0)
-        found.append(
-            {
-                "id": result.trial_id,
-                "status": result.status,
-                "value": _finite(result.metrics.get(metric or "")),
-                "ys": _thinned(points),
-                "end": round((history[-1]["time_s"] if history else first_s) - begin_s, 3),
-                "took": took_s,
-                "reports": len(history),
-                "error": _first_line(result.error),
-            }
-        )
+        end_s = round((history[-1]["time_s"] if history else first_s) - begin_s, 3)
+        one = {"id": result.trial_id, "status": result.status, "value": _finite(result.metrics.get(metric or ""))}
+        one |= {"ys": _thinned(points), "end": end_s, "took": took_s}
+        found.append({**one, "reports": len(history), "error": _first_line(result.error)})
     return found
 
 
@@ -129,38 +112,23 @@ def _cards(
     failed, ended = states["ERROR"], sum(states[state] for state in ENDED)
     best = known[0] if known and results.mode else None
     config = flat(results[[one["id"] for one in trials].index(best["id"])].config) if best else {}
-    rows = [[name, _text(value)] for name, value in list(config.items())[:4]]
-    best_card = {
-        "q": f"What is the best {metric or 'result'}?",
-        "big": three(best["value"]) if best else "\u2013",
-        "small": f"trial {best['id']}, after {plural(best['reports'], 'report')}"
-        if best
-        else "no trial has reported a number"
-        if not known
-        else "no mode is known: min or max?",
-        "rows": rows,
-    }
-    running = len(trials) - ended
+    values = [[name, _text(value)] for name, value in list(config.items())[:4]]
+    which = "no mode is known: min or max?" if known else "no trial has reported a number"
+    which = f"trial {best['id']}, after {plural(best['reports'], 'report')}" if best else which
+    value = three(best["value"]) if best else "\u2013"
+    best_card = card(f"What is the best {metric or 'result'}?", value, which, values)
+    by_state = [[state.lower(), count(number)] for state, number in states.most_common()]
     unknown = sum(one["value"] is None and bool(one["reports"]) for one in trials) if metric else 0
-    doing = {
-        "q": "What is it doing?" if is_running else "What did it do?",
-        "big": count(running if is_running else len(trials)),
-        "small": ("trial runs or waits" if running == 1 else "trials run or wait")
-        if is_running
-        else ("trial" if len(trials) == 1 else "trials"),
-        "rows": [[state.lower(), count(number)] for state, number in states.most_common()]
-        + ([["without a finite number", count(unknown)]] if unknown else []),
-    }
+    by_state += [["without a finite number", count(unknown)]] if unknown else []
+    running = len(trials) - ended
+    doing = card("What did it do?", count(len(trials)), "trial" if len(trials) == 1 else "trials", by_state)
+    if is_running:
+        words = "trial runs or waits" if running == 1 else "trials run or wait"
+        doing = card("What is it doing?", count(running), words, by_state)
     errors = Counter(one["error"] for one in trials if one["error"]).most_common(4)
-    failure = {
-        "q": "What failed?",
-        "big": count(failed),
-        "small": f"of {plural(ended, 'ended trial')}",
-        "bad": bool(failed),
-        "rows": [[text, count(number)] for text, number in errors],
-    }
-    if failed:
-        failure.update(note="Errors and tracebacks", link="#trials")
+    rows = [[text, count(number)] for text, number in errors]
+    link = {"note": "Errors and tracebacks", "link": "#trials"} if failed else {}
+    failure = card("What failed?", count(failed), f"of {plural(ended, 'ended trial')}", rows, bad=bool(failed), **link)
     return [best_card, doing, failure, _when(results, trials, ended, failed, is_running)]
 
 
@@ -168,26 +136,16 @@ def _when(results: Any, trials: list[dict[str, Any]], ended: int, failed: int, i
     took = seconds(max((one["end"] for one in trials), default=0.0))
     span = "from the first report to the last"
     whole = max(len(trials), results.most or 0) if is_running else len(trials)
-    card = {
-        "q": "How long did it take?",
-        "big": took,
-        "small": span,
-        "said": f"{count(ended)} of {plural(whole, 'trial')} ended",
-        "meter": [ended - failed, failed, len(trials) - ended, whole],
-        "rows": [["trials added up", seconds(sum(one["took"] for one in trials))]],
-    }
+    rows = [["trials added up", seconds(sum(one["took"] for one in trials))]]
+    meter = [ended - failed, failed, len(trials) - ended, whole]
+    known: dict[str, Any] = {"said": f"{count(ended)} of {plural(whole, 'trial')} ended", "meter": meter}
     if not is_running:
-        return card
-    left = results.remaining()
-    card |= {"q": "When is it done?", "rows": [[span, took], *card["rows"]]}
+        return card("How long did it take?", took, span, rows, **known)
+    rows, left = [[span, took], *rows], results.remaining()
     if left is None:
-        return card | {"big": "\u2013", "small": "not known"}
-    end_s = time.time() + left.seconds
-    return card | {
-        "big": clock(end_s, with_seconds=left.seconds < 600),
-        "small": f"{left.how}, in {seconds(left.seconds)}",
-        "note": left.basis,
-    }
+        return card("When is it done?", "\u2013", "not known", rows, **known)
+    end = clock(time.time() + left.seconds, with_seconds=left.seconds < 600)
+    return card("When is it done?", end, f"{left.how}, in {seconds(left.seconds)}", rows, note=left.basis, **known)
 
 
 def _axes(results: Any, known: list[dict[str, Any]], metric: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -199,10 +157,9 @@ def _axes(results: Any, known: list[dict[str, Any]], metric: str) -> tuple[list[
     axes = [_axis(name, columns[name]) for name in chosen] + [_axis(metric, [one["value"] for one in known])]
     drawn = []
     for index, one in enumerate(known):
-        at = [columns[name][index] for name in chosen] + [one["value"]]
-        drawn.append(
-            {**one, "ys": one["ys"][-1:], "at": [_plain(value, axis) for value, axis in zip(at, axes, strict=True)]}
-        )
+        values = [columns[name][index] for name in chosen] + [one["value"]]
+        at = [_text(value) if "words" in axis else value for value, axis in zip(values, axes, strict=True)]
+        drawn.append({**one, "ys": one["ys"][-1:], "at": at})
     return axes, drawn
 
 
@@ -214,10 +171,6 @@ def _axis(name: str, values: Sequence[Any]) -> dict[str, Any]:
     few = sorted(set(numbers))  # type: ignore[type-var]
     axis: dict[str, Any] = {"name": name, "log": low > 0 and high / low > 20}  # type: ignore[operator]
     return axis | ({"values": few} if len(few) <= 6 and len(few) < len(numbers) else {})
-
-
-def _plain(value: Any, axis: dict[str, Any]) -> Any:
-    return _text(value) if "words" in axis else value
 
 
 def _importance(results: Any, metric: str, known: int) -> Block:
@@ -252,13 +205,8 @@ def _rungs(results: Any, known: list[dict[str, Any]]) -> Block:
         values = [value for one in known for step, value in one["ys"] if step == at]
         best = max(values, key=lambda value: sign * value) if values and results.mode else None
         rows.append([str(at), at, [on, there, f"{on} of {there}"], there, on, best])
-    columns = [
-        ("reports", "count"),
-        ("continued", "share", {"w": 1, "l": 1}),
-        ("trials that reached it", "count"),
-        ("continued after it", "count"),
-        ("best there", "num"),
-    ]
+    columns = [("reports", "count"), ("continued", "share", {"w": 1, "l": 1}), ("trials that reached it", "count")]
+    columns += [("continued after it", "count"), ("best there", "num")]
     return table("rungs", "Where trials ended", columns, rows, sort=0, limit=RUNGS)
 
 
@@ -272,34 +220,17 @@ def _table(results: Any, trials: list[dict[str, Any]], metric: str | None, mode:
         row += [one["reports"], one["status"], one["took"], *(_cell(config.get(name)) for name in parameters)]
         rows.append([*row, *(_finite(result.metrics.get(name)) for name in metrics), one["error"] or None])
         details[one["id"]] = _details(result, one, config)
-    columns: list[tuple[Any, ...]] = [
-        ("trial", "mono", {"w": 1}),
-        *([(metric, "value")] if metric else []),
-        ("curve", "curve"),
-        ("reports", "count"),
-        ("status", "pill"),
-        ("time", "time"),
-    ]
+    columns: list[Column] = [("trial", "mono", {"w": 1}), *([(metric, "value")] if metric else []), ("curve", "curve")]
+    columns += [("reports", "count"), ("status", "pill"), ("time", "time")]
     columns += [(name, "value") for name in (*parameters, *metrics)]
     if any(one["error"] for one in trials):
         columns.append(("error", "text", {"clip": 1}))
     else:
         rows = [row[:-1] for row in rows]
     said = f"{count(len(trials))}{', the best first' if metric and mode else ''}"
-    return table(
-        "trials",
-        "Trials",
-        columns,
-        rows,
-        said=said,
-        sort=1 if metric else 0,
-        down=mode == "max",
-        open=True,
-        details=details,
-        search="failed, adam, lr<0.01",
-        limit=15,
-        empty="No trial has begun.",
-    )
+    more = {"search": "failed, adam, lr<0.01", "limit": 15, "empty": "No trial has begun.", "details": details}
+    sort = 1 if metric else 0
+    return table("trials", "Trials", columns, rows, said=said, open=True, sort=sort, down=mode == "max", **more)
 
 
 def _details(result: Any, one: dict[str, Any], config: dict[str, Any]) -> list[Block]:

@@ -13,26 +13,17 @@ from mpi_runtime.tune.trial import flat
 
 
 def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
-    """Curves of a metric over reports, one for each trial; the best trial's is thick.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: no metric is known.
-    """
+    """Curves of a metric over reports, one for each trial; the best trial's is thick."""
     name, axes = _metric(results, metric), _axes(ax)
     best = results.get_best_result(name, results.mode or "max").trial_id
     for result in results:
         reports = [one for one in result.history if name in one]
-        is_best = result.trial_id == best
-        axes.plot(
-            [one["training_iteration"] for one in reports],
-            [one[name] for one in reports],
-            color="C3" if is_best else "C0",
-            linewidth=2 if is_best else 0.7,
-            alpha=1 if is_best else 0.5,
-            marker="o" if len(reports) == 1 else None,
-            label=f"trial {result.trial_id} (best)" if is_best else None,
-        )
+        style: dict[str, Any] = {"color": "C0", "linewidth": 0.7, "alpha": 0.5}
+        if result.trial_id == best:
+            style = {"color": "C3", "linewidth": 2, "label": f"trial {best} (best)"}
+        marker = "o" if len(reports) == 1 else None
+        numbers = [one["training_iteration"] for one in reports]
+        axes.plot(numbers, [one[name] for one in reports], marker=marker, **style)
     axes.set_xlabel("report")
     axes.set_ylabel(name)
     axes.legend()
@@ -40,12 +31,7 @@ def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
 
 
 def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
-    """Parallel coordinates: a line through its parameters and its last value for each trial, coloured by that value.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: no metric is known.
-    """
+    """Parallel coordinates: a line through its parameters and its last value for each trial, coloured by that value."""
     name, axes = _metric(results, metric), _axes(ax)
     parameters, rows, values = table(results, name)
     if not rows:
@@ -62,12 +48,7 @@ def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
 
 
 def importance(results: Any, metric: str | None = None, ax: Any = None) -> Any:
-    """Bars: the share of the metric's variance that each parameter explains, by bins of its values.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: no metric is known.
-    """
+    """Bars: the share of the metric's variance that each parameter explains, by bins of its values."""
     name, axes = _metric(results, metric), _axes(ax)
     shares = importances(results, name)
     names = sorted(shares, key=lambda one: shares[one])

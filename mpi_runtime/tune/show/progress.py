@@ -14,14 +14,14 @@ from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import ERROR, OF_EACH_REPORT, PAUSED, PENDING, RUNNING, TERMINATED, Trial, flat, has_value
+from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial, flat, has_value
 
 LINE_S = 10.0
 TABLE_S = 0.5
 ROWS = 20
 """The most rows of a table."""
 METRICS_MAX = 4
-STATES = (RUNNING, PENDING, PAUSED, TERMINATED, ERROR)
+STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
 
 
 class ProgressReporter(Callback):
@@ -61,8 +61,7 @@ class ProgressReporter(Callback):
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         self._live.pop(trial.trial_id, None)
 
-    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        self._live.pop(trial.trial_id, None)
+    on_trial_error = on_trial_complete
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         now = time.monotonic()
@@ -82,13 +81,9 @@ class ProgressReporter(Callback):
         study = self._driver.study
         counts = Counter(trial.status for trial in study.trials.values())  # those of earlier runs too
         words = ", ".join(f"{counts[state]} {state.lower()}" for state in STATES if counts[state])
-        best = self._best()
-        known = len(study.trials)
-        of = (
-            f"{known} of {study.most} trials"
-            if study.most is not None and study.most > known
-            else plural(known, "trial")
-        )
+        best, known = self._best(), len(study.trials)
+        has_more = study.most is not None and study.most > known
+        of = f"{known} of {study.most} trials" if has_more else plural(known, "trial")
         text = f"{of} after {self._driver.now():.0f} s: {words or 'none'}"
         if best is not None:
             text += f"; best {study.metric} {_short(best.best_result.get(study.metric))} in trial {best.trial_id}"
@@ -117,17 +112,10 @@ class ProgressReporter(Callback):
         rows = []
         for trial in chosen:
             host, pid = self._driver.where.get(trial.trial_id, ("", ""))
-            rows.append(
-                [
-                    f"{trial.trial_id}{' *' if trial is best else ''}",
-                    trial.status,
-                    f"{host}:{pid}" if host and trial.status == RUNNING else "",
-                    str(trial.iteration),
-                    f"{trial.time_total_s:.1f}",
-                    *(_short(trial.config.get(name)) for name in parameters),
-                    *(_short(trial.last_result.get(name)) for name in metrics),
-                ]
-            )
+            where = f"{host}:{pid}" if host and trial.status == Trial.RUNNING else ""
+            row = [f"{trial.trial_id}{' *' if trial is best else ''}", trial.status, where, str(trial.iteration)]
+            row += [f"{trial.time_total_s:.1f}", *(_short(trial.config.get(name)) for name in parameters)]
+            rows.append([*row, *(_short(trial.last_result.get(name)) for name in metrics)])
         return head, rows
 
 
@@ -224,11 +212,7 @@ class StopKeyWarning(Callback):
 
 
 def shown_by(reporter: Any, verbose: int) -> list[Callback]:
-    """The reporters of an experiment.
-
-    Raises:
-        TypeError: `reporter` is not one.
-    """
+    """The reporters of an experiment."""
     if reporter is not None:
         if not isinstance(reporter, Callback):
             raise TypeError(f"progress_reporter must be a ProgressReporter, not {reporter!r}")

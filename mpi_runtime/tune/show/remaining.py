@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mpi_runtime.show.estimates import rest_s
 from mpi_runtime.show.numbers import seconds
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED
+from mpi_runtime.tune.trial import Trial
 
 
 class Remaining(NamedTuple):
@@ -30,19 +30,16 @@ def remaining(
 ) -> Remaining | None:
     """Estimate the time until an experiment ends; None: nothing is known, as when the last trial outlasts the others.
 
-    Args:
-        trials: the status of each, and for how many seconds it has run.
-        most: the number of trials; None: unlimited.
-        stops_early: whether the scheduler may stop trials. Those that have ended are then the short ones, so each of
-            the rest counts as the longest so far.
-        limit_s: the seconds after which the experiment ends in any case.
+    `trials` has the status of each, and for how many seconds it has run; `most` is their number, None: unlimited.
+    `stops_early`: the scheduler may stop trials. Those that have ended are then the short ones, so each of the rest
+    counts as the longest so far. In any case the experiment ends after `limit_s`.
     """
     known = list(trials)
-    took_s = [time_s for status, time_s in known if status == TERMINATED and time_s > 0]
-    running_s = [time_s for status, time_s in known if status == RUNNING]
+    took_s = [time_s for status, time_s in known if status == Trial.TERMINATED and time_s > 0]
+    running_s = [time_s for status, time_s in known if status == Trial.RUNNING]
     if not running_s:
         return None
-    ended = sum(status in (TERMINATED, ERROR) for status, _ in known)
+    ended = sum(status in (Trial.TERMINATED, Trial.ERROR) for status, _ in known)
     left_s = math.inf
     if most is not None and took_s:
         each_s = max(*took_s, *running_s) if stops_early else statistics.median(took_s)
@@ -59,7 +56,7 @@ def remaining(
 def remaining_of(study: Study, now: float) -> Remaining | None:
     """Estimate the time until a study that runs in this process ends; None: nothing is known."""
     trials = (
-        (one.status, one.time_total_s + (now - one.last_event_at if one.status == RUNNING else 0.0))
+        (one.status, one.time_total_s + (now - one.last_event_at if one.status == Trial.RUNNING else 0.0))
         for one in study.trials.values()
     )
     return remaining(trials, study.most, not study.scheduler.is_passive, study.deadline - now)

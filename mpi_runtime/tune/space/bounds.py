@@ -18,12 +18,7 @@ def _check(name: str, *values: Any) -> None:
 
 
 def ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Return the bounds of a domain with values between them.
-
-    Raises:
-        TypeError: they are not numbers.
-        ValueError: there are no values between them, or infinitely many.
-    """
+    """Check the bounds of a domain, and return them."""
     _check(name, lower, upper)
     if not lower < upper:
         raise ValueError(f"{name}({lower}, {upper}) has no values: the lower bound must be below the upper bound")
@@ -33,12 +28,7 @@ def ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
 
 
 def positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]:
-    """Return the bounds of a domain of logarithms.
-
-    Raises:
-        TypeError: one is not a number.
-        ValueError: there are no values between them, or one has no logarithm.
-    """
+    """Check the bounds of a domain of logarithms, and return them."""
     _check(name, lower, upper, base)
     if not lower > 0:
         raise ValueError(f"{name}({lower}, {upper}): {lower} has no logarithm; the lower bound must be above 0")
@@ -48,12 +38,7 @@ def positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]:
 
 
 def spread(name: str, mean: float, sd: float) -> tuple[float, float]:
-    """Return the mean and the standard deviation of a normal domain.
-
-    Raises:
-        TypeError: one is not a number.
-        ValueError: it cannot be a deviation.
-    """
+    """Check the mean and the standard deviation of a normal domain, and return them."""
     _check(name, mean, sd)
     if not 0 <= sd < math.inf:
         raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more, and finite")
@@ -61,12 +46,7 @@ def spread(name: str, mean: float, sd: float) -> tuple[float, float]:
 
 
 def step(name: str, q: Any, *bounds: float) -> Any:
-    """Return the step of a domain, of which its bounds must be multiples.
-
-    Raises:
-        TypeError: it is not a number.
-        ValueError: it is not above 0, or a bound is not a multiple of it.
-    """
+    """Check the step of a domain, of which its bounds must be multiples, and return it."""
     _check(name, q)
     if not 0 < q < math.inf:
         raise ValueError(f"{name}: q={q} is not a step; it must be above 0, and finite")

@@ -21,11 +21,7 @@ Rng = np.random.Generator
 
 
 def generator_of(random_state: Any) -> Rng:
-    """Return the generator that libraries mean: a seed, a generator of numpy of either kind, wrapped or not, or None.
-
-    Raises:
-        ValueError: it is something else, or a negative seed.
-    """
+    """The generator that libraries mean: a seed, a generator of numpy of either kind, wrapped or not, or None."""
     state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
     if isinstance(state, np.random.RandomState):
         state = state._bit_generator

@@ -14,8 +14,7 @@ KNOWN = (Float, Integer, Normal, Categorical)
 def domains(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The domains of a space, in nested dictionaries too. Functions, and what choices contain, are left out.
 
-    Raises:
-        ValueError: two of them have the same name, as in `{"a/b": uniform(0, 1), "a": {"b": uniform(0, 1)}}`.
+    Two of the same name, as in `{"a/b": uniform(0, 1), "a": {"b": uniform(0, 1)}}`, are an error.
     """
     found: dict[str, Any] = {}
     for name, value in space.items():

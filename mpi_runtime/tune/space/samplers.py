@@ -32,8 +32,6 @@ class LogUniform(Sampler):
 
     base: float = 10
 
-    __str__ = Sampler.__str__
-
 
 @dataclass
 class Normal(Sampler):
@@ -42,8 +40,6 @@ class Normal(Sampler):
     mean: float = 0.0
     sd: float = 1.0
 
-    __str__ = Sampler.__str__
-
 
 @dataclass
 class Quantized(Sampler):
@@ -51,8 +47,6 @@ class Quantized(Sampler):
 
     sampler: Sampler
     q: float
-
-    __str__ = Sampler.__str__
 
     def get_sampler(self) -> Sampler:
         """Return the sampler before it is rounded."""

@@ -47,11 +47,7 @@ def is_grid(value: Any) -> bool:
 
 
 def grid_points(space: Mapping[str, Any]) -> list[Grid]:
-    """All combinations of the grids in a space. The first grid, by the names of its path, changes fastest.
-
-    Raises:
-        ValueError: the values of a grid have a grid of their own.
-    """
+    """All combinations of the grids in a space. The first grid, by the names of its path, changes fastest."""
     grids = sorted(_grids(space, ()), key=lambda grid: [str(part) for part in grid[0]])
     for path, values in grids:
         if any(True for _ in _grids(list(values), ())):
@@ -79,11 +75,7 @@ def merged(space: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any
 
 
 def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
-    """Draw the values of one trial, at one point of the grids. Functions see the values of domains.
-
-    Raises:
-        ValueError: functions need each other's values, a function raised, or a drawn value has a grid.
-    """
+    """Draw the values of one trial, at one point of the grids. Functions see the values of domains."""
     config: dict[str, Any] = _drawn(dict(space), (), grid, rng)
     waiting = list(_functions(config, ()))
     while waiting:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mpi_runtime.tune.study.events import Event, Reported
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial import Trial
 
 
 class Callback:
@@ -80,9 +80,9 @@ def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event
             if event.checkpoint is not None:
                 callback.on_checkpoint(iteration=count, trials=trials, trial=trial, checkpoint=event.checkpoint)
         for trial in changed:
-            if trial.status == RUNNING:
+            if trial.status == Trial.RUNNING:
                 callback.on_trial_start(iteration=count, trials=trials, trial=trial)
-            elif trial.status == TERMINATED:
+            elif trial.status == Trial.TERMINATED:
                 callback.on_trial_complete(iteration=count, trials=trials, trial=trial)
-            elif trial.status == ERROR:
+            elif trial.status == Trial.ERROR:
                 callback.on_trial_error(iteration=count, trials=trials, trial=trial)

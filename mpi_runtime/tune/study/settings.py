@@ -162,12 +162,7 @@ class RunConfig:
 
 
 def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int) -> Study:
-    """The state machine of an experiment with room for `slots` trials.
-
-    Raises:
-        TypeError: a setting has a wrong type.
-        ValueError: a setting has no meaning, or settings contradict each other.
-    """
+    """Check the settings, and make the state machine of an experiment with room for `slots` trials."""
     if tune.scheduler is not None and not isinstance(tune.scheduler, TrialScheduler):
         raise TypeError(f"scheduler must be a TrialScheduler such as ASHAScheduler(), not {tune.scheduler!r}")
     if tune.search_alg is not None and not isinstance(tune.search_alg, Searcher):

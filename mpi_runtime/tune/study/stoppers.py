@@ -116,9 +116,6 @@ class ExperimentPlateauStopper(Stopper):
             top: the number of these values.
             mode: whether small or large values are good: "min" or "max".
             patience: the number of reports in a row, including the first, that must find a plateau.
-
-        Raises:
-            ValueError: an argument has no meaning.
         """
         sign_of(mode)
         _check(std, top=(top, 2), patience=(patience, 0))
@@ -181,11 +178,7 @@ class CombinedStopper(Stopper):
 def as_stopper(
     stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None,
 ) -> Stopper:
-    """`stop` of a `RunConfig` as a stopper.
-
-    Raises:
-        TypeError: it has a wrong type.
-    """
+    """`stop` of a `RunConfig` as a stopper."""
     if stop is None:
         return CombinedStopper()
     if isinstance(stop, Stopper):

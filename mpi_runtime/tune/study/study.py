@@ -27,35 +27,10 @@ from mpi_runtime.tune.schedulers.base import (
 from mpi_runtime.tune.search.base import DRAWS, BasicVariantGenerator, Searcher
 from mpi_runtime.tune.space.variants import has_grid, resolve, rng_of
 from mpi_runtime.tune.space.variants import merged as merged_space
-from mpi_runtime.tune.study.events import (
-    Continue,
-    Crashed,
-    Ended,
-    Event,
-    Failed,
-    Halt,
-    Moved,
-    Order,
-    Reported,
-    Revived,
-    Sized,
-    Start,
-    Woken,
-)
+from mpi_runtime.tune.study import events
+from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
 from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, ends_all, time_limit
-from mpi_runtime.tune.trial import (
-    DEFAULT_METRIC,
-    ERROR,
-    PAUSED,
-    PENDING,
-    RUNNING,
-    TERMINATED,
-    Trial,
-    check_goal,
-    named_in,
-    sign_of,
-    value_in,
-)
+from mpi_runtime.tune.trial import DEFAULT_METRIC, Trial, check_goal, named_in, sign_of, value_in
 
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
@@ -168,46 +143,46 @@ class Study:
             ValueError: a report lacks the metric, or a value is not a number.
         """
         match event:
-            case Reported():
+            case events.Reported():
                 self._reported(self._running[event.trial_id], event, now)
-            case Ended():
-                self._finish(self._running[event.trial_id], TERMINATED)
-            case Failed():
+            case events.Ended():
+                self._finish(self._running[event.trial_id], Trial.TERMINATED)
+            case events.Failed():
                 trial = self._running[event.trial_id]
                 trial.failures += 1
                 self._broken(trial, event.error, trial.failures, self.limits.max_failures)
-            case Crashed():
+            case events.Crashed():
                 trial = self._running[event.trial_id]
                 trial.crashes += 1
                 self._broken(trial, event.error, trial.crashes, self.limits.max_crashes)
-            case Moved():
+            case events.Moved():
                 self._moved(self.trials[event.trial_id], event)
-            case Revived():
+            case events.Revived():
                 self._revived(self.trials[event.trial_id])
-            case Sized():
+            case events.Sized():
                 self.limits = replace(self.limits, max_concurrent=event.slots)
-            case Woken():
+            case events.Woken():
                 pass
         if now >= self.deadline or ends_all(self.stopper):
             self._close()
         return self._filled(now)
 
-    def _moved(self, trial: Trial, event: Moved) -> None:
+    def _moved(self, trial: Trial, event: events.Moved) -> None:
         trial.checkpoint = event.checkpoint
         if not event.iteration or not trial.checkpoint_iteration:
             trial.checkpoint_timesteps = 0
         else:  # the event does not have them: steps of one trial are about equally long
             trial.checkpoint_timesteps *= event.iteration / trial.checkpoint_iteration
         trial.checkpoint_iteration, trial.checkpoint_time_s = event.iteration, event.time_s
-        if trial.status == RUNNING:
+        if trial.status == Trial.RUNNING:
             self._run_again(trial)
 
     def _revived(self, trial: Trial) -> None:
-        if trial.status != ERROR:
+        if trial.status != Trial.ERROR:
             raise RuntimeError(f"trial {trial.trial_id} cannot be revived: it is {trial.status}")
         trial.error, trial.failures, trial.crashes = None, 0, 0
         self._is_closed = False  # by `fail_fast`: what has not begun may begin
-        self._move(trial, PENDING)
+        self._move(trial, Trial.PENDING)
         self.scheduler.on_trial_add(trial)
         self._again.append(trial)
 
@@ -215,7 +190,7 @@ class Study:
         trial.moved(status)
         self.changed[trial.trial_id] = trial
 
-    def _reported(self, trial: Trial, event: Reported, now: float) -> None:
+    def _reported(self, trial: Trial, event: events.Reported, now: float) -> None:
         result = self._completed(trial, event.metrics, now)
         time, score = self._compared(trial, result)
         if event.checkpoint is not None:
@@ -273,7 +248,7 @@ class Study:
         """Apply the decision about the trial that has reported."""
         if verdict == STOP:
             self._orders.append(Halt(trial.trial_id))
-            self._finish(trial, TERMINATED)
+            self._finish(trial, Trial.TERMINATED)
             return
         if trial.trial_id not in self._searched:
             self.searcher.on_trial_result(trial_id=trial.trial_id, result=result)
@@ -303,20 +278,20 @@ class Study:
             if trial is None:
                 continue  # it ended at the report that led to this decision
             if verdict == STOP:
-                self._finish(trial, TERMINATED)
+                self._finish(trial, Trial.TERMINATED)
             else:
                 self._run_again(trial)
 
     def _pause(self, trial: Trial) -> None:
         self._orders.append(Halt(trial.trial_id))
         del self._running[trial.trial_id]
-        self._move(trial, PAUSED)
+        self._move(trial, Trial.PAUSED)
         self._paused[trial.trial_id] = trial
 
     def _run_again(self, trial: Trial) -> None:
         self._running.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)
-        self._move(trial, PENDING)
+        self._move(trial, Trial.PENDING)
         self._again.append(trial)
 
     def _broken(self, trial: Trial, error: Any, count: int, most: int) -> None:
@@ -324,7 +299,7 @@ class Study:
         if most == -1 or count <= most:
             self._run_again(trial)
             return
-        self._finish(trial, ERROR)
+        self._finish(trial, Trial.ERROR)
         if self.limits.fail_fast:
             self._close()
 
@@ -335,7 +310,7 @@ class Study:
         self._move(trial, status)
         if trial.last_result:
             trial.last_result["done"] = True
-        is_error = status == ERROR
+        is_error = status == Trial.ERROR
         if not is_error:
             trial.error = None
         result = None if is_error or not trial.last_result else trial.last_result
@@ -349,12 +324,12 @@ class Study:
         self._is_closed = True
         for trial in list(self._running.values()):
             self._orders.append(Halt(trial.trial_id))
-            self._finish(trial, TERMINATED)
+            self._finish(trial, Trial.TERMINATED)
         self._end_paused()
 
     def _end_paused(self) -> None:
         while self._paused:  # the end of one may change the others
-            self._finish(next(iter(self._paused.values())), TERMINATED)
+            self._finish(next(iter(self._paused.values())), Trial.TERMINATED)
 
     def _filled(self, now: float) -> list[Order]:
         """Start trials, and return the orders."""
@@ -373,7 +348,7 @@ class Study:
             trial = self._next()
             if trial is None:
                 return
-            self._move(trial, RUNNING)
+            self._move(trial, Trial.RUNNING)
             trial.iteration, trial.time_total_s = trial.checkpoint_iteration, trial.checkpoint_time_s
             trial.timesteps = trial.checkpoint_timesteps
             trial.last_event_at, trial.last_time = now, None
@@ -387,7 +362,7 @@ class Study:
         while (trial_id := self.scheduler.choose_paused()) is not None:
             if trial_id in self._paused:  # unless a stopper ended it at the report at which it paused
                 trial = self._paused.pop(trial_id)
-                self._move(trial, PENDING)
+                self._move(trial, Trial.PENDING)
                 return trial
         new = self._new()
         if new is not None:
@@ -395,7 +370,7 @@ class Study:
         while self._yielded:
             trial = self._yielded.popleft()
             if self._paused.pop(trial.trial_id, None) is not None:
-                self._move(trial, PENDING)
+                self._move(trial, Trial.PENDING)
                 return trial
         return None
 
@@ -444,11 +419,7 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
 
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
-    """A reported value as a number. `role` is its purpose, for errors.
-
-    Raises:
-        ValueError: it is missing, or not a number.
-    """
+    """A reported value as a number. `role` is its purpose, for errors."""
     try:
         value = value_in(result, name)
     except KeyError:

@@ -61,11 +61,7 @@ Resources = Mapping[str, Any] | PlacementGroupFactory
 
 
 def as_bundles(wanted: Any) -> PlacementGroupFactory:
-    """The resources of a trial as bundles; a single one unless it starts tasks or actors.
-
-    Raises:
-        TypeError, ValueError: an amount is invalid.
-    """
+    """Check the resources of a trial, and return them as bundles: a single one unless it starts tasks or actors."""
     if isinstance(wanted, PlacementGroupFactory):
         return wanted
     if wanted is None:
@@ -99,11 +95,7 @@ def amounts(bundle: Any) -> dict[str, Any]:
 
 
 def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -> int:
-    """How many trials with this request fit.
-
-    Raises:
-        InfeasibleResourceError: not even one.
-    """
+    """How many trials with this request fit: at least one, or it raises InfeasibleResourceError."""
     if isinstance(request, GangRequest):
         if request.label_selector:
             conditions = check_selector("label_selector", dict(request.label_selector))

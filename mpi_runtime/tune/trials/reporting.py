@@ -172,12 +172,7 @@ class TrialRun:
 
 
 def check(checkpoint: Any) -> None:
-    """Refuse what cannot be saved.
-
-    Raises:
-        TypeError: it is not a `Checkpoint`.
-        FileNotFoundError: its directory is gone.
-    """
+    """Refuse what cannot be saved."""
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(
             f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
@@ -200,11 +195,7 @@ def enter(run: TrialRun | None) -> None:
 
 
 def trial_run() -> TrialRun:
-    """The running trial.
-
-    Raises:
-        RuntimeError: this process runs no trial.
-    """
+    """The running trial. Outside of a trial it is an error to ask."""
     if _run is None:
         raise RuntimeError(
             "This is not a trial: report(), get_checkpoint() and get_context() work only in trials of a Tuner, and in "
@@ -245,11 +236,7 @@ def get_context() -> Context:
 
 
 def plain(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The metrics with scalars as numbers.
-
-    Raises:
-        TypeError: they are not a dictionary, or a value is an array.
-    """
+    """The metrics with scalars as numbers. Arrays are refused."""
     if not isinstance(metrics, Mapping):
         raise TypeError(f"report() takes a dictionary of values by name, not {metrics!r}")
     found: dict[str, Any] = {}

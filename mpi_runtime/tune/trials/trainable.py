@@ -146,11 +146,7 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
 
 def registered_env(name: str) -> Callable[..., Any]:
-    """The environment of this name.
-
-    Raises:
-        ValueError: there is no such name.
-    """
+    """The environment of this name."""
     if f"env:{name}" not in _registered:
         raise ValueError(f"no environment is registered as {name!r}: call register_env first")
     found: Callable[..., Any] = _registered[f"env:{name}"]
@@ -158,11 +154,7 @@ def registered_env(name: str) -> Callable[..., Any]:
 
 
 def prepared(trainable: Any) -> Prepared:
-    """The first argument of `Tuner` as a `Prepared`.
-
-    Raises:
-        NotTrainableError: it is not a trainable, or no trainable has this name.
-    """
+    """The first argument of `Tuner` as a `Prepared`. NotTrainableError explains what a trainable is."""
     if isinstance(trainable, Prepared):
         return trainable
     own: Prepared | None = getattr(trainable, "__dict__", {}).get(PREPARED)
@@ -233,9 +225,6 @@ def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, An
         trainable: a function or a class.
         resources: amounts by name (`{"cpu": 2, "gpu": 0.25}`), a `PlacementGroupFactory` for trials that start tasks
             or actors, or a function of the config that returns one of these.
-
-    Raises:
-        TypeError, ValueError: an amount is invalid.
     """
     if not callable(resources):
         as_bundles(resources)

@@ -28,7 +28,7 @@ from mpi_runtime.tune.study.settings import study_of
 from mpi_runtime.tune.study.stoppers import ExperimentPlateauStopper, MaximumIterationStopper, TrialPlateauStopper
 from mpi_runtime.tune.study.study import Limits, Study
 from mpi_runtime.tune.study.virtual_time import _Simulation
-from mpi_runtime.tune.trial import RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 NAN = math.nan
@@ -93,7 +93,7 @@ def outcome(done: Any) -> list[tuple[Any, ...]]:
 )
 def test_odd_values_end_every_experiment(scheduler: Any, value: Any) -> None:
     done = simulated(steps_of(value), scheduler())
-    assert [one.status for one in done.trials] == [TERMINATED] * 12
+    assert [one.status for one in done.trials] == [Trial.TERMINATED] * 12
     assert max(one.iteration for one in done.trials) >= 1
 
 
@@ -109,7 +109,7 @@ def test_the_least_of_minus_x_is_the_most_of_x(scheduler: Any) -> None:
 @pytest.mark.parametrize("slots", [1, 5])
 def test_one_trial_alone_comes_to_its_end(scheduler: Any, slots: int) -> None:
     done = simulated(steps_of(lambda c, e: c["x"]), scheduler(), count=1, slots=slots)
-    assert [one.status for one in done.trials] == [TERMINATED]
+    assert [one.status for one in done.trials] == [Trial.TERMINATED]
     assert done.trials[0].iteration == (
         1 if isinstance(scheduler(), ASHAScheduler) and scheduler().needs_checkpoints else 9
     )
@@ -129,7 +129,7 @@ def test_trials_that_never_report_and_trials_that_fail_at_once_are_not_waited_fo
     kinds = [int(one.config["x"] * 1000) % 3 for one in done.trials]
     if scheduler() is None or not scheduler().needs_checkpoints:
         assert [one.status == "ERROR" for one in done.trials] == [kind == 1 for kind in kinds]
-    assert {one.status for one in done.trials} == {TERMINATED, "ERROR"}
+    assert {one.status for one in done.trials} == {Trial.TERMINATED, "ERROR"}
 
 
 @each_scheduler
@@ -268,7 +268,7 @@ def test_a_resumed_search_starts_no_trial_twice(scheduler: Any, restart: bool, t
             started = []
             for event in resumed(study, tmp_path, slots, True, restart):
                 started += [one.trial_id for one in study.handle(event, now) if isinstance(one, Start)]
-            running = [one.trial_id for one in study.trials.values() if one.status == RUNNING]
+            running = [one.trial_id for one in study.trials.values() if one.status == Trial.RUNNING]
             assert sorted(started) == sorted(running), (cut, slots)
 
 
@@ -410,7 +410,7 @@ def test_a_trial_that_is_tried_again_ends_twice_and_its_searcher_hears_of_the_fi
     study.handle(Revived("00000"), 2.0)
     study.handle(Reported("00000", {"v": 1.0}), 3.0)
     study.handle(Ended("00000"), 4.0)
-    assert study.trials["00000"].status == TERMINATED
+    assert study.trials["00000"].status == Trial.TERMINATED
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])

@@ -23,7 +23,7 @@ from mpi_runtime.tune.schedulers import (
 )
 from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, rungs
 from mpi_runtime.tune.schedulers.hyperband import table
-from mpi_runtime.tune.trial import TERMINATED, Trial
+from mpi_runtime.tune.trial import Trial
 
 NAN = float("nan")
 
@@ -162,7 +162,7 @@ def test_promotion_is_the_papers_for_all_orders_of_small_cases(eta: int) -> None
 def test_promotion_spends_most_on_the_best() -> None:
     done = run(ASHAScheduler(max_t=27, reduction_factor=3, type="promotion"), 81, 4, 27)
     ranking = sorted(done.trials, key=lambda trial: -trial.config["x"])
-    assert all(trial.status == TERMINATED for trial in done.trials)
+    assert all(trial.status == Trial.TERMINATED for trial in done.trials)
     assert ranking[0].last_result["training_iteration"] == 27
     assert done.reports < 81 * 27 / 4
     assert [trial.iteration for trial in ranking[41:]] == [1] * 40  # the worse half never passes the lowest rung
@@ -315,7 +315,7 @@ def test_a_population_larger_than_the_slots_takes_turns() -> None:
     done = tune.simulate(
         epochs(100), param_space={"x": tune.uniform(0, 1)}, tune_config=config, run_config=stop, slots=2
     )
-    assert [trial.status for trial in done.trials] == [TERMINATED] * 8
+    assert [trial.status for trial in done.trials] == [Trial.TERMINATED] * 8
     assert [trial.iteration for trial in done.trials] == [10] * 8
 
 
@@ -363,7 +363,7 @@ def test_every_experiment_ends_whatever_fails(
             steps, param_space={"x": tune.uniform(0, 1)}, tune_config=config, run_config=run, slots=slots
         )
         assert len(done.trials) == count
-        assert {trial.status for trial in done.trials} <= {TERMINATED, "ERROR"}
+        assert {trial.status for trial in done.trials} <= {Trial.TERMINATED, "ERROR"}
         return [(t.config, t.status, t.iteration, t.failures, t.time_total_s) for t in done.trials]
 
     assert once() == once()

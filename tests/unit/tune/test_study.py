@@ -26,7 +26,7 @@ from mpi_runtime.tune.study.events import (
 )
 from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
 from mpi_runtime.tune.study.study import Limits, Study
-from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial import Trial
 
 
 class Told(Searcher):
@@ -61,7 +61,7 @@ def test_trials_start_as_there_is_room_and_end() -> None:
     assert not machine.is_done
     assert machine.handle(Ended("00002"), 3.0) == []
     assert machine.is_done
-    assert [trial.status for trial in machine.trials.values()] == [TERMINATED] * 3
+    assert [trial.status for trial in machine.trials.values()] == [Trial.TERMINATED] * 3
 
 
 def test_reports_are_completed() -> None:
@@ -109,7 +109,7 @@ def test_a_trial_that_raised_goes_on_from_its_checkpoint_as_often_as_allowed() -
     assert machine.trials["00000"].last_result["training_iteration"] == 2, "it has forgotten what came later"
     assert machine.trials["00000"].last_result["time_total_s"] == 2.0
     assert machine.handle(Failed("00000", "again"), 4.0) == []
-    assert machine.trials["00000"].status == ERROR
+    assert machine.trials["00000"].status == Trial.ERROR
     assert machine.trials["00000"].error == "again"
     assert isinstance(machine.searcher, Told)
     assert machine.searcher.told[-1] == ("00000", None, "error")
@@ -121,7 +121,7 @@ def test_crashes_are_counted_apart() -> None:
     for _ in range(2):
         assert machine.handle(Crashed("00000", "killed"), 1.0) == [Start("00000", {"n": 0}, None)]
     assert machine.handle(Crashed("00000", "killed"), 1.0) == []
-    assert machine.trials["00000"].status == ERROR
+    assert machine.trials["00000"].status == Trial.ERROR
 
 
 def test_a_trial_that_succeeds_at_last_has_no_error() -> None:
@@ -311,11 +311,11 @@ def test_time_may_go_back_after_a_failure() -> None:
 
 def test_states_have_no_way_back_from_the_end() -> None:
     trial = Trial("00000", 0, {})
-    trial.moved(RUNNING)
-    trial.moved(TERMINATED)
+    trial.moved(Trial.RUNNING)
+    trial.moved(Trial.TERMINATED)
     assert trial.is_finished
     with pytest.raises(RuntimeError, match="it is TERMINATED"):
-        trial.moved(RUNNING)
+        trial.moved(Trial.RUNNING)
 
 
 def test_a_trial_that_is_moved_runs_again_from_there_and_nothing_is_counted() -> None:
@@ -350,7 +350,7 @@ def test_changes_of_states_are_noted() -> None:
     machine.begin(0.0)
     machine.changed.clear()
     machine.handle(Ended("00001"), 1.0)
-    assert {name: trial.status for name, trial in machine.changed.items()} == {"00001": TERMINATED}
+    assert {name: trial.status for name, trial in machine.changed.items()} == {"00001": Trial.TERMINATED}
 
 
 def test_after_the_first_failure_a_revived_trial_runs_and_so_does_the_rest() -> None:
@@ -377,7 +377,7 @@ def test_who_takes_the_place_of_one_that_is_at_its_end_ends_there_with_its_check
     assert (halt, start.trial_id, start.checkpoint) == (Halt("00001"), "00001", "first 12")  # type: ignore[union-attr]
     machine.handle(Ended("00001"), 2.0)
     worst = machine.trials["00001"]
-    assert (worst.status, worst.checkpoint, worst.checkpoint_iteration) == (TERMINATED, "first 12", 12)
+    assert (worst.status, worst.checkpoint, worst.checkpoint_iteration) == (Trial.TERMINATED, "first 12", 12)
     assert worst.last_result["training_iteration"] == 9
 
 
