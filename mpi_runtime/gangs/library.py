@@ -51,7 +51,7 @@ def judged(text: str, pmix: str) -> Library:
     if re.match(r"MPICH [45]\.|Intel MPI 2021\.", version) and "pmix" not in text.lower():
         return Library(version, PMI1)
     tried = "Open MPI 4.1 and 5, MPICH 4 and 5 with PMI-1, and Intel MPI 2021"
-    return Library(version, problem=f"gangs were tried with {tried}, and not with {version}. {_WAY_OUT}")
+    return Library(version, pmix=pmix, problem=f"gangs were tried with {tried}, and not with {version}. {_WAY_OUT}")
 
 
 def _name(text: str) -> str:

@@ -89,8 +89,8 @@ def singleton_message(launch: Launch, world_size: int | None = 1) -> str:
     return (
         f"{what}: {reason}. {cure}\n"
         "Which MPI mpi4py uses: python -m mpi4py --mpi-lib-version\n"
-        "Inside an allocation or without one, this starts the mpiexec that belongs to it: "
-        f"python -m mpi_runtime run -n {launch.size or 'N'} app.py\n"
+        "Inside an allocation or without one, this starts the mpiexec beside this Python, else on PATH, and with "
+        f"--mpi mpich (openmpi, intel) that of this MPI: python -m mpi_runtime run -n {launch.size or 'N'} app.py\n"
         f"If there is no launcher, its variables are left over: unset them, or set {LAUNCHER}=none."
     )
 
