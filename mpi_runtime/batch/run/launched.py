@@ -119,8 +119,8 @@ def _options(program: Command, kind: str, ranks: int, hostfile: str, nodes: Sequ
     """Options for the number of ranks and their hosts. Bound ranks of several commands would share processors."""
     count = ["-n", str(ranks)]
     if kind == SLURM:
-        names = dict.fromkeys(nodes)
-        words = [f"--nodes={len(names)}", f"--nodelist={','.join(nodes)}", "--distribution=arbitrary", "--input=0"]
+        # The list names a host for each rank. Slurm 26.05 refuses `--nodes` beside it, and none needs that.
+        words = [f"--nodelist={','.join(nodes)}", "--distribution=arbitrary", "--input=0"]
         cpus = f"--cpus-per-task={max(1, int(program.num_cpus))}"
         ours = {"--cpus-per-task": cpus, "--cpu-bind": "--cpu-bind=none", "--mem": "--mem=0"}  # 0: that of the job
         return [*count, *words, *(word for option, word in ours.items() if option not in program.launcher)]

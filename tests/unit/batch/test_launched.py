@@ -32,7 +32,7 @@ def line(place: Path, launcher: str, says: str = "", places: list[Where] = PLACE
 
 
 def test_options_of_each_launcher(tmp_path: Path) -> None:
-    slurm = ["-n", "3", "--nodes=2", "--nodelist=a,a,b", "--distribution=arbitrary", "--input=0"]
+    slurm = ["-n", "3", "--nodelist=a,a,b", "--distribution=arbitrary", "--input=0"]
     assert line(tmp_path, "srun", num_cpus=2.0) == [*slurm, "--cpus-per-task=2", "--cpu-bind=none", "--mem=0"]
     assert line(tmp_path, "srun --mem-per-cpu=1G --cpu-bind=cores --cpus-per-task=3") == slurm
     open_mpi = ["-n", "3", "--hostfile", "/hosts"]
