@@ -66,7 +66,7 @@ def test_its_time_counts_from_when_it_has_begun() -> None:
 def test_time_for_which_the_job_was_stopped_does_not_count() -> None:
     """As by `scontrol suspend`: nobody looks at alarms meanwhile. Nor does it count for the grace after the limit."""
     with Cluster().node() as cluster:
-        _, executor = begun(cluster)
+        begun(cluster)
         cluster.later(LIMIT_US // 2)
         cluster.now += 3 * LIMIT_US
         cluster.decide()
