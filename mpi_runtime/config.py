@@ -399,8 +399,12 @@ def is_batch_job() -> bool:
 
 def batch_job() -> str:
     """Return the batch job of this process in words that follow others; empty: it has none."""
-    found = [(name, os.environ[name]) for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID") if os.environ.get(name)]
-    return "".join(f", {name} {value}" for name, value in found)
+    return "".join(f", {name} {value}" for name, value in batch_job_variables())
+
+
+def batch_job_variables() -> list[tuple[str, str]]:
+    """Return the variables that name the batch job of this process, with their values."""
+    return [(name, os.environ[name]) for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID") if os.environ.get(name)]
 
 
 def own_environment() -> MutableMapping[str, str]:

@@ -69,7 +69,7 @@ def diagnose(
     Args:
         kind: the kind of launcher, as in `Launch`.
         ranks: what each rank sees.
-        own: the allocation in the environment of rank 0.
+        own: the allocation in the environment of rank 0, with the nodes on which ranks are expected.
         granted: the job's resources by node, as Slurm states them; empty if they are not known.
         confined: whether Slurm hides other devices from the job, and numbers the job's devices from 0.
     """
@@ -88,6 +88,13 @@ def diagnose(
             if node.gpus:
                 found += _gpus(kind, host, working, node, confined)
     return [*found, *_gpus_on_a_part(granted)]
+
+
+def expected_nodes(kind: str, own: Allocation, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the nodes on which ranks are expected: in a step of srun its own, since the user has chosen them."""
+    if (kind == "none" or kind.startswith("slurm")) and is_in_step(env):
+        return tuple(nodelist.expand(env.get("SLURM_STEP_NODELIST", "")))
+    return own.nodes
 
 
 class Usable(msgspec.Struct, frozen=True):
@@ -112,11 +119,8 @@ def unused(
         hosts: the resources that calls may use, by host; the host of rank 0 comes first.
         host_cpus: how many CPUs the host of rank 0 has. Other hosts are not expected to have more.
     """
-    names = own.nodes
-    if (kind == "none" or kind.startswith("slurm")) and is_in_step(env):
-        names = tuple(nodelist.expand(env.get("SLURM_STEP_NODELIST", "")))  # the user chose the nodes of the step
     by_host = {_short(host): usable for host, usable in hosts.items()}
-    found = [*_places(kind, size, by_host, names, own.parts)]
+    found = [*_places(kind, size, by_host, expected_nodes(kind, own, env), own.parts)]
     have = {_short(name): min(count, host_cpus) for name, count in zip(own.nodes, own.cpus, strict=False)}
     bound = [host for host, usable in by_host.items() if usable.cpus and usable.cpus < have.get(host, 0)]
     if bound:

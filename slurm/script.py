@@ -104,19 +104,20 @@ _RUN = """\
 launcher=$!
 ended=
 trap 'ended=1; kill -TERM $launcher 2>/dev/null' TERM
-hand_on() {{  # USR1 goes to the program itself if it is on this node: a launcher would send it to all ranks
+hand_on() {{  # a signal to the program itself if it is on this node: a launcher would send it to all ranks
     local state process host
     read -r state process host <"$left"
     [ "$state" = running ] || return
     if [ "$host" = "$HOSTNAME" ] && grep -qaF -e "$left" "/proc/$process/cmdline" 2>/dev/null; then
-        kill -USR1 "$process"
+        kill -"$1" "$process"
     else
-        kill -USR1 $launcher
+        kill -"$1" $launcher
     fi
 }}
 until [ -s "$left" ] || ! kill -0 $launcher 2>/dev/null; do sleep 0.1; done
-trap hand_on USR1 URG
-[ -z "$warned" ] || hand_on
+trap 'hand_on USR1' USR1 URG
+for signal in INT HUP USR2; do trap "hand_on $signal" $signal; done  # of scancel --batch: the program decides
+[ -z "$warned" ] || hand_on USR1
 while wait $launcher; kill -0 $launcher 2>/dev/null; do :; done  # a signal ends a `wait` early
 wait $launcher
 code=$?

@@ -110,8 +110,10 @@ def requeue() -> None:
     if int(facts.get("Restarts", 0)) > own.restarts:
         return  # at a preemption Slurm queues the job again before it ends the processes
     # While its processes end, a job is COMPLETING: without a reason if it was cancelled, with one if its time is over.
+    # A preemption may cancel it too (PreemptMode=CANCEL).
     state, reason = facts.get("JobState"), facts.get("Reason")
-    if state == "CANCELLED" or (state == "COMPLETING" and reason == "None"):
+    is_ended = state == "CANCELLED" or (state == "COMPLETING" and reason == "None")
+    if is_ended and facts.get("PreemptTime", "None") == "None":
         raise SlurmError(f"job {own.job} was cancelled: it is not queued once more against the will of its owner")
     if facts.get("Requeue") == "0":  # no automatic requeue; but the program asks for it now
         call(["scontrol", "update", f"JobId={own.job}", "Requeue=1"])

@@ -6,6 +6,7 @@ a problem report instead, as one block of text.
 """
 
 import argparse
+import dataclasses
 import os
 import re
 import resource
@@ -31,7 +32,7 @@ from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call
-from mpi_runtime.slurm.diagnosis import Finding, Seen, cannot_start, diagnose, slow_network
+from mpi_runtime.slurm.diagnosis import Finding, Seen, cannot_start, diagnose, expected_nodes, slow_network
 from mpi_runtime.slurm.walltime import end_time
 from mpi_runtime.transport import mpi
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
@@ -303,8 +304,10 @@ def _report(
     times: dict[str, tuple[float, float]],
     as_json: bool,
 ) -> int:
-    found = diagnose(launch.kind, ranks, own, *_granted(own))
-    found += _settings(config.environment(), len(ranks[0].cpus))
+    env = config.environment()
+    expected = dataclasses.replace(own, nodes=expected_nodes(launch.kind, own, env))
+    found = diagnose(launch.kind, ranks, expected, *_granted(own))
+    found += _settings(env, len(ranks[0].cpus))
     found += filter(None, (slow_network(ranks[0].host, host, latency_s) for host, (latency_s, _) in times.items()))
     is_wrong = not all(finding.is_note for finding in found)
     if as_json:

@@ -206,6 +206,11 @@ def start(config: Config) -> Session:
     current.set_client(_session.client)
     if config.requeue:
         _requeue_in_time(config.requeue_before_s)
+    if configuration.is_batch_job():
+        from mpi_runtime.job import neighbours  # not at the top: most jobs are not in a batch job
+
+        if text := neighbours.crowded():
+            log.say(log.line(log.WARNING, log.UNUSED, text), config.quiet)
     return _session
 
 

@@ -1,6 +1,7 @@
 """Calls that ignore a cancel, and calls that run longer than their time limit.
 
-An enforced time limit counts from the report that user code began (`Began`). The executor has an alarm for it:
+An enforced time limit counts from the report that user code began (`Began`). The executor has an alarm for it, each
+second: if that is late, the job was stopped, and the time does not count.
 
 1. At the limit the call is interrupted as by `cancel()`, with the calls that it has submitted. If it still returns a
    value, that counts; any error that it raises becomes `TaskTimeoutError`.
@@ -17,7 +18,7 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.losses import cancel
 from mpi_runtime.scheduler.protocol.effects import IGNORED, Cancel, StopExecutor
 from mpi_runtime.scheduler.protocol.events import METHOD, Began
-from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US
+from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US, LOOK_US, STOPPED_US
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
 from mpi_runtime.scheduler.records.records import Executor, Task, Watch
 from mpi_runtime.scheduler.records.state import Client, State
@@ -30,8 +31,9 @@ def began(state: State, client: Client, event: Began, now: int) -> None:
     executor = client.as_executor()
     task = executor.assigned.get(event.id)
     if task is not None and task.state != STAGING and task.function.spec.enforces_limit:
-        executor.watch(task).began_us = now
-        state.alarms.set(executor, now + task.function.spec.time_limit_us)
+        watch = executor.watch(task)
+        watch.began_us = watch.looked_us = now
+        state.alarms.set(executor, next_look_us(now + task.function.spec.time_limit_us, now))
 
 
 def look(state: State, executor: Executor, now: int) -> None:
@@ -40,6 +42,11 @@ def look(state: State, executor: Executor, now: int) -> None:
         return
     for id, watch in list(executor.watched.items()):
         task = executor.assigned[id]
+        stopped_us = now - watch.looked_us - LOOK_US
+        if watch.began_us >= 0 and stopped_us > STOPPED_US:
+            watch.began_us += stopped_us
+            watch.interrupted_us += stopped_us if watch.interrupted_us >= 0 else 0
+        watch.looked_us = now
         at_us = due_us(task, watch)
         if at_us is not None and at_us <= now:
             over_us = limit_us(task, watch)
@@ -51,7 +58,12 @@ def look(state: State, executor: Executor, now: int) -> None:
                 log_ignored(state, executor, task, watch, now)
             at_us = due_us(task, watch)
         if at_us is not None:
-            state.alarms.set(executor, max(at_us, now + 1))
+            state.alarms.set(executor, next_look_us(at_us, now))
+
+
+def next_look_us(at_us: int, now: int) -> int:
+    """Return when to look at an executor again: at the latest with the others, in the next second."""
+    return min(max(at_us, now + 1), now - now % LOOK_US + LOOK_US)
 
 
 def due_us(task: Task, watch: Watch) -> int | None:

@@ -82,6 +82,12 @@ INTERRUPT_GRACE_US: Final = 5_000_000
 """How long an interrupted call has to end: long enough to save its work. After a time limit its process is killed
 then; after a cancel a warning is logged."""
 
+LOOK_US: Final = 1_000_000
+"""The time between looks at a call or command with a time limit."""
+
+STOPPED_US: Final = 1_000_000
+"""A look that is later than this shows that the job was stopped, as by `scontrol suspend`: that time does not count."""
+
 HISTORY_CALLS_MAX: Final = 100_000
 """Ended calls that are remembered for `timeline()`: as many as in Ray; about 30 MB in the head."""
 

@@ -60,6 +60,8 @@ class Watch(Struct, eq=False, gc=False):
 
     began_us: int = -1
     """With a time limit: the start of its user code; -1: not yet."""
+    looked_us: int = -1
+    """The time of the last look at it, since then."""
     interrupted_us: int = -1
     """The time of the interrupt; -1: it was not interrupted."""
     is_logged: bool = False

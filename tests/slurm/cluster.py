@@ -105,6 +105,7 @@ PartitionName=DEFAULT DefaultTime=10 MaxTime=60 State=UP PriorityTier=2 PreemptM
 PartitionName=main Nodes=n[1-{steady}] Default=YES
 PartitionName=fragile Nodes=n[{steady}-{all}]
 PartitionName=spare Nodes=n[1-{steady}] PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
+PartitionName=sparecancel Nodes=n[1-{steady}] PriorityTier=1 PreemptMode=CANCEL GraceTime=5
 """
 
 # Run by each node's first process, which bash is: it reaps the orphans that it inherits, and outlives its slurmd.

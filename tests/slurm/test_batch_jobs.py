@@ -9,6 +9,21 @@ from tests.helpers import wait_until
 from tests.slurm.cluster import Cluster
 
 LONG = "if [ -e again ]; then hostname >> long; else touch begun; sleep 1000; fi #batch name=long\n"
+HANDLES = """
+import signal, time
+import mpi_runtime as ray
+
+ray.init()
+for number in (signal.SIGHUP, signal.SIGUSR2):
+    signal.signal(number, lambda number, frame: print(signal.Signals(number).name, flush=True))
+print("working", flush=True)
+try:
+    while True:
+        time.sleep(0.1)
+except KeyboardInterrupt:
+    print(ray.get(ray.remote(lambda: "tasks continue").remote()), flush=True)
+    raise
+"""
 
 
 @pytest.mark.timeout(240)
@@ -72,6 +87,28 @@ def short_commands_are_not_done_again(folder: Path, said: str) -> None:
     print(f"{repeated} commands were begun again")
     assert repeated <= 1
     assert Counter(lines(folder, "done")) == {str(number): 1 for number in range(70)}
+
+
+def test_signals_of_users_reach_the_program_and_do_not_end_its_script(slurm: Cluster) -> None:
+    """By `scancel --batch --signal`: an interrupt is Ctrl-C to a batch; others are for the program's own handlers."""
+    folder, other = slurm.directory(), slurm.directory()
+    (folder / "jobs.txt").write_text("touch begun; sleep 1000 #batch grace=1s\n")
+    words = ["mpi-runtime", "submit", "-N", "2", "--cpus-per-node=1", "--time=5"]
+    batch = slurm.run(*words, "--requeue", "--batch", "jobs.txt", cwd=folder).stdout.strip()
+    (other / "app.py").write_text(HANDLES)
+    app = slurm.run(*words, "app.py", cwd=other).stdout.strip()
+    wait_until((folder / "begun").exists, 60, "the long command")
+    slurm.run("scancel", "--batch", "--signal=INT", batch)
+    slurm.wait_for_output(app, "working")
+    for signal in ("HUP", "USR2"):
+        slurm.run("scancel", "--batch", f"--signal={signal}", app)
+        slurm.wait_for_output(app, f"SIG{signal}")
+    slurm.run("scancel", "--batch", "--signal=INT", app)
+    ended = slurm.wait(batch).expect("FAILED", "130:0")
+    assert "interrupted: ending what runs" in ended.stdout
+    assert "0 of 1 done, 1 skipped" in ended.stdout
+    assert ended.facts["Restarts"] == "0", "its user has ended it"
+    assert "tasks continue" in slurm.wait(app).expect("FAILED", "130:0").stdout
 
 
 def test_a_job_is_not_queued_again_for_what_no_such_job_can_do(slurm: Cluster) -> None:

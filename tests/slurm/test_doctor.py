@@ -30,6 +30,7 @@ LAUNCHES = {
     },
     "openmpi": {
         "alone": "mpi-runtime doctor",
+        "one task": f"srun -N 1 -n 1 env {assignments(SEES_FOUR)} mpi-runtime doctor",
         "in a command": f"bash -c '{IN_A_COMMAND}'",
         "right": f"env {assignments(SEES_FOUR)} mpi-runtime run -n 2 -m mpi_runtime.cli.main doctor",
         "not found": "mpi-runtime run -n 2 doctor",
@@ -77,6 +78,7 @@ def nothing_is_wrong_with_right_launches(said: dict[tuple[str, str], str]) -> No
     text = said["openmpi", "in a command"]
     assert re.search(r"job \d+ \(slurm\) in a command or call, which has CPUs and GPUs of its own, \d+ min left", text)
     assert text.endswith("nothing wrong was found\nexit 0\n"), "it has no GPU, and shall have none"
+    assert said["openmpi", "one task"].endswith("nothing wrong was found\nexit 0\n"), "the user has chosen its node"
     assert said["mpich", "right"].endswith("nothing wrong was found\nexit 0\n")
     text = said["mpich", "corrected"]
     assert text.endswith("nothing wrong was found\nexit 0\n"), "mpirun hands 0,1 on, and n2 has others"

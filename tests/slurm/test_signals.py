@@ -194,6 +194,9 @@ def preempt(slurm: Cluster) -> dict[str, str]:
     jobs = {
         "by the signal that it has asked for": submit(slurm, LIVES, "0", options=(*both, "--warn-s=10")),
         "by the end of its launcher": submit(slurm, LIVES, "0", options=both),
+        "although such jobs are cancelled": submit(
+            slurm, LIVES, "0", options=("-N1", "--partition=sparecancel", *share[1:], "--sbatch=--nodelist=n3")
+        ),
         "when its grace time is over": submit(slurm, LIVES, "0", options=("-N1", *share, "--sbatch=--nodelist=n3")),
     }
     for job in jobs.values():

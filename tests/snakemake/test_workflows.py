@@ -85,6 +85,9 @@ def test_what_fails_is_reported_and_an_interrupt_ends_the_rest(tmp_path: Path) -
     with start(tmp_path, WRONG, [], "--keep-going") as program:
         wait_until((tmp_path / "slow.begun").exists, 100, "the slow job")
         wait_until(lambda: program.stderr.count("Error in rule ") == 2, 100, "two errors")
+        wait_until(
+            (tmp_path / "good.txt").exists, 100, "the good job, which may be the last of those beside the slow one"
+        )
         os.killpg(program.pid, signal.SIGINT)
         done = program.finish()
     assert done.returncode != 0

@@ -29,7 +29,7 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
     seconds: float = 1.0
     """How long it is assumed to take."""
     limit_s: float = 0.0
-    """How long it may take at most; 0: not known."""
+    """How long it may take at most; 0: not known, or `seconds` counts in its place."""
     order: tuple[int, int] = (0, 0)
     """Commands with lower values are offered first."""
     attempt: int = 0

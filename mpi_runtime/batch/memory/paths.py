@@ -46,14 +46,16 @@ class Paths:
             self._all = self._all[0] + 1, self._all[1] + seconds
 
     def expected_s(self, name: str) -> float:
-        """How long a command takes: as others of its array did, else as all did, at most its limit."""
+        """How long a command takes: as others of its array, else its `expect`, else as all, within its limit."""
         owner = self._owners.get(name, "")
+        first = self._groups[owner].commands[0] if owner in self._groups else None
         count, seconds = self._measured.get(owner, (0, 0.0))
+        if not count and first is not None and first.expect is not None:
+            return first.expect
         if not count:
             count, seconds = self._all
-        limit_s = self._groups[owner].commands[0].time_limit if owner in self._groups else None
         found = seconds / count if count else _NOTHING_KNOWN_S
-        return found if limit_s is None else min(found, limit_s)
+        return found if first is None or first.time_limit is None else min(found, first.time_limit)
 
     def path_us(self, name: str) -> int:
         """How long a command and the longest chain after it take, in microseconds, rounded down to a power of two.

@@ -43,8 +43,8 @@ class Ends(Starts):
         self._idle_s = setting.idle_s
         self._busy_s = time.monotonic()
         self._doubted: set[str] = set()
-        self._expired: set[str] = set()
-        """Commands that are withdrawn because their turn has not come in time."""
+        self._returned: set[str] = set()
+        """Commands that are withdrawn because they cannot begin here, or not in time."""
         self._expired_s = 0.0
         self._trouble = Trouble(setting.say)
         self._ends_s = math.inf
@@ -61,6 +61,8 @@ class Ends(Starts):
             return
         one = self._running.pop(name)
         self._doubted.discard(name)
+        was_returned = name in self._returned
+        self._returned.discard(name)
         del self._names[one.ref.binary()]
         error = outcome.exception()
         value = outcome.result() if error is None else b""
@@ -77,7 +79,7 @@ class Ends(Starts):
                 self._submit(command, one.key)
             elif is_empty and self._shared.get(name) == one.number and not is_unwanted:
                 self._sharing.not_begun(one.number)
-            elif name in self._expired and self._shared.get(name) == one.number and not is_unwanted:
+            elif was_returned and self._shared.get(name) == one.number and not is_unwanted:
                 self._sharing.returned(one.number)
             else:
                 self._sharing.ended(one.number)
@@ -143,14 +145,18 @@ class Ends(Starts):
         self._trouble.note(self._sharing.problem, time.monotonic())
         if self._sharing.is_on and time.monotonic() - self._expired_s > LOOK_S:
             self._expired_s = time.monotonic()
-            self._expired = set(expired(self._running))
-            for name in self._expired:
-                mpi_runtime.cancel(self._running[name].ref)
+            self._give_back(expired(self._running))
         self._end_if_nothing_fits()
         for path in self._to_remove:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         self._to_remove.clear()
+
+    def _give_back(self, names: list[str]) -> None:
+        """Withdraw commands that cannot begin here, so that they are offered again to whatever job can run them."""
+        self._returned.update(names)
+        for name in names:
+            mpi_runtime.cancel(self._running[name].ref)
 
     def _packed(self, command: Command, result: CommandResult) -> tuple[int, int] | None:
         """Append the output of a command to the archive, unless it names a file of its own."""
@@ -164,9 +170,12 @@ class Ends(Starts):
     def _end_if_nothing_fits(self) -> None:
         """End this job's part if for long no job had anything to do, though commands wait."""
         why, is_for_time = self._sharing.stuck()
+        patience_s = IDLE_S if self._idle_s is None else self._idle_s
+        if is_for_time and not self._sharing.others():
+            patience_s = LOOK_S  # waiting makes it worse
         if not why or self.is_late or self.graph.is_stopped:
             self._busy_s = time.monotonic()
-        elif time.monotonic() - self._busy_s > (IDLE_S if self._idle_s is None else self._idle_s):
+        elif time.monotonic() - self._busy_s > patience_s:
             self._say(f"no job can run what is left: {why}; the same line continues where there is room")
             self.is_late = True
             self.is_hopeless = not is_for_time
@@ -219,6 +228,7 @@ class Ends(Starts):
                 self._withdrawn.add(name)
                 mpi_runtime.cancel(one.ref)
             elif one is None and name in self._shared and self._sharing.withdraw(self._shared[name]):
+                del self._shared[name]
                 self._submit(self.graph.commands[name], self._journal.key_of(self.graph.commands[name])[0])
 
     def resume(self, names: list[str]) -> None:

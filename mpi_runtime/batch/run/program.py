@@ -24,6 +24,7 @@ import msgspec
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.host.process_tree import adopt_orphans, children, descendants, kill_group
+from mpi_runtime.scheduler.protocol.limits import LOOK_US, STOPPED_US
 
 KILL_LIMIT_S = 5.0
 """How long to wait for killed processes: one that hangs in a driver does not end."""
@@ -31,10 +32,8 @@ LOCK_LIMIT_S = 20.0
 """How long to wait for the processes of a killed run, which that run ends within about a second."""
 LOOK_S = 0.2
 """Seconds between checks of the memory and the output of a command with limits."""
-STEP_S = 1.0
-"""Seconds between looks at the clock, if a command has a time limit."""
-STOPPED_S = 1.0
-"""A look that is later than this shows that the job was stopped, as by `scontrol suspend`: that time does not count."""
+STEP_S = LOOK_US / 1e6
+STOPPED_S = STOPPED_US / 1e6
 POLL_MAX_S = 2_000_000.0
 """The longest wait of poll, which takes milliseconds as an int of C."""
 PAUSE_S = 0.002

@@ -52,7 +52,7 @@ def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: 
         msgspec.msgpack.encode(command),
         first,
         seconds,
-        command.time_limit + command.grace if command.time_limit is not None else 0.0,
+        command.time_limit + command.grace if command.time_limit is not None and command.expect is None else 0.0,
         (-command.priority, -path_us),
         together="\n".join(getattr(command, stream) for stream in command.appends),
         group=command.group,

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -68,3 +69,43 @@ def test_a_command_waits_for_inputs_that_appear_late(tmp_path: Path) -> None:
     assert "failed: never: its input none is not there, 0.3 s (latency_wait) after it could start" in done.stderr
     for name in ("reader", "stdin"):
         assert (tmp_path / "batch-jobs" / f"{name}.out").read_text() == "late\n"
+
+
+def in_job_of(seconds: float, cpus: int = 2) -> dict[str, str | None]:
+    """A job of Slurm as its processes see it, which ends in this time; there is no Slurm to ask."""
+    end = str(int(time.time() + seconds))
+    own = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_END_TIME": end, "PATH": os.environ["PATH"]}
+    return {**own, "MPI_RUNTIME_NUM_CPUS": str(cpus)}
+
+
+def test_what_is_expected_counts_in_place_of_a_generous_limit(tmp_path: Path) -> None:
+    text = "#batch batch_resources=l=1 resources=l=1 time_limit=1h expect=1s grace=1s\necho one\necho two\n"
+    done = run_batch(written(tmp_path / "jobs.txt", text), cwd=tmp_path, env=in_job_of(300)).expect(0)
+    assert "2 of 2 done" in done.stderr
+
+
+def test_what_can_end_in_time_runs_although_what_is_offered_before_it_cannot(tmp_path: Path) -> None:
+    """The large ones wait for room until it is too late for them. They are much, so the last one was not offered."""
+    large = "".join(f"true #batch name=large{n} num_cpus=2 time_limit=35s\n" for n in range(8))
+    first = "#batch batch_resources=l=1 grace=1s\nsleep 4 #batch name=first priority=2\n"
+    text = first + large + "echo ran #batch name=last num_cpus=2 priority=-1 resources=l=1\n"
+    done = run_batch(written(tmp_path / "jobs.txt", text), cwd=tmp_path, env=in_job_of(60)).expect(75)
+    assert (tmp_path / "batch-jobs" / "last.out").read_text() == "ran\n"
+    assert "2 of 10 done, 8 skipped" in done.stderr
+
+
+def test_paused_commands_of_shared_ones_end_with_the_batch(tmp_path: Path) -> None:
+    written(
+        tmp_path / "jobs.txt",
+        "#batch batch_resources=l=1\n"
+        "touch begun; sleep 60 #batch name=first resources=l=1 grace=1s\n"
+        "true #batch name=second resources=l=1\n",
+    )
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    with helpers.start_command(command, cwd=tmp_path, env=FOUR) as program:
+        helpers.wait_until((tmp_path / "begun").exists, 60)
+        assert "1 command paused" in run_batch("pause", "jobs", "second", cwd=tmp_path).expect(0).stdout
+        program.signal(signal.SIGINT)
+        done = program.finish().expect(130)
+    assert "Traceback" not in done.stderr
+    assert "0 of 2 done, 2 skipped" in done.stderr

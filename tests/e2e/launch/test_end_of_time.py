@@ -1,5 +1,6 @@
 """A job whose time ends: what cannot finish before is not started, and says why; the rest runs."""
 
+import os
 import time
 from pathlib import Path
 
@@ -29,7 +30,8 @@ print(len(ray.wait(late, num_returns=3, timeout=0.2)[0]), ray.explain(late[-1]),
 
 def known(in_s: float) -> dict[str, str | None]:
     """A job of Slurm as its processes see it; there is no Slurm to ask."""
-    return {"SLURM_JOB_ID": "5", "SLURM_JOB_END_TIME": str(int(time.time() + in_s)), "PATH": "/nowhere"}
+    own = str(os.getpid())  # programs of one batch job would report each other
+    return {"SLURM_JOB_ID": own, "SLURM_JOB_END_TIME": str(int(time.time() + in_s)), "PATH": "/nowhere"}
 
 
 def test_what_takes_too_long_waits_and_the_rest_runs() -> None:

@@ -7,7 +7,7 @@ import pytest
 from mpi_runtime.scheduler.protocol.effects import IGNORED, Cancel, StopExecutor
 from mpi_runtime.scheduler.protocol.events import Began, Call, CancelRequested
 from mpi_runtime.scheduler.protocol.ids import prefix_of
-from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US
+from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US, LOOK_US
 from tests.builders import DRIVER, Cluster
 
 LIMIT_US = 60_000_000
@@ -61,6 +61,27 @@ def test_its_time_counts_from_when_it_has_begun() -> None:
         cluster.nothing()
         cluster.done(executor, call)
         assert cluster.told(call).data == b"value"
+
+
+def test_time_for_which_the_job_was_stopped_does_not_count() -> None:
+    """As by `scontrol suspend`: nobody looks at alarms meanwhile. Nor does it count for the grace after the limit."""
+    with Cluster().node() as cluster:
+        begun(cluster)
+        cluster.later(LIMIT_US // 2)
+        cluster.now += 3 * LIMIT_US
+        cluster.decide()
+        cluster.later(LIMIT_US // 2 - 2 * LOOK_US)
+        cluster.nothing()
+        cluster.later(2 * LOOK_US)
+        assert not cluster.one(Cancel).force
+        cluster.later(INTERRUPT_GRACE_US // 2)
+        cluster.now += 3 * LIMIT_US
+        cluster.decide()
+        cluster.later(INTERRUPT_GRACE_US // 2 - 2 * LOOK_US)
+        cluster.nothing()
+        cluster.later(2 * LOOK_US)
+        assert cluster.one(Cancel).force
+        assert cluster.scheduler.deadline() is None, "nobody looks any more"
 
 
 def test_the_value_that_it_returns_all_the_same_is_its_value() -> None:
