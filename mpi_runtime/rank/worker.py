@@ -53,6 +53,9 @@ MEET_GRACE_S = 5.0
 """Seconds that a worker waits for all ranks longer than the driver, because the driver's error has more details."""
 BLAME_S = 3.0
 """Seconds that a worker with an error at the start waits, because the head may report the same error."""
+DRIVER_S = 1.0
+"""Seconds that a worker without a head waits before it ends. Then the launcher ends the driver, which first prints its
+error."""
 
 
 class Worker:
@@ -218,6 +221,8 @@ def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | 
         code = 0
     except BaseException as error:
         _print(error, launch.rank)
+        if isinstance(error, HeadLostError):
+            time.sleep(DRIVER_S)
         if isinstance(error, LostError):
             end_launcher(os.getpid(), wait=False)
     finally:

@@ -197,10 +197,16 @@ def test_with_ulfm_the_exit_code_is_that_of_the_program(source: str, code: int |
 
 def test_with_ulfm_a_program_that_ends_because_its_job_was_lost_has_ended_by_itself() -> None:
     program = """
-import os, signal
+import os, signal, sys, time
 import mpi_runtime as ray
 
 ray.init()
+
+def print_slowly(*error):
+    time.sleep(0.4)
+    sys.__excepthook__(*error)
+
+sys.excepthook = print_slowly
 
 @ray.remote
 def strike(driver):
