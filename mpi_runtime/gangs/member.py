@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -225,7 +225,15 @@ def _initialised(place: Place) -> Intracomm:
             f"MPI has started with {world.Get_size()} rank(s) and not {place.size}: the MPI library of mpi4py "
             f"({version}) did not understand how it was started, by PMI-1 for MPICH and by PMIx for Open MPI"
         )
-    return world
+
+    class Comm(MPI.Intracomm):
+        """A copy of it, as each call gets one, is of this class too."""
+
+        def Abort(self, errorcode: int = 0) -> NoReturn:
+            """End the gang. For a copy MPICH has all members exit alike, so nobody knows which one has called it."""
+            MPI.COMM_WORLD.Abort(errorcode)
+
+    return Comm(world)
 
 
 def running() -> Any:
