@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import faulthandler
 import functools
 import os
@@ -226,6 +227,8 @@ def _initialised(place: Place) -> Intracomm:
             f"({version}) did not understand how it was started, by PMI-1 for MPICH and by PMIx for Open MPI"
         )
 
+    copyreg.pickle(MPI.Exception, lambda error: (_error, (error.Get_error_code(), str(error))))
+
     class Comm(MPI.Intracomm):
         """A copy of it, as each call gets one, is of this class too."""
 
@@ -234,6 +237,12 @@ def _initialised(place: Place) -> Intracomm:
             MPI.COMM_WORLD.Abort(errorcode)
 
     return Comm(world)
+
+
+def _error(code: int, text: str) -> Any:
+    """Return an error of MPI that a member has raised, without loading `mpi4py.MPI`: that starts MPI."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return RuntimeError(text) if mpi is None else mpi.Exception(code)
 
 
 def running() -> Any:
