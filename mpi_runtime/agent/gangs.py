@@ -17,8 +17,8 @@ from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
-from mpi_runtime.gangs.greeting import UNREACHABLE, advice
-from mpi_runtime.gangs.member import ABORT_S, Place
+from mpi_runtime.gangs.greeting import ABORT_S, UNREACHABLE, abort_s, advice
+from mpi_runtime.gangs.member import Place
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
@@ -177,7 +177,7 @@ class Gangs:
             if executor_ is not None and not executor_.death_note and executor_.unsaid is not None:
                 executor_.death_note = f"called MPI_Abort with code {code}{text and ': '}{text}"
                 if len(gang.shape.names) > 1:
-                    executor_.end_waits_s = ABORT_S
+                    executor_.end_waits_s = abort_s(code)
                     if code == UNREACHABLE:
                         here = gang.shape.names[gang.own]
                         executor_.death_note += f", as Open MPI does if it cannot reach another host. {advice(here)}"

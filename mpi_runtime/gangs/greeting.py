@@ -20,7 +20,11 @@ LIMIT_S = 20.0
 """How long the message may take, in seconds."""
 LOOK_S = 0.0005
 UNREACHABLE = 14
-"""The code, MPI_ERR_UNKNOWN, with which Open MPI calls MPI_Abort itself when it cannot reach another member."""
+"""The code, MPI_ERR_UNKNOWN, with which Open MPI calls MPI_Abort itself when it cannot reach another member, or when
+its connection to one has broken."""
+ABORT_S = 0.25
+"""How long an MPI_Abort in a gang on several nodes waits for reports from the others, in seconds. MPI libraries call it
+when another member dies and its connections break; the report of that death may arrive later."""
 _CHOICES = (
     "OMPI_MCA_btl",
     "OMPI_MCA_pml",
@@ -80,6 +84,11 @@ def problem_of(rank: int, here: str, there: Iterable[str], problem: str) -> str:
         f"rank {rank} on {here} and {', '.join(there)} have started MPI, but {problem}. "
         f"Settings: {', '.join(chosen) or 'none'}. {advice(here)}"
     )
+
+
+def abort_s(code: int) -> float:
+    """How long an MPI_Abort with this code waits. If it follows from another one, it waits longer than that."""
+    return 2 * ABORT_S if code == UNREACHABLE else ABORT_S
 
 
 def advice(here: str) -> str:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 INIT_LIMIT_S = 60.0
 """How long MPI_Init may take, in seconds. Members wait in it for each other."""
-ABORT_S = 0.25
-"""How long an MPI_Abort in a gang on several nodes waits for reports from the others, in seconds. MPI libraries call it
-when another member dies and its connections break; the report of that death may arrive later."""
 OF_PMIX = "PMIX_NAMESPACE"
 """A member with this variable is started by PMIx, so by Open MPI."""
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
