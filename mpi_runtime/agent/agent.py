@@ -153,6 +153,8 @@ class NodeAgent:
             self._spills.obey(effect)
         elif isinstance(effect, StopExecutor | TakeBack | Cancel):
             left = self.custodian.obey(effect)
+            if self._gangs is not None and isinstance(left, StopExecutor) and left.force:
+                self._gangs.stopped(left.executor)
             executor = self._executors.get(effect.executor)
             if left is not None and executor is not None:  # else it died, which the agent reports
                 self._act_on(executor, left)

@@ -17,8 +17,8 @@ from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
-from mpi_runtime.gangs.greeting import UNREACHABLE, advice
-from mpi_runtime.gangs.member import ABORT_S, Place
+from mpi_runtime.gangs.greeting import ABORT_S, UNREACHABLE, abort_s, advice
+from mpi_runtime.gangs.member import Place
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
@@ -98,8 +98,8 @@ class Gangs:
         self._report, self._kill, self._ignore, self._give_up = report, kill, ignore, give_up
         self._lock = -1
         self._gangs: dict[int, LocalGang] = {}
-        self._late: list[tuple[float, Callable[[], None]]] = []
-        """Reports of ends and texts that wait, each with the time when it is sent."""
+        self._late: list[tuple[float, LocalExecutor, Callable[[], None]]] = []
+        """Reports of ends and texts of members that wait, each with the time when it is sent."""
 
     def _enter(self) -> str:
         if self._lock < 0:
@@ -151,7 +151,8 @@ class Gangs:
                     if is_new and member.unsaid is not None:
                         member.unsaid += lines
                         if len(gang.shape.names) > 1:
-                            self._late.append((time.monotonic() + ABORT_S, partial(say, member)))
+                            # Longer than the end of another member waits that has called MPI_Abort.
+                            self._late.append((time.monotonic() + 2 * ABORT_S, member, partial(say, member)))
                         else:
                             say(member)
         problem = start.problem if start is not None else "the files of the job cannot be made"
@@ -173,16 +174,15 @@ class Gangs:
         if start.aborted is not None:
             rank, code, text = start.aborted
             executor_ = gang.members.get(rank)
-            if executor_ is not None and not executor_.death_note:
+            if executor_ is not None and not executor_.death_note and executor_.unsaid is not None:
                 executor_.death_note = f"called MPI_Abort with code {code}{text and ': '}{text}"
                 if len(gang.shape.names) > 1:
-                    executor_.end_waits_s = ABORT_S
+                    executor_.end_waits_s = abort_s(code)
                     if code == UNREACHABLE:
                         here = gang.shape.names[gang.own]
                         executor_.death_note += f", as Open MPI does if it cannot reach another host. {advice(here)}"
                 executor_.death_note += last_words(executor_.mpi_words)
                 self._ignore(executor_.number)  # MPI_Abort of MPICH returns, and the member could still end its call
-                self.before_kill(executor_)
                 self._kill(executor_)
         if not gang.has_looked and start.initialised.issuperset(gang.members):
             gang.has_looked = True
@@ -218,10 +218,16 @@ class Gangs:
         if waiting:
             self._give_up(executor, "was stopped before it started")
             return False
-        if not executor.death_note:
-            executor.unsaid = None
         gang.note_files()
         return True
+
+    def stopped(self, number: int) -> None:
+        """The head stops this member because it knows of another end: its texts and MPI_Abort follow from that."""
+        members = [one for gang in self._gangs.values() for one in gang.members.values()]
+        for member in [*members, *(one for _, one, _ in self._late)]:
+            if member.number == number:
+                member.unsaid = None
+        self._late = [(0.0 if one.number == number else at_s, one, report) for at_s, one, report in self._late]
 
     def ended(self, executor: LocalExecutor) -> None:
         """Note the end of a member. With the last one the files of the gang are removed."""
@@ -240,8 +246,9 @@ class Gangs:
 
     def report_end(self, executor: LocalExecutor, report: Callable[[], None]) -> None:
         """Report the end of an executor by this call, now or in a later turn."""
-        if executor.end_waits_s:
-            self._late.append((time.monotonic() + executor.end_waits_s, report))
+        if executor.end_waits_s and executor.unsaid is not None:
+            at_s = time.monotonic() + executor.end_waits_s
+            self._late += [(at_s, executor, partial(say, executor)), (at_s, executor, report)]
         else:
             report()
 
@@ -250,11 +257,11 @@ class Gangs:
         if not self._late:
             return None
         now_s = time.monotonic()
-        due = [report for at_s, report in self._late if at_s <= now_s]
-        self._late = [(at_s, report) for at_s, report in self._late if at_s > now_s]
+        due = [report for at_s, _, report in self._late if at_s <= now_s]
+        self._late = [late for late in self._late if late[0] > now_s]
         for report in due:
             report()
-        return min(at_s for at_s, _ in self._late) - now_s if self._late else None
+        return min(at_s for at_s, *_ in self._late) - now_s if self._late else None
 
     def before_end(self) -> None:
         """Note the files of all gangs before all executors are killed."""

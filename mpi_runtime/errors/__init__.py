@@ -43,6 +43,7 @@ All but `TaskError` and its subclasses are made from one message, so that the sc
 """
 
 import contextlib
+import copyreg
 import functools
 import re
 from typing import Any
@@ -169,11 +170,12 @@ class TaskError(MpiRuntimeError):
         return getattr(self.cause, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        cause = self.cause
-        if type(cause).__reduce__ is BaseException.__reduce__ and type(cause).__reduce_ex__ is object.__reduce_ex__:
+        cause, kind = self.cause, type(self.cause)
+        has_own = kind in copyreg.dispatch_table or kind.__reduce_ex__ is not object.__reduce_ex__
+        if kind.__reduce__ is BaseException.__reduce__ and not has_own:
             # pickle would call the class with `args`, which fails for each __init__ with parameters of its own.
             content = args_of(cause), vars(cause), self.traceback_str, slots_of(cause)
-            return _load_task_error, (type(cause), *content)
+            return _load_task_error, (kind, *content)
         return task_error, (cause, self.traceback_str)
 
 

@@ -20,7 +20,11 @@ LIMIT_S = 20.0
 """How long the message may take, in seconds."""
 LOOK_S = 0.0005
 UNREACHABLE = 14
-"""The code, MPI_ERR_UNKNOWN, with which Open MPI calls MPI_Abort itself when it cannot reach another member."""
+"""The code, MPI_ERR_UNKNOWN, with which Open MPI calls MPI_Abort itself when it cannot reach another member, or when
+its connection to one has broken."""
+ABORT_S = 0.25
+"""How long an MPI_Abort in a gang on several nodes waits for reports from the others, in seconds. MPI libraries call it
+when another member dies and its connections break; the report of that death may arrive later."""
 _CHOICES = (
     "OMPI_MCA_btl",
     "OMPI_MCA_pml",
@@ -43,32 +47,48 @@ def greet(world: Any, rank: int, hosts: Sequence[int], names: Sequence[str]) -> 
         names: the host names of the nodes.
 
     Raises:
-        LaunchError: none has arrived within `LIMIT_S`.
+        LaunchError: none has arrived within `LIMIT_S`, or the library has refused to send it.
     """
     firsts = [hosts.index(host) for host in range(len(names))]
     if rank not in firsts:
         return
     own = firsts.index(rank)
     others = firsts[(own + 1) % len(firsts)], firsts[own - 1]
+    try:
+        waiting, problem = _exchange(world, others), f"exchanged no message within {LIMIT_S:.0f} s"
+    except RuntimeError as error:  # `MPI.Exception`: the library has found no way to the other host
+        waiting, problem = set(others), f"the first message between them failed ({error})"
+    if waiting:
+        there = [f"rank {other} on {names[hosts[other]]}" for other in sorted(waiting)]
+        raise LaunchError(problem_of(rank, names[hosts[rank]], there, problem))
+
+
+def _exchange(world: Any, others: Sequence[int]) -> set[int]:
+    """Send a message to the first of these ranks, and receive one from the second. Return those that do not answer."""
     received = bytearray(1)
     requests = [world.Isend(b"x", others[0]), world.Irecv(received, others[1])]
     end_s = time.monotonic() + LIMIT_S
-    while waiting := [other for other, request in zip(others, requests, strict=True) if not request.Test()]:
+    while waiting := {other for other, request in zip(others, requests, strict=True) if not request.Test()}:
         if time.monotonic() > end_s:
-            there = [f"rank {other} on {names[hosts[other]]}" for other in sorted(set(waiting))]
-            raise LaunchError(problem_of(rank, names[hosts[rank]], there))
+            break
         time.sleep(LOOK_S)
+    return waiting
 
 
-def problem_of(rank: int, here: str, there: Iterable[str]) -> str:
+def problem_of(rank: int, here: str, there: Iterable[str], problem: str) -> str:
     """Why messages between this rank on its host and others may not arrive, and what to do."""
     chosen = [
         f"{name}={text}" for name, text in sorted(configuration.environment().items()) if name.startswith(_CHOICES)
     ]
     return (
-        f"rank {rank} on {here} and {', '.join(there)} have started MPI, but exchanged no message within {LIMIT_S:.0f} "
-        f"s. Settings: {', '.join(chosen) or 'none'}. {advice(here)}"
+        f"rank {rank} on {here} and {', '.join(there)} have started MPI, but {problem}. "
+        f"Settings: {', '.join(chosen) or 'none'}. {advice(here)}"
     )
+
+
+def abort_s(code: int) -> float:
+    """How long an MPI_Abort with this code waits. If it follows from another one, it waits longer than that."""
+    return 2 * ABORT_S if code == UNREACHABLE else ABORT_S
 
 
 def advice(here: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copyreg
 import faulthandler
 import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 INIT_LIMIT_S = 60.0
 """How long MPI_Init may take, in seconds. Members wait in it for each other."""
-ABORT_S = 0.25
-"""How long an MPI_Abort in a gang on several nodes waits for reports from the others, in seconds. MPI libraries call it
-when another member dies and its connections break; the report of that death may arrive later."""
 OF_PMIX = "PMIX_NAMESPACE"
 """A member with this variable is started by PMIx, so by Open MPI."""
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
@@ -225,7 +223,23 @@ def _initialised(place: Place) -> Intracomm:
             f"MPI has started with {world.Get_size()} rank(s) and not {place.size}: the MPI library of mpi4py "
             f"({version}) did not understand how it was started, by PMI-1 for MPICH and by PMIx for Open MPI"
         )
-    return world
+
+    copyreg.pickle(MPI.Exception, lambda error: (_error, (error.Get_error_code(), str(error))))
+
+    class Comm(MPI.Intracomm):
+        """A copy of it, as each call gets one, is of this class too."""
+
+        def Abort(self, errorcode: int = 0) -> NoReturn:
+            """End the gang. For a copy MPICH has all members exit alike, so nobody knows which one has called it."""
+            MPI.COMM_WORLD.Abort(errorcode)
+
+    return Comm(world)
+
+
+def _error(code: int, text: str) -> Any:
+    """Return an error of MPI that a member has raised, without loading `mpi4py.MPI`: that starts MPI."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return RuntimeError(text) if mpi is None else mpi.Exception(code)
 
 
 def running() -> Any:

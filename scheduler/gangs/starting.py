@@ -60,7 +60,7 @@ def serve(state: State, queue: Queue, now: int) -> bool:
 def key_of(queue: Queue) -> tuple[object, ...]:
     """The fixed properties of the gangs that can run the queue's calls."""
     spec = queue.ready[0].function.spec
-    kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi, spec.pins)
+    kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi, spec.pins, spec.reuse)
     return (queue.request, queue.environment, queue.threads, queue.where, kind)
 
 

@@ -30,13 +30,15 @@ from mpi_runtime.batch.run.launched import LaunchProblemError, Where, environmen
 from mpi_runtime.batch.run.ordered import Ordered
 from mpi_runtime.batch.run.program import Ending, not_started, open_outputs, run_program
 from mpi_runtime.gangs import member
+from mpi_runtime.gangs.greeting import abort_s
 from mpi_runtime.gangs.library import PMI1, PMIX
 from mpi_runtime.gangs.talk import NAME, VARIABLE, AgentLostError, Status
 from mpi_runtime.host.process_tree import children, kill_group
 
 GRACE_S = 1.0
 LAST_LINES_S = 0.3
-"""Seconds that rank 0 takes output of others after its own program has failed."""
+"""Seconds that rank 0 takes output of others after its own program has failed. Others wait as long: the failure that
+follows from that of rank 0 must not be reported first."""
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 1 << 20
 """A line longer than this is sent in pieces."""
@@ -94,9 +96,9 @@ class Rank:
                 ending = run_program(program, env, cpus, is_own, outputs)
             status = self.line.status()  # behind the report of an abort, if there was one
             if self._aborted is not None and not ending.problem:
-                if len(self._member.place.names) > 1:
-                    time.sleep(member.ABORT_S)  # the rank that failed first may be on another node: it reports first
                 code, text = self._aborted
+                if len(self._member.place.names) > 1:  # the rank that failed first may be on another node
+                    time.sleep(abort_s(code))
                 problem = f"MPI_Abort with code {code}{text and ': '}{text}"
                 ending = msgspec.structs.replace(ending, exit_code=code & 255, signal=None, problem=problem)
             return self._ended(program, ending, status)
@@ -166,8 +168,8 @@ class Rank:
 
     def _take_last_lines(self) -> None:
         end_s = time.monotonic() + LAST_LINES_S
-        while self.number == 0 and (left_s := end_s - time.monotonic()) > 0:
-            if select.select([self.line], [], [], left_s)[0]:
+        while (left_s := end_s - time.monotonic()) > 0:
+            if select.select([self.line] if self.number == 0 else [], [], [], left_s)[0]:
                 self.line.look()
 
     def _on_abort(self, code: int, text: str) -> None:

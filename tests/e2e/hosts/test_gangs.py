@@ -75,6 +75,42 @@ except (ray.errors.TaskError, ray.errors.WorkerCrashedError) as error:  # Open M
     print([word in str(error) for word in ("docker0 (172.17.0.1)", "Set OMPI_MCA_btl_tcp_if_include")])
 print(ray.get(total.remote()))
 """
+TEXTS = """
+import os
+import mpi_runtime as ray
+
+ray.init(num_cpus=1)
+
+@ray.remote(num_ranks=2, ranks_per_node=1, max_retries=0)
+def ends(comm, how, victim):
+    comm.Barrier()
+    if comm.rank == victim:
+        comm.Abort(3) if how == "abort" else os.kill(os.getpid(), 9)
+    comm.Barrier()
+
+for how, victim in [*(("kill", number % 2) for number in range(8)), ("abort", 0), ("abort", 1)]:
+    try:
+        ray.get(ends.remote(how, victim))
+    except ray.errors.WorkerCrashedError as error:
+        cause = "called MPI_Abort with code 3" if how == "abort" else "was killed by signal 9"
+        print(f"rank {victim} of its gang of 2" in str(error) and cause in str(error))
+"""
+COMMANDS = """
+import shlex, sys
+import mpi_runtime as ray
+from mpi_runtime import batch
+
+ray.init(num_cpus=2)
+SOURCE = "import os; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); {}; world.Barrier()"
+ways = {"exit code 7": "os._exit(7)", "exit code 137": "os.kill(os.getpid(), 9)", "code 5": "world.Abort(5)"}
+for rank in (0, 3):
+    for cause, way in ways.items():
+        words = [sys.executable, "-c", SOURCE.format(f"world.rank == {rank} and {way}")]
+        try:
+            ray.get(batch.command(shlex.join(words), ranks=4, ranks_per_node=2))
+        except ray.errors.TaskError as error:
+            print(cause in str(error) and f"(rank {rank})" in str(error) or error)
+"""
 PRINTED = [
     "[(0, 0, '0'), (1, 1, '0'), (0, 0, '1'), (1, 1, '1')] 2",
     "[15.0, 15.0, 15.0, 15.0, 15.0, 15.0]",
@@ -136,6 +172,26 @@ def test_an_interface_that_leads_to_no_other_host_is_an_error(three_hosts: Lab) 
     with three_hosts.mpirun(WRONG, ranks=HOSTS) as program:
         completed = program.finish().expect(0)
     assert completed.stdout.splitlines() == ["[True, True]", "3"]
+
+
+@pytest.mark.dies("member")
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_what_the_library_says_of_the_end_of_another_member_is_not_shown(mpi: str, three_hosts: Lab) -> None:
+    with three_hosts.mpirun(TEXTS, ranks={"host1": 1, "host2": 1}, mpi=mpi) as program:
+        completed = program.finish().expect(0)
+    assert completed.stdout.splitlines() == ["True"] * 10
+    assert "Socket closed" not in completed.stderr
+    assert "disconnected" not in completed.stderr
+    said = {"openmpi": "MPI_ABORT was invoked on rank", "mpich": "application called MPI_Abort("}[mpi]
+    assert completed.stderr.count(said) == 2
+
+
+@pytest.mark.dies("member")
+def test_a_command_has_the_end_of_the_rank_that_failed_first(three_hosts: Lab) -> None:
+    """The ranks of the other host end, too, when their connections break, and that may take less time to report."""
+    with three_hosts.mpirun(COMMANDS, ranks={"host1": 1, "host2": 1}) as program:
+        completed = program.finish().expect(0)
+    assert completed.stdout.splitlines() == ["True"] * 6
 
 
 def worker(program: Program, rank: int) -> int:

@@ -1,6 +1,7 @@
 """Reports of the ends of members: that of one that called MPI_Abort waits for those of other nodes."""
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,32 @@ def test_the_end_of_a_member_that_aborted_is_reported_after_others(
     assert (gangs.turn(), reported) == (None, [2, 1])
 
 
+def test_the_end_of_a_member_that_aborted_is_reported_at_once_when_the_head_stops_it(
+    gangs: Gangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head knows of another end: its connection to that member is why it has aborted."""
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    aborted, other = (LocalExecutor(number, 0, -1, None) for number in (1, 2))
+    reported: list[int] = []
+    for member in (aborted, other):
+        member.end_waits_s = 0.25
+        gangs.report_end(member, partial(reported.append, member.number))
+    gangs.stopped(aborted.number)
+    assert (gangs.turn(), reported) == (0.25, [1])
+
+
+def test_an_abort_after_the_head_has_stopped_a_member_is_not_its_end(gangs: Gangs) -> None:
+    start: Any = SimpleNamespace(texts=[], problem="", is_ready=True, aborted=(0, 1, ""), initialised=set())
+    shape: Any = SimpleNamespace(names=["here", "there"], gang=7)
+    gang = gangs._gangs[7] = LocalGang(shape, 0)
+    gang.start, gang.has_looked = start, True
+    member = gang.members[0] = LocalExecutor(1, 0, -1, None)
+    gangs.stopped(member.number)
+    gangs._look(gang)
+    assert (member.death_note, member.end_waits_s) == ("", 0.0)
+    gangs._gangs.clear()
+
+
 @pytest.mark.parametrize("names", [["here"], ["here", "there"]])
 def test_texts_of_members_that_die_with_others_are_dropped(
     gangs: Gangs, monkeypatch: pytest.MonkeyPatch, names: list[str]
@@ -67,9 +94,9 @@ def test_texts_of_members_that_die_with_others_are_dropped(
         assert shown == [b"of 0\n", b"of 1\n"]
         return
     assert shown == []
-    gangs.before_kill(members[1])
+    gangs.stopped(members[1].number)
     gangs.ended(members[1])
-    now_s += 0.25
+    now_s += 0.5
     gangs.turn()
     assert shown == [b"of 0\n"]
     start.texts.append((0, b"left\n", True))

@@ -1,6 +1,7 @@
 """Errors keep their class, their text and their content on the way between processes."""
 
 import builtins
+import copyreg
 import inspect
 import json
 import os
@@ -275,6 +276,13 @@ def test_classes_that_resist() -> None:
     assert isinstance(meddling.cause, Meddling)
     assert "failed: pid=4242" in str(meddling)
     assert isinstance(failed(OwnReduce("first")), OwnReduce)
+
+
+def test_a_reducer_that_a_library_has_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(copyreg.dispatch_table, Plain, lambda error: (RuntimeError, (*error.args, "elsewhere")))
+    error = failed(Plain("one"))
+    assert type(error.cause) is RuntimeError
+    assert error.args == ("one", "elsewhere")
 
 
 @pytest.mark.parametrize("cause", [Locked(), OneWay("one way"), Plain(lambda: None, threading.Lock())])

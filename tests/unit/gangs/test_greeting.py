@@ -11,13 +11,15 @@ from mpi_runtime.gangs import greeting
 
 
 class World:
-    """A communicator whose messages to some ranks never arrive."""
+    """A communicator whose messages to some ranks never arrive, and whose messages to the negatives of others fail."""
 
     def __init__(self, lost: set[int]) -> None:
         self.lost = lost
         self.partners: list[int] = []
 
     def Isend(self, data: bytes, to: int) -> Any:
+        if -to in self.lost:
+            raise RuntimeError("MPI_ERR_INTERN: internal error")
         return self._request(to)
 
     def Irecv(self, data: bytearray, source: int) -> Any:
@@ -56,4 +58,20 @@ def test_what_does_not_arrive_is_an_error_that_names_hosts_interfaces_and_settin
         "rank 0 on host0 and rank 1 on host1 have started MPI, but exchanged no message"
     )
     for words in ("UCX_NET_DEVICES=docker0", "host0 has eth0 (10.0.0.1), docker0 (172.17.0.1)", "Set OMPI_MCA_btl_tcp"):
+        assert words in str(caught.value)
+
+
+def test_a_message_that_the_library_refuses_is_the_same_error_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of no network interface, or without its component for networks, Open MPI refuses it at once."""
+    monkeypatch.setattr(greeting, "interfaces", lambda: ["eth0 (10.0.0.1)"])
+    monkeypatch.setenv("OMPI_MCA_btl", "self,sm")
+    with pytest.raises(LaunchError) as caught:
+        greeted(0, [0, 1], {-1})
+    assert str(caught.value).startswith("rank 0 on host0 and rank 1 on host1 have started MPI, but the first message ")
+    for words in (
+        "failed (MPI_ERR_INTERN: internal error)",
+        "OMPI_MCA_btl=self,sm",
+        "host0 has eth0 (10.0.0.1)",
+        "Set OMPI_MCA_btl_tcp",
+    ):
         assert words in str(caught.value)

@@ -281,8 +281,13 @@ def test_an_idle_gang_is_used_again_and_holds_nothing() -> None:
 
 def test_reuse_can_be_refused() -> None:
     with Cluster().node(cpus=2) as cluster:
+        first = gang(cluster, 2)
+        idle = started(cluster, first, 2)
+        ends(cluster, first, idle)
+        cluster.told(first)
         id = gang(cluster, 2, reuse=False)
         members = started(cluster, id, 2)
+        assert not set(members) & set(idle)
         ends(cluster, id, members)
         cluster.told(id)
         stopped(cluster, *members)
