@@ -48,6 +48,7 @@ from mpi_runtime.gangs.pmix_types import (
     Looked,
     OnAbort,
     OnConnected,
+    OnControl,
     OnEvents,
     OnFence,
     OnFinalized,
@@ -311,6 +312,8 @@ class Server:
             "modex": OnModex(_guarded(self._on_modex)),
             "group": OnGroup(_guarded(self._on_group)),
             "log": OnLog(_guarded(self._on_log)),
+            # With it the library does what members ask for most, without a call: it removes their files in /dev/shm.
+            "control": OnControl(lambda *_: NOT_SUPPORTED),
             "register_events": OnEvents(lambda *_: DONE),
             "deregister_events": OnNoEvents(lambda *_: DONE),
             "looked_up": Looked(_guarded(self._on_looked_up)),

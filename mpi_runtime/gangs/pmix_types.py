@@ -62,10 +62,13 @@ Finished = CFUNCTYPE(None, c_int, c_void_p)
 OnLog = CFUNCTYPE(None, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
 OnEvents = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
 OnNoEvents = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)
+OnControl = CFUNCTYPE(
+    c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
+)  # fmt: skip
 PLACES = {
     # Where the functions stand in the table of the server, from 0.
     "finalized": 1, "abort": 2, "fence": 3, "modex": 4, "register_events": 11, "deregister_events": 12, "log": 17,
-    "group": 25, "connected": 27,
+    "control": 19, "group": 25, "connected": 27,
 }  # fmt: skip
 TABLE_SIZE = 40
 

@@ -50,6 +50,19 @@ ENDS = {
     "raised": ("print('last words', flush=True); os._exit(7)", "exit code 7 (rank 2)"),
 }
 """What rank 2 does while the others wait for it, and how the command ends."""
+SHARING = """
+import os, sys, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+name, code = sys.argv[1:]
+found = {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if " /dev/shm/" in line}
+with open(f"files.{name}.{comm.rank}", "w") as file:
+    print(*(path for path in found if not path.endswith(" (deleted)")), sep="\\n", file=file)
+comm.Barrier()
+if comm.rank == 2: exec(code)
+comm.Barrier()
+"""
+"""Writes down the files in shared memory that MPI has made."""
 
 
 def run(mpi: str, place: Path, tasks: str, code: int) -> Completed:
@@ -173,6 +186,30 @@ comm.Barrier()"'''
     said = {"openmpi": "MPI_ABORT was invoked on rank 2", "mpich": "application called MPI_Abort("}[mpi]
     assert (tmp_path / "out" / "aborted.out").read_text().count(said) == 1
     assert lines(tmp_path, "well.out") == [f"rank {rank} 3 3" for rank in range(3)]
+
+
+@BOTH
+@pytest.mark.parametrize("is_well", [True, False])
+def test_no_command_leaves_files_in_shared_memory(mpi: str, is_well: bool, tmp_path: Path) -> None:
+    """As a launcher does, the server of members removes what their library has asked it to."""
+    (tmp_path / "sharing.py").write_text(SHARING)
+    failing = {**{name: code for name, (code, _) in ENDS.items()}, "late": "time.sleep(60)"}
+    codes = {"well": "pass", "again": "pass", "last": "pass"} if is_well else failing
+    tasks = "".join(
+        f"""
+    [[task]]
+    name = "{name}"
+    command = "PYTHON sharing.py {name} \\"{code}\\""
+    time_limit = {3 if name == "late" else 60}
+    """
+        for name, code in codes.items()
+    )
+    done = run(mpi, tmp_path, tasks, 0 if is_well else 1)
+    assert ("3 of 3 done" if is_well else "0 of 4 done, 4 failed") in done.stderr
+    files = {path for file in tmp_path.glob("files.*.?") for path in file.read_text().split()}
+    assert len(list(tmp_path.glob("files.*.?"))) == 3 * len(codes)
+    assert len(files) >= 6 or mpi == "mpich"  # whose files lose their names as soon as all have opened them
+    assert [path for path in files if os.path.exists(path)] == []
 
 
 @BOTH
