@@ -104,7 +104,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             return None
         work_us = backlog_us(queue)
         can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
-        if can_wait and work_us < limits.STEAL_WORTH_US // 2 and any_is_free_soon(queue):
+        if can_wait and work_us < limits.HIRE_WORTH_US and any_is_free_soon(queue):
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
         node = node_of(source)

@@ -24,6 +24,10 @@ ACTOR_CALLS_MAX: Final = 256
 FORK_WORTH_US: Final = 10_000
 """Backlog per executor that justifies forking another one: a fork and its first call take about this long."""
 
+HIRE_WORTH_US: Final = 100
+"""Backlog per executor that justifies an idle one: a message wakes it, and another brings its result. Below, the
+present executors get the last calls."""
+
 STEAL_WORTH_US: Final = 2_000
 """Estimated backlog of a busy executor from which an idle one takes over the half: some round trips."""
 
@@ -128,7 +132,7 @@ LINEAGE_DEPTH_MAX: Final = 1000
 EXPLAINED_MAX: Final = 20
 """Entries of a list in an explanation."""
 
-assert 0 < STEAL_WORTH_US <= LOCAL_QUEUE_US <= FORK_WORTH_US, "a fork must be worth more than a move between executors"
+assert 0 < HIRE_WORTH_US <= STEAL_WORTH_US <= LOCAL_QUEUE_US <= FORK_WORTH_US, "a fork costs more than a wake-up"
 assert LOCAL_QUEUE_CALLS_MAX < 2**16 - 2, "the count in a channel's header has 16 bits"
 REFUSALS_LOG_US = 1_000_000
 """The time between log lines about executors that broke the protocol."""

@@ -42,8 +42,8 @@ EQUIVALENT = [
     Equivalent(
         "scheduler/dispatch/dispatch.py",
         "acquire",
-        "if can_wait and work_us < limits.STEAL_WORTH_US // 2 and any_is_free_soon(queue):",
-        "if can_wait and work_us <= limits.STEAL_WORTH_US // 2 and any_is_free_soon(queue):",
+        "if can_wait and work_us < limits.HIRE_WORTH_US and any_is_free_soon(queue):",
+        "if can_wait and work_us <= limits.HIRE_WORTH_US and any_is_free_soon(queue):",
         ONE_MORE,
     ),
     Equivalent(

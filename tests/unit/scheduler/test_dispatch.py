@@ -211,7 +211,7 @@ def test_a_stuck_executor_does_not_hold_up_calls_that_nobody_has() -> None:
 def test_short_calls_do_not_wait_for_the_end_of_a_long_one() -> None:
     with Cluster().node(cpus=2) as cluster:
         quick = cluster.submit(name="quick")
-        cluster.done(cluster.placed(quick), quick, us=300)
+        cluster.done(cluster.placed(quick), quick, us=100)
         cluster.told(quick)
         slow = cluster.submit_many(3, name="slow")
         _, second = cluster.running(*slow[:2])  # both are full with what nobody has measured
@@ -284,6 +284,17 @@ def test_calls_without_large_arguments_do_not_follow_those_that_have_some() -> N
         assert cluster.state.executors[cluster.placed(plain)].rank.number == 1, "where most is free"
         cluster.placed(cluster.submit(data))
         cluster.forget()
+
+
+@pytest.mark.parametrize(("us", "executors"), [(100, 1), (400, 2), (4000, 2)])
+def test_two_calls_run_side_by_side_if_they_take_longer_than_a_wake_up(us: int, executors: int) -> None:
+    with Cluster().node(cpus=2) as cluster:
+        ids = cluster.submit_many(2)
+        for executor, id in zip(cluster.running(*ids), ids, strict=True):  # two executors, which idle then
+            cluster.done(executor, id, us=us)
+            cluster.told(id)
+        ids = cluster.submit_many(2)
+        assert len({cluster.placed(id) for id in ids}) == executors
 
 
 def test_an_idle_executor_takes_over_half_of_a_long_queue() -> None:
