@@ -23,7 +23,7 @@ def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter:
 
 
 def unflattened_lookup(flat_key: str, lookup: Any, delimiter: str = "/", **more: Any) -> Any:
-    """The value of a name like `a/b` in nested dictionaries and lists; if there is none, that of `default=`."""
+    """Return what a name like `a/b` finds in nested dictionaries and lists, else the argument `default=`."""
     if flat_key in lookup:
         return lookup[flat_key]
     value = lookup

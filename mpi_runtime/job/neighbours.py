@@ -18,6 +18,8 @@ def crowded() -> str:
         found = [pid for pid in visitor.jobs() if pid == os.getpid() or _is_of_this_batch_job(pid)]
     except OSError:
         return ""  # this system does not list sockets
+    if len(found) < 2:
+        return ""
     inside = {one for pid in found for one in descendants(pid)}  # commands and calls: they share what their job has
     others = [pid for pid in found if pid not in inside and pid != os.getpid() and _shares_processors(pid)]
     if not others or os.getpid() in inside:

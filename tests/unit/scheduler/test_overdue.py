@@ -67,20 +67,14 @@ def test_time_for_which_the_job_was_stopped_does_not_count() -> None:
     """As by `scontrol suspend`: nobody looks at alarms meanwhile. Nor does it count for the grace after the limit."""
     with Cluster().node() as cluster:
         begun(cluster)
-        cluster.later(LIMIT_US // 2)
-        cluster.now += 3 * LIMIT_US
-        cluster.decide()
-        cluster.later(LIMIT_US // 2 - 2 * LOOK_US)
-        cluster.nothing()
-        cluster.later(2 * LOOK_US)
-        assert not cluster.one(Cancel).force
-        cluster.later(INTERRUPT_GRACE_US // 2)
-        cluster.now += 3 * LIMIT_US
-        cluster.decide()
-        cluster.later(INTERRUPT_GRACE_US // 2 - 2 * LOOK_US)
-        cluster.nothing()
-        cluster.later(2 * LOOK_US)
-        assert cluster.one(Cancel).force
+        for left_us, force in ((LIMIT_US, False), (INTERRUPT_GRACE_US, True)):
+            cluster.later(left_us // 2)
+            cluster.now += 3 * LIMIT_US
+            cluster.decide()
+            cluster.later(left_us // 2 - 2 * LOOK_US)
+            cluster.nothing()
+            cluster.later(2 * LOOK_US)
+            assert cluster.one(Cancel).force == force
         assert cluster.scheduler.deadline() is None, "nobody looks any more"
 
 
