@@ -9,7 +9,7 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.backfill import note_length
@@ -116,7 +116,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         if idle and not others:
             executor = next(reversed(idle.values()))
             node.remove_idle(executor)
-        elif can_wait and work_us < limits.FORK_WORTH_US:
+        elif can_wait and work_us < limits.FORK_WORTH_US and note_denied(queue) < limits.FORK_WORTH_US:
             give_back(grant, source.free)
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
@@ -135,6 +135,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         else:
             executor = start_executor(state, node, key, queue.ready[0].function.spec.imports)
             executor.forked_for = queue
+            queue.denied_us = 0
             backoff.note_fork(queue, now)
         hire(state, queue, executor, source, grant, now)
         return executor
@@ -208,6 +209,21 @@ def backlog_us(queue: Queue) -> int:
     if duration < 0:
         return limits.FORK_WORTH_US
     return len(queue.ready) * duration // (len(queue.executors) + 1)
+
+
+def note_denied(queue: Queue) -> int:
+    """Add the backlog of new calls for which no executor is forked. Returns the sum since the last fork.
+
+    A backlog may be too small for a fork, and yet come back a thousand times. When the sum has reached the price of a
+    fork, it is made: so the waits and the fork together cost at most twice as much as the better of the two would have
+    (the ski rental problem). Calls that are not even worth a message do not count.
+    """
+    duration = queue.ready[0].function.duration_us
+    new = sum(1 for _ in takewhile(lambda task: task.order > queue.denied_order, reversed(queue.ready)))
+    if new:
+        queue.denied_order = queue.ready[-1].order
+        queue.denied_us += new * duration // (len(queue.executors) + 1) if duration >= limits.HIRE_WORTH_US else 0
+    return queue.denied_us
 
 
 def start_executor(

@@ -3,7 +3,8 @@
 Each of these steps closes a race:
 1. Nothing is sent to the rank any more. Its later messages are ignored.
 2. Its executors die like others (`deaths.py`), but nobody knows how far they got. The first call of each counts as
-   running. The others may have run. They run again without using a retry; those that may run only once fail.
+   running, and not as overdue. The others may have run. They run again without using a retry; those that may run only
+   once fail.
 3. It leaves its node. While another rank of the node runs calls, the node keeps its resources: executors may use every
    processor. GPUs that only this rank could use are quarantined. Its reports of memory pressure are dropped. If no rank
    of the node runs calls, the bundles of placement groups move to other nodes. A node without ranks is removed.
@@ -45,6 +46,8 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
     executors = len(rank.executors)
     for executor in list(rank.executors.values()):
         first = executor.running()
+        for task in executor.assigned.values():
+            task.overdue = ""  # it may have died with the rank before it had run so long
         death = ExecutorDied(executor.id, first.id if first else b"", f"died when {cause}", is_unwatched=True)
         deaths.executor_died(state, death, now)
     leave_node(state, rank, cause)

@@ -626,6 +626,10 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Executors from this number on were forked after the last of these deaths."""
     forks_from_us: int = 0
     """No executor is forked for it before this time."""
+    denied_us: int = 0
+    """The backlog of all calls since the last fork for which none was made: see `note_denied`."""
+    denied_order: int = 0
+    """The calls up to this order are in it."""
     ranks: int = 0
     """The number of members of the gangs that run its calls; 0: executors run them."""
 

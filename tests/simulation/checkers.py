@@ -200,6 +200,8 @@ class Checker:
             elif isinstance(event, Done) or (isinstance(event, Returned) and not event.raised):
                 self.ends[event.id] += 1
                 require(self.ends[event.id] == 1, f"call {event.id.hex()} ended twice")
+                if isinstance(event, Returned) and event.values[0].is_error:
+                    self.items.broke_off(event.id)
             elif isinstance(event, Returned):
                 self.raised[event.id] += 1
             elif isinstance(event, Yielded):

@@ -31,6 +31,8 @@ class Items:
         """How many of them the attempt has yielded that was heard of last, unless it was lost with its rank."""
         self._to_come: set[bytes] = set()
         """Items that have lost every copy, and are yielded again. Only for membership."""
+        self._broke_off: set[bytes] = set()
+        """Calls that have ended with an error, as for an item that found no room. Only for membership."""
         self._firsts: dict[tuple[bytes, int], bytes] = {}
         """The id of each item in the first attempt that came to it: its client knows it by that."""
         self._made_by: dict[int, list[bytes]] = {}
@@ -79,6 +81,10 @@ class Items:
         if call and index >= self._position.get(call, 0) and not self._checker.ends[call]:
             self._to_come.add(id)
 
+    def broke_off(self, call: bytes) -> None:
+        """A call has ended with an error (`values.py` checks that it may): the rest of its items never comes."""
+        self._broke_off.add(call)
+
     def may_be_lost(self, id: bytes) -> bool:
         """Whether an object may be lost for good: it is no item that is to come again, or its call has failed."""
         if id not in self._to_come:
@@ -88,6 +94,7 @@ class Items:
         return (
             function.kind != TASK
             or bool(checker.raised[call])
+            or call in self._broke_off
             or 0 <= function.max_retries < checker.runs[call]
             or checker.cancels.is_to_end(call)
             or checker.times.is_over(call)

@@ -147,5 +147,5 @@ def may_be_recorded(spec: Spec) -> bool:
 def journal_options(seed: int) -> tuple[Options, Options, int]:
     """A world, another with the same program where other things happen, and when the first is cut."""
     rng = random.Random(seed * 8887 + 3)
-    options = replace(random_options(seed), has_journal=True)
+    options = replace(random_options(seed), has_journal=True, kind="--journal")
     return options, replace(options, course=rng.randint(1, 1 << 30)), rng.randint(1000, CUT_US)

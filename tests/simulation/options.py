@@ -149,6 +149,8 @@ class Options:
     """Share of the hosts on which CUDA does not start; only where all GPUs may fail."""
     faults_until_us: int = 5_000_000
 
+    kind: str = ""
+    """The option of `run.py` that makes such a world."""
     has_journal: bool = False
     """Whether calls that end are recorded."""
     course: int = 0
@@ -176,7 +178,7 @@ def losing_options(seed: int) -> Options:
     options = replace(options, part_bytes=random.Random(seed * 4789 + 19).choice((0, 100_000, 100_000)))
     if random.Random(seed * 3851 + 37).random() < 0.25:
         options = replace(options, streams=True, slow_streams=60)
-    return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL)
+    return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL, kind="--losses")
 
 
 def spilling_options(seed: int) -> Options:
@@ -184,12 +186,13 @@ def spilling_options(seed: int) -> Options:
     options, rng = (losing_options if seed % 3 == 0 else random_options)(seed), random.Random(seed * 3307 + 43)
     slots, failures = rng.choice((1, 1, 2, 4)), rng.choice((0.0, 0.0, 0.2))
     options = replace(options, part_bytes=random.Random(seed * 4787 + 23).choice((0, 100_000, 100_000)))
-    return replace(options, arena_slots=slots, disk_failures=failures)
+    return replace(options, arena_slots=slots, disk_failures=failures, kind="--spills")
 
 
 def dropping_options(seed: int) -> Options:
     """The world of the seed, whose driver lets go of actors that wait to be created."""
-    return replace(random_options(seed), dropped_actors=random.Random(seed * 2539 + 41).choice((3, 10, 40)))
+    dropped_actors = random.Random(seed * 2539 + 41).choice((3, 10, 40))
+    return replace(random_options(seed), dropped_actors=dropped_actors, kind="--drops")
 
 
 def tree_options(seed: int) -> Options:
@@ -204,7 +207,7 @@ def tree_options(seed: int) -> Options:
         streams=False, questions=0.0, check_inside=seed % 5 == 0,
         deaths=deaths, idle_deaths=rng.choice((0.0, 0.1)), deaths_max=rng.choice((20, 400)), batch_us=batch,
         forkserver_kills=rng.choice((0, 0, 8)), slow_executors=rng.choice((0.0, 0.2)), stillborn=0.0,
-        stall_us=rng.choice((0, 500, 20_000)), cancels=rng.choice((0.0, 0.0, 0.1)),
+        stall_us=rng.choice((0, 500, 20_000)), cancels=rng.choice((0.0, 0.0, 0.1)), kind="--trees",
     )  # fmt: skip
 
 
@@ -215,7 +218,17 @@ def calm_options(seed: int) -> Options:
     kinds = rng.choice(((), ("A",) * 4))
     hosts.append(Shape(ranks=rng.choice((1, 2, 4)), cpus=4, gpus=4, kinds=kinds, is_far=rng.random() < 0.5))
     hosts = hosts if rng.random() < 0.7 else hosts[:-1]
-    return replace(quiet, hosts=tuple(hosts), groups=0, cancels=0.0, streams=False, end_us=0, limit_us=0, is_calm=True)
+    return replace(
+        quiet,
+        hosts=tuple(hosts),
+        groups=0,
+        cancels=0.0,
+        streams=False,
+        end_us=0,
+        limit_us=0,
+        is_calm=True,
+        kind="--calm",
+    )
 
 
 def _random_options(seed: int) -> tuple[Options, Options]:
@@ -336,4 +349,5 @@ def large_options(seed: int, hosts: int = 2000, calls: int = 21_000) -> Options:
         long_calls=0.01,
         stall_us=2000,
         check_inside=False,
+        kind=f"--hosts {hosts} --calls {calls}",
     )

@@ -138,8 +138,7 @@ def play(world: World) -> None:
         last = "\n  ".join(f"{at_us:>9} {sender}: {messages}"[:400] for at_us, sender, messages in world.last)
         raise FailedError(
             f"{type(error).__name__}: {error}\nat {world.now} us; the last messages:\n  {last}\n"
-            f"repeat with: python -m tests.simulation.run --seed {world.options.seed} -v"
-            f"{' --journal' * world.options.has_journal}"
+            f"repeat with: python -m tests.simulation.run --seed {world.options.seed} {world.options.kind} -v"
         ) from error
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpi_runtime.scheduler.protocol.effects import Fetch, Ready, StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, Ready, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import IN, Call, CancelRequested, Label, Spec, Value, Where
 from mpi_runtime.scheduler.protocol.limits import IDLE_US_MAX, RESERVATION_US, STUCK_US
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, RankJoined
@@ -62,6 +62,40 @@ def test_a_call_that_is_left_to_a_busy_executor_is_not_left_to_it_for_long(us: i
         cluster.nothing()
         cluster.later(STUCK_US)
         assert cluster.placed(left) != executor
+
+
+@pytest.mark.parametrize(("us", "bursts"), [(3000, 7), (90, 0)], ids=["as often as a fork costs", "never"])
+def test_small_backlogs_that_come_back_are_worth_a_fork_in_the_end(us: int, bursts: int) -> None:
+    """Each leaves one call behind the running one: half of its duration is lost for each executor, with one more."""
+    with Cluster().node(cpus=2) as cluster:
+        first = cluster.submit()
+        executor = cluster.placed(first)
+        cluster.done(executor, first, us=us)
+        cluster.told(first)
+        forked = []
+        for _ in range(50):
+            ids = cluster.submit_many(2)
+            for call_executor, id in zip(cluster.running(*ids), ids, strict=True):
+                cluster.done(call_executor, id, us=us)
+                cluster.told(id)
+                forked.append(call_executor != executor)
+        assert sum(forked) == (50 + 1 - bursts if bursts else 0), "from then on one of two calls runs there"
+
+
+def test_a_call_that_was_cancelled_says_nothing_of_the_duration_of_others() -> None:
+    """It was cut short. Or it has not run at all: then its executor states a duration of 0."""
+    with Cluster().node() as cluster:
+        first, cancelled = cluster.submit_many(2)
+        executor = cluster.placed(first)
+        cluster.done(executor, first, us=20_000)
+        cluster.told(first)
+        cluster.placed(cancelled)
+        cluster.client_says(DRIVER, CancelRequested(cancelled, False, False))
+        cluster.one(Cancel)
+        cluster.returned(executor, cancelled, Value(b"error", is_error=True), raised=True, us=0)
+        cluster.told(cancelled)
+        (function,) = cluster.state.functions.values()
+        assert function.duration_us == 20_000
 
 
 def test_other_environments_need_other_executors() -> None:

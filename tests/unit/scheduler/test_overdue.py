@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import IGNORED, Cancel, StopExecutor
-from mpi_runtime.scheduler.protocol.events import Began, Call, CancelRequested
+from mpi_runtime.scheduler.protocol.events import Began, Call, CancelRequested, Where
 from mpi_runtime.scheduler.protocol.ids import prefix_of
 from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US, LOOK_US
+from mpi_runtime.scheduler.protocol.rank_events import RankLost
 from tests.builders import DRIVER, Cluster
 
 LIMIT_US = 60_000_000
@@ -121,6 +122,19 @@ def test_it_is_run_again_if_that_was_asked(dies: bool) -> None:
         assert cluster.one(Cancel) == Cancel(executor, call, False, attempt=1)
         cluster.raised(executor, call)
         assert cluster.told(call).code == "TaskTimeoutError"
+
+
+def test_if_its_rank_is_lost_it_may_not_have_run_so_long() -> None:
+    """The loss of a rank is noticed late. So the call counts as lost with it, not as one that was over its limit."""
+    with Cluster().node().node() as cluster:
+        call, executor = begun(cluster, max_retries=1, where=Where(node=f"{1:032x}", soft=True))
+        cluster.later(LIMIT_US)
+        cluster.one(Cancel)
+        cluster.rank_says(RankLost(1, "was killed"))
+        again = cluster.placed(call)
+        assert again != executor
+        cluster.done(again, call)
+        assert cluster.told(call).data == b"value"
 
 
 def test_what_it_has_submitted_and_submits_ends_with_it() -> None:
