@@ -47,7 +47,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
     for executor in list(rank.executors.values()):
         first = executor.running()
         for task in executor.assigned.values():
-            task.overdue = ""  # it may have died with the rank before it had run so long
+            task.overdue = ""  # it may have died with the rank before its time limit was over
         death = ExecutorDied(executor.id, first.id if first else b"", f"died when {cause}", is_unwatched=True)
         deaths.executor_died(state, death, now)
     leave_node(state, rank, cause)
