@@ -335,8 +335,9 @@ class Quality:
         self.missed.clear()
 
     def _freed(self, rank: int, offset: int) -> None:
-        id = self.extents.pop((rank, offset), b"")
-        self.copies.get(id, {}).pop(self.host_of[rank], None)
+        id, host = self.extents.pop((rank, offset), b""), self.host_of[rank]
+        if not any(one == id and self.host_of[other] == host for (other, _), one in self.extents.items()):
+            self.copies.get(id, {}).pop(host, None)  # else only one that came too late is freed
 
     def _given(self, worker: Worker, call: Call) -> None:
         function = self.checker.function_of(call.id)
