@@ -49,6 +49,7 @@ from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import ToExecutor
 from tests.checks import executors as invariants
+from tests.checks.circles import Passing
 
 UNIT = 10_000
 LARGE = 2 << 20
@@ -63,6 +64,7 @@ class Cluster:
     def __init__(self) -> None:
         self.scheduler = Scheduler()
         self.now = 1_000_000
+        self._passing = Passing()
         self.recorded: list[tuple[str, int, Any]] = []
         """Effects that nobody has taken: "rank" or "client", its number, the effect."""
         self.said: list[Note] = []
@@ -138,6 +140,7 @@ class Cluster:
         """Have a decision made, and record its effects."""
         decided = self.scheduler.decide(self.now)
         invariants.check(self.state)
+        self._passing.look(self.state)
         self.said += decided.notes
         self.ended_gangs += decided.ended_gangs
         for rank, rank_effects in decided.ranks.items():
@@ -362,6 +365,7 @@ class Cluster:
     ) -> None:
         if kind is None:
             self.nothing()
+            assert not self._passing.circles(self.state)
 
 
 def bundle(cpu: float = 0, gpu: float = 0, **fields: Any) -> BundleSpec:

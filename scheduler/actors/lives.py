@@ -95,7 +95,7 @@ def unreferenced(state: State, actor: Actor) -> None:
     del state.objects[actor.id]
     objects.forget_failure(state, found)
     if actor.state == DEAD:
-        del state.actors[actor.id]
+        forget(state, actor)
     else:
         end(state, actor, "ended because its last handle was gone", force=False)
 
@@ -171,7 +171,13 @@ def die(state: State, actor: Actor) -> None:
     for id in kept:
         objects.release(state, id)
     if actor.id not in state.objects:
-        del state.actors[actor.id]
+        forget(state, actor)
+
+
+def forget(state: State, actor: Actor) -> None:
+    """Forget a dead actor without handles."""
+    del state.actors[actor.id]
+    actor.creation.actor = None  # it refers to the actor: records in a circle would stay in memory
 
 
 def executor_died(

@@ -87,6 +87,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         stillborn(state, queue, executor, event, now)
     if fault is not None:
         health.blame(state, executor, fault)
+    executor.actor = executor.gang = None  # they refer to it: records in a circle would stay in memory
 
 
 def free_extents(state: State, event: ExecutorDied) -> None:

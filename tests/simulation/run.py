@@ -262,6 +262,7 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"part of a file {place}" for place in state.spilling.on_disk]
     problems += [f"written object {id.hex()}" for room in state.spilling.rooms.values() for id in room.writing]
     problems += [f"fetch {id.hex()} to {sorted(fetches)}" for id, fetches in state.fetching.items()]
+    problems += [f"in a circle: {circle}" for circle in head.passing.circles(state)]
     problems += [f"lineage of {id.hex()}" for id in state.lineages]
     problems += [f"{state.lineage_bytes} bytes of lineage"] * bool(state.lineage_bytes)
     for node in state.nodes.values():

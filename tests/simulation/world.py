@@ -39,6 +39,7 @@ from mpi_runtime.scheduler.records.lifecycle import ALIVE, READY
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Ended, FromExecutor, ToExecutor
 from tests.checks import executors as invariants
+from tests.checks.circles import Passing
 from tests.simulation.cards import described
 from tests.simulation.journals import Journal
 from tests.simulation.options import UNIT, Options, zone
@@ -156,6 +157,7 @@ class Head:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scheduler = Scheduler()
+        self.passing = Passing()
         self.lines: dict[int, Line] = {}
         """To each rank."""
         self.driver_line: Line
@@ -287,6 +289,7 @@ class Head:
         self.world.checker.copies.decided(effects)
         if self.world.options.check_inside:
             invariants.check(self.scheduler.state)
+            self.passing.look(self.scheduler.state)
             kept = sum(node.reserved_for is not None for node in self.scheduler.state.nodes.values())
             self.world.counters["decisions with a reservation"] += kept
         self.world.checker.times.noted(notes)
