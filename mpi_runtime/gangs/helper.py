@@ -14,7 +14,7 @@ import msgspec
 
 from mpi_runtime.gangs import pmix_server
 from mpi_runtime.gangs.library import Library
-from mpi_runtime.gangs.pmix_server import Forget, Found, LookedUp, Order, Register, Report
+from mpi_runtime.gangs.pmix_messages import Collected, Forget, Found, Order, Register, Report, reports
 from mpi_runtime.host.process_tree import describe_end
 from mpi_runtime.transport.channel import Channel, ChannelClosedError, pair
 
@@ -119,11 +119,11 @@ class Helper:
             self._on_lost()
             return
         for _, frame in frames:
-            report = pmix_server.reports.decode(frame)
+            report = reports.decode(frame)
             if isinstance(report, Found):
                 self._on_found(report.library)
                 continue
-            of = self._asked.pop(report.number, None) if isinstance(report, LookedUp) else self.gangs.get(report.name)
+            of = self._asked.pop(report.number, None) if isinstance(report, Collected) else self.gangs.get(report.name)
             if of is not None:
                 of.on_report(report)
 

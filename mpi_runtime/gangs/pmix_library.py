@@ -16,6 +16,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_size_t, c_uint16, c_uint32, c_vo
 from functools import wraps
 from typing import Any
 
+from mpi_runtime.gangs import pmix_messages as messages
 from mpi_runtime.gangs.pmix_older import supply
 from mpi_runtime.gangs.pmix_types import (
     BOOL,
@@ -44,7 +45,6 @@ from mpi_runtime.gangs.pmix_types import (
     Collected,
     Finished,
     Item,
-    Listener,
     Looked,
     OnAbort,
     OnConnected,
@@ -80,20 +80,20 @@ def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:
 class Server:
     """The one PMIx server of this process."""
 
-    def __init__(self, path: str, directory: str, host: str, listener: Listener) -> None:
+    def __init__(self, path: str, directory: str, host: str, report: Callable[[messages.Report], None]) -> None:
         """Load the library and start the server.
 
         Args:
             path: of the library.
             directory: for files of the server.
             host: the name of this host.
-            listener: is called for what members ask.
+            report: sends the agent a report. A thread of the library calls it, too.
 
         Raises:
             OSError: there is no such library.
             PmixError: it has another layout, or refuses to start.
         """
-        self._listener = listener
+        self._report = report
         self._library = library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         declare(library, () if hasattr(library, "PMIx_Info_create") else supply(library))
         self.version: str = library.PMIx_Get_version().decode()
@@ -261,44 +261,37 @@ class Server:
             self._waiting[self._number] = callback, data
             return self._number
 
-    def collected(self, number: int, status: int, data: bytes) -> None:
-        """Answer `fence` or `wanted`."""
-        callback, closure = self._waiting.pop(number)
-        buffer = ctypes.create_string_buffer(data, len(data) or 1)
-        self._held[number] = buffer
-        Collected(callback)(
-            status, ctypes.cast(buffer, c_void_p), len(data), closure, ctypes.cast(self._release, c_void_p), number
-        )  # fmt: skip
+    def collected(self, answer: messages.Collected) -> None:
+        """Answer a fence, or a question for the data of a rank."""
+        callback, closure = self._waiting.pop(answer.number)
+        size = len(answer.data)
+        buffer = self._held[answer.number] = ctypes.create_string_buffer(answer.data, size or 1)
+        release = ctypes.cast(self._release, c_void_p)
+        Collected(callback)(answer.status, ctypes.cast(buffer, c_void_p), size, closure, release, answer.number)
 
-    def grouped(self, number: int, context: int, parts: Sequence[bytes]) -> None:
-        """Answer `group`.
-
-        Args:
-            number: of the call.
-            context: the number of the new group, unique in its gang.
-            parts: the endpoints of the members of each node.
-        """
-        callback, closure = self._waiting.pop(number)
-        namespace, ranks = self._groups.pop(number)
+    def grouped(self, answer: messages.Grouped) -> None:
+        """Answer a fence that makes a group."""
+        callback, closure = self._waiting.pop(answer.number)
+        namespace, ranks = self._groups.pop(answer.number)
         library = self._library
         infos = library.PMIx_Info_create(3)
-        self._load(infos, "pmix.grp.ctxid", context, SIZE)
+        self._load(infos, "pmix.grp.ctxid", answer.context, SIZE)
         array = library.PMIx_Data_array_create(len(ranks), PROC)
         members = (Process * len(ranks))(*(Process(namespace.encode(), rank) for rank in ranks))
         ctypes.memmove(ctypes.cast(array, POINTER(Array)).contents.array, members, ctypes.sizeof(members))
         library.PMIx_Info_load(infos + INFO_BYTES, b"pmix.grp.mbrs", array, DATA_ARRAY)
         library.PMIx_Data_array_free(array)
-        self._load(infos + 2 * INFO_BYTES, ENDPOINTS.decode(), b"".join(parts), BYTES)
-        self._held[number] = infos
-        Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), number)
+        self._load(infos + 2 * INFO_BYTES, ENDPOINTS.decode(), b"".join(answer.parts), BYTES)
+        self._held[answer.number] = infos
+        Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), answer.number)
 
-    def look_up(self, number: int, namespace: str, rank: int) -> None:
-        """Find the data of a member of this node; `looked_up` is called with this number."""
-        process = Process(namespace.encode(), rank)
+    def look_up(self, order: messages.LookUp) -> None:
+        """Find the data of a member of this node, and report it."""
+        process = Process(order.name.encode(), order.rank)
         function = ctypes.cast(self._callbacks["looked_up"], c_void_p)
-        code = self._library.PMIx_server_dmodex_request(ctypes.byref(process), function, number)
+        code = self._library.PMIx_server_dmodex_request(ctypes.byref(process), function, order.number)
         if code:
-            self._listener.looked_up(number, code, b"")
+            self._report(messages.Collected(order.number, code, b""))
 
     # What the library calls
 
@@ -326,17 +319,17 @@ class Server:
             self._library.PMIx_Info_free(held, 3)
 
     def _on_connected(self, process: Any, _: int, infos: int, count: int, callback: int, data: int) -> int:
-        self._listener.connected(process[0].namespace.decode(), process[0].rank)
+        self._report(messages.Member(*_named(process), is_final=False))
         return DONE
 
     def _on_finalized(self, process: Any, _: int, callback: int, data: int) -> int:
-        self._listener.finalized(process[0].namespace.decode(), process[0].rank)
+        self._report(messages.Member(*_named(process), is_final=True))
         return DONE
 
     def _on_abort(
         self, process: Any, _: int, code: int, text: bytes | None, procs: int, count: int, callback: int, data: int
     ) -> int:
-        self._listener.aborted(process[0].namespace.decode(), process[0].rank, code, (text or b"").decode())
+        self._report(messages.Aborted(*_named(process), code, (text or b"").decode()))
         return DONE
 
     def _on_fence(
@@ -344,12 +337,12 @@ class Server:
     ) -> int:
         namespace, ranks = _processes(procs, count)
         content = ctypes.string_at(data, size) if size else b""
-        self._listener.fence(self._keep(callback, closure), namespace, ranks, content)
+        self._report(messages.Fence(namespace, self._keep(callback, closure), ranks, content))
         return 0
 
     def _on_modex(self, process: Any, infos: int, count: int, callback: int, closure: int) -> int:
-        namespace, rank = process[0].namespace.decode(), process[0].rank
-        self._listener.wanted(self._keep(callback, closure), namespace, rank)
+        namespace, rank = _named(process)
+        self._report(messages.Wanted(namespace, self._keep(callback, closure), rank))
         return 0
 
     def _on_group(
@@ -373,7 +366,7 @@ class Server:
                 endpoints += ctypes.string_at(content.bytes, content.size)
         number = self._keep(callback, data)
         self._groups[number] = namespace, ranks or list(range(self._sizes[namespace]))
-        self._listener.group(number, namespace, name.decode(), ranks, endpoints)
+        self._report(messages.Fence(namespace, number, ranks, endpoints, name.decode()))
         return 0
 
     def _on_log(
@@ -383,13 +376,18 @@ class Server:
         for at in range(infos, infos + count * INFO_BYTES, INFO_BYTES):
             if ctypes.string_at(at) in STREAMS:
                 texts.append(c_char_p.from_address(at + VALUE).value or b"")
-                self._listener.logged(process[0].namespace.decode(), process[0].rank, texts[-1])
+                self._report(messages.Logged(*_named(process), texts[-1]))
         status = 0 if texts else NOT_SUPPORTED
         # In another thread: the library holds a lock here that the answer takes.
         threading.Thread(target=Finished(callback), args=(status, closure)).start()
 
     def _on_looked_up(self, status: int, data: int, size: int, number: int | None) -> None:
-        self._listener.looked_up(number or 0, status, ctypes.string_at(data, size) if size else b"")
+        self._report(messages.Collected(number or 0, status, ctypes.string_at(data, size) if size else b""))
+
+
+def _named(process: Any) -> tuple[str, int]:
+    """Return the namespace and the rank of a process."""
+    return process[0].namespace.decode(), process[0].rank
 
 
 def _processes(at: int, count: int) -> tuple[str, list[int]]:
