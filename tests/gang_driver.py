@@ -76,20 +76,11 @@ class Driver:
                 self._late.append((nodes[to], answer))
 
         protocol = protocol or ("" if self.mpi == "openmpi" else "pmi1")
-        for index in range(count):
-            ranks = [rank for rank, host in enumerate(hosts) if host == index]
-            nodes.append(
-                self.starts[index].start(
-                    number,
-                    len(hosts),
-                    ranks,
-                    hosts,
-                    self.names[:count],
-                    partial(send, index=index),
-                    self._note,
-                    protocol,
-                )
-            )
+        names = self.names[:count]
+        nodes += [
+            self.starts[index].start(number, index, hosts, names, partial(send, index=index), self._note, protocol)
+            for index in range(count)
+        ]
         gang = Gang(nodes)
         self.until(lambda: all(node.is_ready or node.problem for node in nodes))
         for node in nodes:

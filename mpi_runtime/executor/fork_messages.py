@@ -10,8 +10,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from mpi_runtime.gangs.member import Place
 from mpi_runtime.gpu.device import Device
+from mpi_runtime.scheduler.protocol.effects import Membership
 
 MESSAGE_BYTES_MAX = 1 << 15
 """A longer request is sent in a memory file: a socket holds about 200 KB, on some systems less."""
@@ -42,7 +42,7 @@ class Setup(Struct, array_like=True, tag=1):
 class Member(Struct, array_like=True):
     """What an executor needs to be a member of a gang."""
 
-    place: Place
+    place: Membership
     environment: dict[str, str]
     unset: list[str]
     """Variables to remove first."""

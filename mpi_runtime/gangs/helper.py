@@ -35,8 +35,8 @@ class Watcher(Protocol):
     def remove(self, source: Channel | int) -> None:
         """Forget a descriptor, before it is closed."""
 
-    def watch_unsent(self, channel: Channel) -> None:
-        """Flush the channel when the other end takes more."""
+    def send(self, channel: Channel, frame: bytes) -> None:
+        """Send a frame, as much of it now as the other end takes."""
 
 
 class Client(Protocol):
@@ -103,9 +103,7 @@ class Helper:
 
     def send(self, order: Order) -> None:
         """Send an order."""
-        self._channel.send(msgspec.msgpack.encode(order))
-        if self._channel.unsent_bytes:
-            self._poller.watch_unsent(self._channel)
+        self._poller.send(self._channel, msgspec.msgpack.encode(order))
 
     def look(self) -> None:
         """Read what it has reported by now."""

@@ -58,7 +58,7 @@ class NodeStart:
     def __init__(
         self,
         gang: bytes,
-        ranks: Sequence[int],
+        own: int,
         hosts: Sequence[int],
         names: Sequence[str],
         send: Callable[[bytes], None],
@@ -67,8 +67,8 @@ class NodeStart:
         """Called by `Starts.start`, which describes the arguments."""
         self._gang, self._starts = gang, 0
         self.name = name_of(gang)
-        self.ranks, self.hosts, self.names = list(ranks), list(hosts), list(names)
-        self.own = self.hosts[self.ranks[0]]
+        self.own, self.hosts, self.names = own, list(hosts), list(names)
+        self.ranks = [rank for rank, host in enumerate(hosts) if host == own]
         self.protocol = ""
         self.problem = ""
         self.why_none = ""
@@ -84,7 +84,7 @@ class NodeStart:
         self._send, self._changed = send, changed
         self._side: Side | None = None
         self._alone = Gather(1) if len(names) == 1 else None
-        self._unserved = set(ranks)
+        self._unserved = set(self.ranks)
         """Ranks that have not got this start yet."""
         self._asking: set[int] = set()
         """Ranks that wait for this start: they have had an earlier one."""

@@ -48,8 +48,7 @@ class Starts:
     def start(
         self,
         gang: bytes,
-        size: int,
-        ranks: Sequence[int],
+        own: int,
         hosts: Sequence[int],
         names: Sequence[str],
         send: Callable[[bytes], None],
@@ -62,8 +61,7 @@ class Starts:
         Args:
             gang: its name: bytes that no other job has, and a number in 8 bytes, big end first, that no other gang of
                 the job has. A retry is another gang.
-            size: the number of ranks.
-            ranks: those of this node, one at least.
+            own: the index of this node in `names`. It has one rank at least.
             hosts: for each rank the index of its node in `names`.
             names: the host names of the nodes, as `gethostname` returns them.
             send: is called with bytes for the `Gather` of the gang. Not if there is one node.
@@ -74,10 +72,9 @@ class Starts:
         Returns:
             The start. If it has a `problem`, members cannot be started.
         """
-        assert size == len(hosts)
-        node = NodeStart(gang, ranks, hosts, names, send, changed)
+        node = NodeStart(gang, own, hosts, names, send, changed)
         if talks:
-            node.talks = Talks(self._poller, node.hosts, node.own, node.exchange, node.status, node.renew)
+            node.talks = Talks(self._poller, hosts, own, node.exchange, node.status, node.renew)
         protocol = protocol or configuration.gang_protocol()
         try:
             known = Library(protocol=protocol) if protocol else self._library

@@ -162,9 +162,7 @@ class Talks:
     def _send(self, rank: int, message: _ToMember) -> None:
         channel = self._ours.get(rank)
         if channel is not None:
-            channel.send(_encode(message))
-            if channel.unsent_bytes:
-                self._poller.watch_unsent(channel)
+            self._poller.send(channel, _encode(message))
 
     def _on_ready(self, rank: int) -> None:
         try:
