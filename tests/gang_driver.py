@@ -18,7 +18,7 @@ from mpi_runtime.gangs.node import MemberStart, NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
 from mpi_runtime.host.launchers import child_environment
-from mpi_runtime.host.spawn import library_path, start_python
+from mpi_runtime.host.spawn import library_path, start_helper
 from tests.helpers import mpi_python
 
 LIMIT_S = 60.0
@@ -61,7 +61,7 @@ class Driver:
 
     def _start_helper(self, directory: str, library: str, end: int) -> None:
         code = f"from mpi_runtime.gangs.pmix_server import main; main({end}, {directory!r}, {library!r})"
-        self.helpers.append(start_python(code, [end], child_environment(os.environ), library_path()))
+        self.helpers.append(start_helper(code, [end], library_path()))
 
     def start(self, hosts: Sequence[int], command: Sequence[str], protocol: str = "", **env: str) -> Gang:
         """Start a gang of such processes, and return it when all were started. `hosts`: the node of each rank."""
