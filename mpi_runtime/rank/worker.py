@@ -34,13 +34,11 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transport, TransportError
 from mpi_runtime.transport.messages import (
     EndJob,
-    GangBytes,
+    ForAgent,
     Idle,
     Job,
-    Measure,
     PauseLogs,
     Pull,
-    StackWanted,
     StartDirect,
     Stop,
     ToExecutor,
@@ -172,14 +170,8 @@ class Worker:
             agent.obey(message)
         elif isinstance(message, Pull | Unpull):
             agent.pull(source, message)
-        elif isinstance(message, GangBytes):
-            agent.gangs.take(message)
-        elif isinstance(message, PauseLogs):
-            agent.pause_logs(message.paused)
-        elif isinstance(message, Measure):
-            agent.measure(message.host)
-        elif isinstance(message, StackWanted):
-            agent.read_stack(message.pid)
+        elif isinstance(message, ForAgent):
+            agent.take(message)
         elif isinstance(message, EndJob):
             self._end(rank, message.all_idle)
         else:

@@ -28,7 +28,17 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted, FrameRef
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, packed, pair
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Log, Pull, Shutdown
+from mpi_runtime.transport.messages import (
+    Abandon,
+    Allocate,
+    Allocated,
+    Drained,
+    FromExecutor,
+    Log,
+    PauseLogs,
+    Pull,
+    Shutdown,
+)
 from mpi_runtime.transport.tokens import tokens_of
 from tests.mpi import memory_transport
 
@@ -265,11 +275,11 @@ class Pausable:
 def test_output_is_read_when_the_process_is_known_and_nobody_has_paused_it(desk: Desk) -> None:
     lines = Pausable()
     desk.executor.outputs.append(cast(Lines, lines))
-    desk.agent.pause_logs(True)
-    desk.agent.pause_logs(False)  # its process is not known: where its lines come from could not be said
+    desk.agent.take(PauseLogs(True))
+    desk.agent.take(PauseLogs(False))  # its process is not known: where its lines come from could not be said
     desk.executor.pid = 1
-    desk.agent.pause_logs(True)
-    desk.agent.pause_logs(False)
+    desk.agent.take(PauseLogs(True))
+    desk.agent.take(PauseLogs(False))
     assert lines.paused == [True, True, True, False]
 
 
