@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.dispatch.queues import withdraw
 from mpi_runtime.scheduler.places.constraints import sources
 from mpi_runtime.scheduler.places.gang_places import spots
 from mpi_runtime.scheduler.protocol.limits import GANG_WAIT_US
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits, subtract
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, READY, WAITING
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
@@ -133,12 +133,5 @@ def beside(source: Source, grants: Sequence[Grant]) -> Pool:
     """All resources of a source but these grants."""
     pool = copy_of(source.total)
     for grant in grants:
-        pool.cpu -= grant.cpu
-        pool.memory -= grant.memory
-        for name, units in grant.custom:
-            pool.custom[name] -= units
-        for id, units, memory in grant.gpus:
-            pool.gpu_units[id] -= units
-            if memory:
-                pool.gpu_memory[id] -= memory
+        subtract(grant, pool)
     return pool
