@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mpi_runtime.scheduler.dispatch.backfill import note_length
-from mpi_runtime.scheduler.dispatch.dependencies import send_call, stage
+from mpi_runtime.scheduler.dispatch.dependencies import assign
 from mpi_runtime.scheduler.dispatch.dispatch import appoint, make_way, nearest_rank, start_executor
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
@@ -217,9 +217,7 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
     for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):
         executor.source, executor.grant = source, grant
         executor.progress_us = now
-        executor.take(one, 0)
-        if not one.call.arguments or stage(state, executor, one):
-            send_call(state, executor, one)
+        assign(state, executor, one)
     if gang.for_actor:
         appoint(leader)
 
@@ -232,9 +230,7 @@ def follow(state: State, leader: Executor) -> None:
     gang.task, gang.due_us = task, NOTHING
     for rank, executor in enumerate(gang.members[1:], 1):
         one = part(state, task, rank)
-        executor.take(one, 0)
-        if not one.call.arguments or stage(state, executor, one):
-            send_call(state, executor, one)
+        assign(state, executor, one)
 
 
 def part(state: State, task: Task, rank: int) -> Task:
