@@ -38,8 +38,7 @@ def runs(state: State, since: int, _: int) -> dict[str, Any]:
     """The calls that have ended after the first `since` ones, at most `RUNS_MAX` of them, for a timeline."""
     count = min(state.ran - since, RUNS_MAX, len(state.history))
     found: list[Run] = list(islice(reversed(state.history), max(0, count)))
-    head = next(iter(state.nodes.values()), None)
-    last = fitting(history.short(run, head, state.wall_us) for run in found)
+    last = fitting(history.short(run, state.wall_us) for run in found)
     return {"ran": state.ran, "runs": last[::-1]}
 
 
