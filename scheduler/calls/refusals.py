@@ -54,8 +54,10 @@ def check_rank(state: State, event: RankEvent | HeadEvent) -> None:
         require((event.rank, event.offset) not in state.extents, "a copy lies in the place of another object")
     elif isinstance(event, rank_events.Spilled):
         room = state.spilling.rooms.get(state.ranks[event.rank].node.number)
-        place = room.writing.get(event.id) if room is not None else None
-        require(place is not None and place.rank == event.rank, "an object was written to disk without an order")
+        written = room.writing.get(event.id) if room is not None else None
+        require(
+            written is not None and written.place.rank == event.rank, "an object was written to disk without an order"
+        )
         require((event.rank, event.offset) not in state.spilling.on_disk, "an object is on disk in a used place")
 
 
