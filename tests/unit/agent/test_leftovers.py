@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -14,6 +14,8 @@ from mpi_runtime.transport.base import HeadLostError, TransportError
 
 class Seeing(Alone):
     """A transport that knows the process of one neighbour."""
+
+    neighbours: Mapping[int, int] = {}
 
     def __init__(self, pid: int, has_left: bool, rank: int = 1) -> None:
         super().__init__()
