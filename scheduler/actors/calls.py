@@ -19,6 +19,7 @@ from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_
 from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import endings, objects
+from mpi_runtime.scheduler.values.checks import require
 
 _ENDS = "the job is about to end"
 
@@ -241,6 +242,7 @@ def give_again(
 
 def end_announced(state: State, client: Client, event: EndAnnounced, now: int) -> None:
     """Ask for all changed states. These actors begin no further call."""
+    require(client.executor is None, "an executor sent an event that only the driver may send")
     for actor in checkpoints.announce_end(state, now):
         take_back(state, actor)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.calls import copies, tasks
-from mpi_runtime.scheduler.calls.refusals import check_unknown_end, check_values
+from mpi_runtime.scheduler.calls.refusals import check_unknown_end
 from mpi_runtime.scheduler.dispatch.blocked import let_continue
 from mpi_runtime.scheduler.gangs import inner
 from mpi_runtime.scheduler.log import notes
@@ -29,6 +29,7 @@ from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import endings, objects
+from mpi_runtime.scheduler.values.checks import check_values
 
 # Ends of calls
 
