@@ -34,6 +34,7 @@ from mpi_runtime.transport.messages import (
     Allocated,
     Drained,
     FromExecutor,
+    Job,
     Log,
     PauseLogs,
     Pull,
@@ -46,7 +47,7 @@ CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
 
 
-SETUP = Setup(0, "host", {0: 0}, 0, b"", [], [], 64, [], "", "/nonexistent/files of the job")
+SETUP = Setup(0, "host", {0: 0}, 0, Job(b"", b"", [], [], 64, [], ""), "", "/nonexistent/files of the job")
 
 
 class Desk:
