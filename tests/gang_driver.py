@@ -19,6 +19,7 @@ from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.spawn import library_path, start_helper
+from mpi_runtime.scheduler.protocol.effects import Membership
 from tests.helpers import mpi_python
 
 LIMIT_S = 60.0
@@ -78,7 +79,9 @@ class Driver:
         protocol = protocol or ("" if self.mpi == "openmpi" else "pmi1")
         names = self.names[:count]
         nodes += [
-            self.starts[index].start(number, index, hosts, names, partial(send, index=index), self._note, protocol)
+            self.starts[index].start(
+                number, shape_of(hosts, index, names), partial(send, index=index), self._note, protocol
+            )
             for index in range(count)
         ]
         gang = Gang(nodes)
@@ -146,6 +149,11 @@ class Driver:
             helper.wait(LIMIT_S)
         self.poller.close()
         self._directory.cleanup()
+
+
+def shape_of(hosts: Sequence[int], node: int, names: Sequence[str], starts_mpi: bool = True) -> Membership:
+    """Return the membership of the first rank of a node."""
+    return Membership(0, hosts.index(node), list(hosts), list(names), [], starts_mpi)
 
 
 def _spawn(

@@ -123,12 +123,9 @@ class Gangs:
             try:
                 gang.start = self._starts.start(
                     self._job + shape.gang.to_bytes(8, "big"),
-                    own,
-                    shape.hosts,
-                    shape.names,
+                    shape,
                     lambda data: self._report(GangBytes(shape.gang, own, shape.agents, data)),
                     lambda _: self._changed(shape.gang),
-                    talks=not shape.starts_mpi,
                 )
             except OSError as error:
                 executor.death_note = f"could not be started: {scratch.why_not(error, self._directory)}"

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mpi_runtime import config as configuration
 from mpi_runtime.gangs import library
@@ -20,6 +20,7 @@ from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.sides import Pmi1Side, PmixSide
 from mpi_runtime.gangs.talk import Talks
+from mpi_runtime.scheduler.protocol.effects import Membership
 
 
 class Starts:
@@ -48,33 +49,27 @@ class Starts:
     def start(
         self,
         gang: bytes,
-        own: int,
-        hosts: Sequence[int],
-        names: Sequence[str],
+        shape: Membership,
         send: Callable[[bytes], None],
         changed: Callable[[NodeStart], None],
         protocol: str = "",
-        talks: bool = False,
     ) -> NodeStart:
         """Begin the start of a gang.
 
         Args:
             gang: its name: bytes that no other job has, and a number in 8 bytes, big end first, that no other gang of
                 the job has. A retry is another gang.
-            own: the index of this node in `names`. It has one rank at least.
-            hosts: for each rank the index of its node in `names`.
-            names: the host names of the nodes, as `gethostname` returns them.
+            shape: of any member of this node. Members that do not start MPI talk with this process.
             send: is called with bytes for the `Gather` of the gang. Not if there is one node.
             changed: is called when an attribute of the result has changed, but not before this returns.
             protocol: `pmi1` or `pmix`; empty: that of the MPI library that is found here.
-            talks: whether members talk with this process, as members do that run commands.
 
         Returns:
             The start. If it has a `problem`, members cannot be started.
         """
-        node = NodeStart(gang, own, hosts, names, send, changed)
-        if talks:
-            node.talks = Talks(self._poller, hosts, own, node.exchange, node.status, node.renew)
+        node = NodeStart(gang, shape, send, changed)
+        if not shape.starts_mpi:
+            node.talks = Talks(self._poller, node.hosts, node.own, node.exchange, node.status, node.renew)
         protocol = protocol or configuration.gang_protocol()
         try:
             known = Library(protocol=protocol) if protocol else self._library
