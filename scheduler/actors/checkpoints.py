@@ -167,11 +167,10 @@ def announce_end(state: State, now: int) -> list[Actor]:
     for queue in state.queues.values():
         if queue.timed is not None:
             mark_dirty(state, queue)  # some of its calls cannot finish by then
-    actors = [actor for actor in state.actors.values() if actor.executor is not None and _may_save(actor)]
-    for actor in actors:
-        if actor.executor is not None:
-            state.to_client(actor.executor.id, SaveRequested())
-    return actors
+    asked = [(one, one.executor) for one in state.actors.values() if one.executor is not None and _may_save(one)]
+    for _, executor in asked:
+        state.to_client(executor.id, SaveRequested())
+    return [actor for actor, _ in asked]
 
 
 def unsaved(state: State) -> int:
