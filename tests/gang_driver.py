@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.gangs.environment import of_open_mpi
 from mpi_runtime.gangs.gather import Gather
 from mpi_runtime.gangs.member import OF_PMIX
@@ -20,6 +19,7 @@ from mpi_runtime.gangs.start import Starts
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.spawn import library_path, start_helper
 from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.transport.poller import Poller
 from tests.helpers import mpi_python
 
 LIMIT_S = 60.0

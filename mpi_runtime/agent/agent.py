@@ -21,7 +21,6 @@ from mpi_runtime.agent.forkserver import ForkserverLine, Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
-from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.agent.spills import Spills
 from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
 from mpi_runtime.host.machine import shortage
@@ -44,6 +43,7 @@ from mpi_runtime.transport.messages import (
     Unpull,
     WorkerToHead,
 )
+from mpi_runtime.transport.poller import Poller, shorter
 
 if TYPE_CHECKING:
     from mpi_runtime.agent.gangs import Gangs

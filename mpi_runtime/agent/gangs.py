@@ -15,7 +15,6 @@ from functools import partial
 import msgspec
 
 from mpi_runtime.agent.executors import SAID_BYTES_MAX, LocalExecutor, last_words
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
@@ -26,6 +25,7 @@ from mpi_runtime.gangs.start import Starts
 from mpi_runtime.scheduler.protocol.effects import Membership
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import GangBytes
+from mpi_runtime.transport.poller import Poller
 
 ForkIt = Callable[[Fork, list[int]], None]
 """Has the forkserver fork a member, with these further descriptors."""

@@ -25,7 +25,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import NoReturn
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.host.process_tree import (
     adopt_orphans,
     children,
@@ -36,6 +35,7 @@ from mpi_runtime.host.process_tree import (
     launchers_above,
 )
 from mpi_runtime.transport.base import HeadLostError, Transport, TransportError
+from mpi_runtime.transport.poller import Poller
 
 KILL_LIMIT_S = 5.0
 """How long to wait for the end of killed processes, in seconds. One that hangs in a device driver may never end."""

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.gpu.device import Measures
 from mpi_runtime.host.machine import read
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.host.spawn import start_helper, wait_for_end
 from mpi_runtime.transport.messages import HostUse, Measured
+from mpi_runtime.transport.poller import Poller
 
 SIZES_MAX = 64
 """The most executors of a rank that are reported with their memory."""

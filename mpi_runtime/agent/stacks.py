@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.host.spawn import start_helper, wait_for_end
+from mpi_runtime.transport.poller import Poller
 
 AT_A_TIME = 4
 BYTES_MAX = 100_000

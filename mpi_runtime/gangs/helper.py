@@ -17,6 +17,7 @@ from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.pmix_messages import Collected, Forget, Found, Order, Register, Report, reports
 from mpi_runtime.host.process_tree import describe_end
 from mpi_runtime.transport.channel import Channel, ChannelClosedError, pair
+from mpi_runtime.transport.poller import Poller
 
 GANGS_MAX = 500
 """Gangs of one PMIx server. It keeps some kB of each for ever."""
@@ -24,19 +25,6 @@ WORDS_MAX = 1000
 
 ForkIt = Callable[[str, str, int], None]
 """Has the forkserver fork a helper, with the arguments of its `main`: directory, library, descriptor."""
-
-
-class Watcher(Protocol):
-    """Waits for descriptors, as the agent's poller does."""
-
-    def add(self, source: Channel | int, callback: Callable[[], None]) -> None:
-        """Call the callback whenever there is something to read."""
-
-    def remove(self, source: Channel | int) -> None:
-        """Forget a descriptor, before it is closed."""
-
-    def send(self, channel: Channel, frame: bytes) -> None:
-        """Send a frame, as much of it now as the other end takes."""
 
 
 class Client(Protocol):
@@ -53,7 +41,7 @@ class Helper:
     """One helper process."""
 
     def __init__(
-        self, poller: Watcher, fork: ForkIt, above: str, library: str, on_found: Callable[[Library], None]
+        self, poller: Poller, fork: ForkIt, above: str, library: str, on_found: Callable[[Library], None]
     ) -> None:
         """Have the process forked.
 

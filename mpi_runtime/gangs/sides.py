@@ -12,8 +12,9 @@ import msgspec
 from mpi_runtime.gangs import environment, library, pmi1
 from mpi_runtime.gangs import pmix_messages as messages
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Question
-from mpi_runtime.gangs.helper import Helper, Watcher
+from mpi_runtime.gangs.helper import Helper
 from mpi_runtime.gangs.node import NodeStart
+from mpi_runtime.transport.poller import Poller
 
 READ_BYTES = 1 << 16
 CONTEXT_MAX = (1 << 32) - 1
@@ -24,7 +25,7 @@ _NUMBERS = re.compile(rb"(0x[0-9a-f]+|\d+)")
 class Pmi1Side:
     """Talks PMI-1 with members over socketpairs that they inherit."""
 
-    def __init__(self, node: NodeStart, poller: Watcher) -> None:
+    def __init__(self, node: NodeStart, poller: Poller) -> None:
         """Talk with nobody yet."""
         self._node, self._poller = node, poller
         self._dialogue = pmi1.Dialogue(node.name, node.ranks, node.hosts, node.names)

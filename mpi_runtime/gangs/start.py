@@ -15,19 +15,20 @@ from collections.abc import Callable
 
 from mpi_runtime import config as configuration
 from mpi_runtime.gangs import library
-from mpi_runtime.gangs.helper import GANGS_MAX, ForkIt, Helper, Watcher
+from mpi_runtime.gangs.helper import GANGS_MAX, ForkIt, Helper
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.sides import Pmi1Side, PmixSide
 from mpi_runtime.gangs.talk import Talks
 from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.transport.poller import Poller
 
 
 class Starts:
     """All gangs that start on this node."""
 
     def __init__(
-        self, poller: Watcher, directory: Callable[[], str], open_mpi: Callable[[], None], fork_helper: ForkIt
+        self, poller: Poller, directory: Callable[[], str], open_mpi: Callable[[], None], fork_helper: ForkIt
     ) -> None:
         """Start nothing yet.
 

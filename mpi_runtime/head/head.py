@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mpi_runtime import config as configuration
-from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.head.direct_lines import DirectLines
 from mpi_runtime.head.gangs import Gathers
 from mpi_runtime.head.journal import JournalKeeper, open_journal
@@ -64,6 +63,7 @@ from mpi_runtime.transport.messages import (
     Unpull,
     Welcome,
 )
+from mpi_runtime.transport.poller import Poller, shorter
 from mpi_runtime.transport.start import Start, send_welcome
 
 if TYPE_CHECKING:

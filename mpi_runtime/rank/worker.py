@@ -21,7 +21,6 @@ from typing import NoReturn
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Finder
 from mpi_runtime.agent.leftovers import watch_head, watch_launcher, watch_ranks
-from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
@@ -45,6 +44,7 @@ from mpi_runtime.transport.messages import (
     Unpull,
     WorkerToHead,
 )
+from mpi_runtime.transport.poller import Poller, shorter
 
 HEAD = 0
 MEET_GRACE_S = 5.0

@@ -16,7 +16,6 @@ from mpi_runtime.agent.executors import LocalExecutor, describe_status
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Forked, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
@@ -40,6 +39,7 @@ from mpi_runtime.transport.messages import (
     Pull,
     Shutdown,
 )
+from mpi_runtime.transport.poller import Poller
 from mpi_runtime.transport.tokens import tokens_of
 from tests.mpi import memory_transport
 

@@ -14,7 +14,6 @@ from mpi_runtime.agent.agent import NodeAgent
 from mpi_runtime.agent.executors import LocalExecutor
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Gpus
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.head import direct_lines
@@ -28,6 +27,7 @@ from mpi_runtime.transport import codec, draft
 from mpi_runtime.transport.channel import LOCAL, Channel, packed
 from mpi_runtime.transport.draft import Draft
 from mpi_runtime.transport.messages import Allocate, Allocated, Ended, FromExecutor, PauseLogs, StartDirect
+from mpi_runtime.transport.poller import Poller
 from tests.mpi import memory_transport
 from tests.unit.agent.test_agent import SETUP
 

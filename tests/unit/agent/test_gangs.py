@@ -9,7 +9,7 @@ import pytest
 
 from mpi_runtime.agent.executors import LocalExecutor
 from mpi_runtime.agent.gangs import Gangs, LocalGang
-from mpi_runtime.agent.poller import Poller
+from mpi_runtime.transport.poller import Poller
 
 
 @pytest.fixture

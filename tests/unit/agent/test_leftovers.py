@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from mpi_runtime.agent.leftovers import watch_head, watch_ranks
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.transport.alone import Alone
 from mpi_runtime.transport.base import HeadLostError, TransportError
+from mpi_runtime.transport.poller import Poller
 
 
 class Seeing(Alone):

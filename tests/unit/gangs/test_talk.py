@@ -8,12 +8,12 @@ from threading import Thread
 
 import pytest
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.gangs.gather import Gather
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.start import Starts
 from mpi_runtime.gangs.talk import NAME, VARIABLE, AgentLostError, Line
+from mpi_runtime.transport.poller import Poller
 from tests.gang_driver import shape_of
 
 LIMIT_S = 30.0
