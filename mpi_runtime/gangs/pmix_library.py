@@ -21,6 +21,7 @@ from mpi_runtime.gangs.pmix_older import supply
 from mpi_runtime.gangs.pmix_types import (
     BOOL,
     BYTES,
+    CALLBACKS,
     DATA_ARRAY,
     DONE,
     ENDPOINTS,
@@ -28,7 +29,6 @@ from mpi_runtime.gangs.pmix_types import (
     INFO_BYTES,
     KIND,
     NOT_SUPPORTED,
-    PLACES,
     PROC,
     RANK,
     REGEX,
@@ -46,16 +46,6 @@ from mpi_runtime.gangs.pmix_types import (
     Finished,
     Item,
     Looked,
-    OnAbort,
-    OnConnected,
-    OnControl,
-    OnEvents,
-    OnFence,
-    OnFinalized,
-    OnGroup,
-    OnLog,
-    OnModex,
-    OnNoEvents,
     PmixError,
     Process,
     Release,
@@ -107,11 +97,11 @@ class Server:
         """Groups that are being made: the gang and the members."""
         self._held: dict[int, Any] = {}
         """Answers that the library still reads."""
-        self._callbacks = self._table()
-        table = (c_void_p * TABLE_SIZE)()
-        for name, place in PLACES.items():
-            table[place] = ctypes.cast(self._callbacks[name], c_void_p)
-        self._module = table
+        self._release, self._looked_up = Release(_guarded(self._on_read)), Looked(_guarded(self._on_looked_up))
+        self._callbacks = self._made()
+        self._module = table = (c_void_p * TABLE_SIZE)()
+        for name, callback in self._callbacks.items():
+            table[CALLBACKS[name][0]] = ctypes.cast(callback, c_void_p)
         settings: list[Item] = [
             ("pmix.srvr.tmpdir", directory, STRING), ("pmix.sys.tmpdir", directory, STRING),
             ("pmix.hname", host, STRING),
@@ -288,29 +278,28 @@ class Server:
     def look_up(self, order: messages.LookUp) -> None:
         """Find the data of a member of this node, and report it."""
         process = Process(order.name.encode(), order.rank)
-        function = ctypes.cast(self._callbacks["looked_up"], c_void_p)
+        function = ctypes.cast(self._looked_up, c_void_p)
         code = self._library.PMIx_server_dmodex_request(ctypes.byref(process), function, order.number)
         if code:
             self._report(messages.Collected(order.number, code, b""))
 
     # What the library calls
 
-    def _table(self) -> dict[str, Any]:
-        self._release = Release(_guarded(self._on_read))
-        return {
-            "connected": OnConnected(_guarded(self._on_connected)),
-            "finalized": OnFinalized(_guarded(self._on_finalized)),
-            "abort": OnAbort(_guarded(self._on_abort)),
-            "fence": OnFence(_guarded(self._on_fence)),
-            "modex": OnModex(_guarded(self._on_modex)),
-            "group": OnGroup(_guarded(self._on_group)),
-            "log": OnLog(_guarded(self._on_log)),
+    def _made(self) -> dict[str, Any]:
+        functions: dict[str, Callable[..., int | None]] = {
+            "connected": self._on_connected,
+            "finalized": self._on_finalized,
+            "abort": self._on_abort,
+            "fence": self._on_fence,
+            "modex": self._on_modex,
+            "group": self._on_group,
+            "log": self._on_log,
             # With it the library does what members ask for most, without a call: it removes their files in /dev/shm.
-            "control": OnControl(lambda *_: NOT_SUPPORTED),
-            "register_events": OnEvents(lambda *_: DONE),
-            "deregister_events": OnNoEvents(lambda *_: DONE),
-            "looked_up": Looked(_guarded(self._on_looked_up)),
+            "control": lambda *_: NOT_SUPPORTED,
+            "register_events": lambda *_: DONE,
+            "deregister_events": lambda *_: DONE,
         }
+        return {name: CALLBACKS[name][1](_guarded(function)) for name, function in functions.items()}
 
     def _on_read(self, number: int | None) -> None:
         """The library has read an answer."""

@@ -46,30 +46,22 @@ class Array(ctypes.Structure):
 Release = CFUNCTYPE(None, c_void_p)
 Collected = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p)
 Looked = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p)
-OnConnected = CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)
-OnFinalized = CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_void_p, c_void_p)
-OnAbort = CFUNCTYPE(
-    c_int, POINTER(Process), c_void_p, c_int, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-OnFence = CFUNCTYPE(
-    c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-OnModex = CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_void_p)
-OnGroup = CFUNCTYPE(
-    c_int, c_uint8, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
 Finished = CFUNCTYPE(None, c_int, c_void_p)
-OnLog = CFUNCTYPE(None, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
-OnEvents = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
-OnNoEvents = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)
-OnControl = CFUNCTYPE(
-    c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-PLACES = {
-    # Where the functions stand in the table of the server, from 0.
-    "finalized": 1, "abort": 2, "fence": 3, "modex": 4, "register_events": 11, "deregister_events": 12, "log": 17,
-    "control": 19, "group": 25, "connected": 27,
+CALLBACKS: dict[str, tuple[int, Any]] = {
+    "finalized": (1, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_void_p, c_void_p)),
+    "abort": (
+        2, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_int, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p),
+    ),
+    "fence": (3, CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "modex": (4, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_void_p)),
+    "register_events": (11, CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "deregister_events": (12, CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "log": (17, CFUNCTYPE(None, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "control": (19, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "group": (25, CFUNCTYPE(c_int, c_uint8, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "connected": (27, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
 }  # fmt: skip
+"""What the library calls: where each function stands in the table of the server, from 0, and its type."""
 TABLE_SIZE = 40
 
 
