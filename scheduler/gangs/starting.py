@@ -15,7 +15,6 @@ from mpi_runtime.scheduler.dispatch.dependencies import assign
 from mpi_runtime.scheduler.dispatch.dispatch import appoint, make_way, nearest_rank, start_executor
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
-from mpi_runtime.scheduler.gangs.inner import name_of
 from mpi_runtime.scheduler.gangs.members import forget_idle
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import reachable, sources
@@ -118,7 +117,7 @@ def form(state: State, queue: Queue) -> Gang | None:
     if chosen is None:
         return None
     grants = [take(queue.request, source.free) for source in chosen]
-    nodes = list({node_of(source).number: node_of(source) for source in chosen}.values())
+    nodes = list(dict.fromkeys(map(node_of, chosen)))
     devices: dict[int, list[int]] = {node.number: [] for node in nodes}
     for source, grant in zip(chosen, grants, strict=True):
         own = devices[node_of(source).number]
@@ -188,7 +187,7 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     chosen = spots(state, queue.ready[0].function, there, [reachable(one) for one in there])
     if chosen is None:
         return
-    distinct = list({name_of(one): one for one in chosen}.values())
+    distinct = list(dict.fromkeys(chosen))
     for source in distinct:
         if source.reserved_for is not None:
             lapse(state, source.reserved_for, now)
