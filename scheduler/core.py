@@ -36,6 +36,7 @@ from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, Tak
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
 from mpi_runtime.scheduler.values import items, journaling, objects
+from mpi_runtime.scheduler.values.checks import check_ids, require
 
 
 class Described(NamedTuple):
@@ -57,6 +58,9 @@ def _taken_back(state: State, event: TakenBack, now: int) -> None:
 
 
 def _named_actor_requested(state: State, client: Client, event: events.NamedActorRequested, now: int) -> None:
+    function = state.functions.get(event.creation.spec)
+    require(function is not None and function.spec.kind == events.ACTOR, "only an actor can have a name")
+    check_ids(state, event.creation.id, 1)
     if (event.namespace, event.name) not in state.names:
         tasks.submit(state, client, event.creation, now)
         actor_names.give(state, event)
@@ -177,7 +181,6 @@ class Scheduler:
                 elif kind is Released:
                     objects.on_released(state, client, event.ids)  # type: ignore[union-attr]
                 else:
-                    refusals.check(state, client, event)
                     CLIENT_EVENTS[kind](state, client, event, now)
                     if kind is Returned:
                         ended = event  # type: ignore[assignment]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.gangs.environment import of_open_mpi
 from mpi_runtime.gangs.gather import Gather
 from mpi_runtime.gangs.member import OF_PMIX
@@ -18,7 +17,9 @@ from mpi_runtime.gangs.node import MemberStart, NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
 from mpi_runtime.host.launchers import child_environment
-from mpi_runtime.host.spawn import library_path, start_python
+from mpi_runtime.host.spawn import library_path, start_helper
+from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.transport.poller import Poller
 from tests.helpers import mpi_python
 
 LIMIT_S = 60.0
@@ -61,7 +62,7 @@ class Driver:
 
     def _start_helper(self, directory: str, library: str, end: int) -> None:
         code = f"from mpi_runtime.gangs.pmix_server import main; main({end}, {directory!r}, {library!r})"
-        self.helpers.append(start_python(code, [end], child_environment(os.environ), library_path()))
+        self.helpers.append(start_helper(code, [end], library_path()))
 
     def start(self, hosts: Sequence[int], command: Sequence[str], protocol: str = "", **env: str) -> Gang:
         """Start a gang of such processes, and return it when all were started. `hosts`: the node of each rank."""
@@ -76,20 +77,13 @@ class Driver:
                 self._late.append((nodes[to], answer))
 
         protocol = protocol or ("" if self.mpi == "openmpi" else "pmi1")
-        for index in range(count):
-            ranks = [rank for rank, host in enumerate(hosts) if host == index]
-            nodes.append(
-                self.starts[index].start(
-                    number,
-                    len(hosts),
-                    ranks,
-                    hosts,
-                    self.names[:count],
-                    partial(send, index=index),
-                    self._note,
-                    protocol,
-                )
+        names = self.names[:count]
+        nodes += [
+            self.starts[index].start(
+                number, shape_of(hosts, index, names), partial(send, index=index), self._note, protocol
             )
+            for index in range(count)
+        ]
         gang = Gang(nodes)
         self.until(lambda: all(node.is_ready or node.problem for node in nodes))
         for node in nodes:
@@ -155,6 +149,11 @@ class Driver:
             helper.wait(LIMIT_S)
         self.poller.close()
         self._directory.cleanup()
+
+
+def shape_of(hosts: Sequence[int], node: int, names: Sequence[str], starts_mpi: bool = True) -> Membership:
+    """Return the membership of the first rank of a node."""
+    return Membership(0, hosts.index(node), list(hosts), list(names), [], starts_mpi)
 
 
 def _spawn(

@@ -16,5 +16,4 @@ The agent obeys the scheduler and decides nothing. It never decodes what clients
 - `measuring.py`: what is used of the host, of its GPUs and by executors, while somebody looks
 - `stacks.py`: reads the stacks of executors with py-spy, if somebody asks from another host
 - `leftovers.py`: kills what a dead forkserver leaves; watches the launcher and the other ranks of the host
-- `poller.py`: the sockets and pipes that a rank waits for, each with its handler
 """

@@ -21,7 +21,6 @@ from mpi_runtime.agent.forkserver import ForkserverLine, Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
-from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.agent.spills import Spills
 from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
 from mpi_runtime.host.machine import shortage
@@ -33,7 +32,18 @@ from mpi_runtime.scheduler.protocol.ids import attempt_of
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Ended, Pull, StackRead, Unpull, WorkerToHead
+from mpi_runtime.transport.messages import (
+    Ended,
+    ForAgent,
+    GangBytes,
+    Measure,
+    PauseLogs,
+    Pull,
+    StackRead,
+    Unpull,
+    WorkerToHead,
+)
+from mpi_runtime.transport.poller import Poller, shorter
 
 if TYPE_CHECKING:
     from mpi_runtime.agent.gangs import Gangs
@@ -272,14 +282,25 @@ class NodeAgent:
             raise BadFrameError(f"rank {self._rank} is to fetch an object from rank {effect.rank}")
         self._transfers.fetch(effect)
 
-    def pause_logs(self, paused: bool) -> None:
+    def take(self, message: ForAgent) -> None:
+        """Take a message of the head."""
+        if isinstance(message, GangBytes):
+            self.gangs.take(message)
+        elif isinstance(message, PauseLogs):
+            self._pause_logs(message.paused)
+        elif isinstance(message, Measure):
+            self._measure(message.host)
+        else:
+            self._read_stack(message.pid)
+
+    def _pause_logs(self, paused: bool) -> None:
         """Stop reading the output of executors, so that writers wait; or continue."""
         self._logs_paused = paused
         for executor in self._executors.values():
             for lines in executor.outputs:
                 lines.pause(paused or not executor.pid)
 
-    def measure(self, host: bool) -> None:
+    def _measure(self, host: bool) -> None:
         """Report what executors use, and what is used of the host: somebody looks at the job."""
         if self._meter is None:
             from mpi_runtime.agent.measuring import Meter  # not at the top: nobody looks at most jobs
@@ -288,7 +309,7 @@ class NodeAgent:
             self._meter = Meter(self._rank, self._poller, uuids, self._path)
         self._report(self._meter.measure(host, self._pids()))
 
-    def read_stack(self, pid: int) -> None:
+    def _read_stack(self, pid: int) -> None:
         """Have the stacks of an executor read, and report them."""
         if pid not in self._pids():
             return

@@ -17,7 +17,6 @@ from functools import partial
 
 from mpi_runtime.agent.custody import Custody
 from mpi_runtime.agent.extents import Extents
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.scheduler.protocol.effects import Cancel, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import DRIVER
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, TakenBack
@@ -34,6 +33,7 @@ from mpi_runtime.transport.messages import (
     Shutdown,
     WorkerToHead,
 )
+from mpi_runtime.transport.poller import Poller
 from mpi_runtime.transport.tokens import Tokens, tokens_of
 
 

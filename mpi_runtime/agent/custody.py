@@ -42,14 +42,12 @@ class Custody:
 
     def pass_on(self, ids: list[bytes], frame: bytes) -> None:
         """Send a frame, now or when calls may be sent again. `ids`: the calls in it, in order."""
+        if ids and not (self._draining or self._held_back):
+            self._give(ids, len(ids), frame)
+            return
         if ids:
-            if self._draining or self._held_back:
-                frame, calls = apart(frame)
-                self._held_back.append((ids, len(ids), calls))
-            else:
-                self.ids.extend(ids)
-                self._tokens.add(len(ids))
-                self._sent += len(ids)
+            frame, calls = apart(frame)
+            self._held_back.append((ids, len(ids), calls))
         if frame:
             self._send(frame)
 

@@ -36,6 +36,7 @@ class LocalExecutor:
         self.outputs: list[Lines] = []
         self.gang = 0
         """The gang of which it is a member; 0: none."""
+        self.gang_rank = 0
         self.mpi_words = b""
         """The last texts of its MPI library that are not in its output."""
         self.unsaid: bytes | None = b""

@@ -9,11 +9,11 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.agent import leftovers
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Exited, Forked, Request, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
+from mpi_runtime.transport.poller import Poller
 
 
 class Forkservers:

@@ -12,19 +12,20 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from mpi_runtime.agent.executors import SAID_BYTES_MAX, LocalExecutor, last_words
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
 from mpi_runtime.executor.fork_messages import Member as ForkedMember
 from mpi_runtime.gangs.greeting import ABORT_S, UNREACHABLE, abort_s, advice
-from mpi_runtime.gangs.member import Place
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
 from mpi_runtime.scheduler.protocol.effects import Membership
 from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import GangBytes
+from mpi_runtime.transport.poller import Poller
 
 ForkIt = Callable[[Fork, list[int]], None]
 """Has the forkserver fork a member, with these further descriptors."""
@@ -115,21 +116,16 @@ class Gangs:
         own = shape.hosts[shape.rank]
         if shape.agents[own] != self._rank:
             raise BadFrameError(f"rank {self._rank} is to start a member of the gang of rank {shape.agents[own]}")
-        executor.gang = shape.gang
+        executor.gang, executor.gang_rank = shape.gang, shape.rank
         gang = self._gangs.get(shape.gang)
         if gang is None:
             gang = self._gangs[shape.gang] = LocalGang(shape, own)
-            ranks = [rank for rank, host in enumerate(shape.hosts) if host == own]
             try:
                 gang.start = self._starts.start(
                     self._job + shape.gang.to_bytes(8, "big"),
-                    len(shape.hosts),
-                    ranks,
-                    shape.hosts,
-                    shape.names,
+                    shape,
                     lambda data: self._report(GangBytes(shape.gang, own, shape.agents, data)),
                     lambda _: self._changed(shape.gang),
-                    talks=not shape.starts_mpi,
                 )
             except OSError as error:
                 executor.death_note = f"could not be started: {scratch.why_not(error, self._directory)}"
@@ -189,8 +185,7 @@ class Gangs:
             gang.note_files()
 
     def _fork(self, gang: LocalGang, start: NodeStart, rank: int, request: Fork, fork: ForkIt) -> None:
-        member, shape = start.member(rank), gang.shape
-        place = Place(rank, shape.hosts, shape.names, shape.gang, shape.starts_mpi, shape.processors)
+        member, place = start.member(rank), msgspec.structs.replace(gang.shape, rank=rank)
         request.member = ForkedMember(place, dict(member.env), list(member.unset), list(member.fds))
         fork(request, list(member.fds.values()))
         start.forked(rank)
@@ -198,10 +193,8 @@ class Gangs:
     def before_frames(self, executor: LocalExecutor) -> None:
         """Read what a member has sent to the start service before it sent frames."""
         gang = self._gangs.get(executor.gang)
-        if gang is not None and gang.start is not None:
-            for rank, one in list(gang.members.items()):
-                if one is executor:
-                    gang.start.look(rank)
+        if gang is not None and gang.start is not None and executor.gang_rank in gang.members:
+            gang.start.look(executor.gang_rank)
 
     def take(self, message: GangBytes) -> None:
         """Take bytes from the head for the members of a gang. If they have ended, nothing happens."""
@@ -214,8 +207,7 @@ class Gangs:
         gang = self._gangs.get(executor.gang)
         if gang is None:
             return True
-        waiting = [rank for rank, (one, *_) in gang.waiting.items() if one is executor]
-        if waiting:
+        if executor.gang_rank in gang.waiting:
             self._give_up(executor, "was stopped before it started")
             return False
         gang.note_files()
@@ -236,8 +228,8 @@ class Gangs:
             return
         if not executor.end_waits_s:
             say(executor)
-        gang.members = {rank: one for rank, one in gang.members.items() if one is not executor}
-        gang.waiting = {rank: entry for rank, entry in gang.waiting.items() if entry[0] is not executor}
+        gang.members.pop(executor.gang_rank, None)
+        gang.waiting.pop(executor.gang_rank, None)
         if not gang.members and not gang.waiting:
             del self._gangs[executor.gang]
             unlink(gang.files)

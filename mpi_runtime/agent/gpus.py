@@ -16,8 +16,7 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.gpu.device import STATED, VISIBLE, Device, Report
-from mpi_runtime.host import launchers
-from mpi_runtime.host.spawn import start_python
+from mpi_runtime.host.spawn import start_helper, wait_for_end
 
 if TYPE_CHECKING:
     import subprocess
@@ -31,8 +30,6 @@ _LATE = (
     ". Without persistence mode (nvidia-smi -q shows whether it is on) the driver may take half a minute on a large "
     "node; init(start_timeout_s=...) gives it three quarters of its time"
 )
-KILL_LIMIT_S = 1.0
-"""Seconds to wait for the end of the killed helper. A process that hangs in a driver may never end."""
 
 
 class Finder:
@@ -51,10 +48,8 @@ class Finder:
             if not has_signs():
                 return
         self._answer, theirs = os.pipe()
-        os.set_inheritable(theirs, True)
-        environment = launchers.child_environment(configuration.environment())
         code = f"from mpi_runtime.gpu.nvidia import main; main({theirs})"
-        self._process = start_python(code, [theirs], environment, path)
+        self._process = start_helper(code, [theirs], path)
         os.close(theirs)
 
     def report(self, limit_s: float) -> Report:
@@ -84,16 +79,11 @@ class Finder:
         """End the helper and return its exit code; None if there is no helper or it does not end."""
         if self._process is None:
             return None
-        import subprocess  # it was imported to start the process
-
         process, self._process = self._process, None
         os.close(self._answer)
         if kill:
             process.kill()
-        try:
-            return process.wait(KILL_LIMIT_S)
-        except subprocess.TimeoutExpired:  # it hangs in the driver; it ends with this process, if it ever can
-            return None
+        return wait_for_end(process)
 
 
 class Gpus:

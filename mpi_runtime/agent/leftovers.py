@@ -21,10 +21,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
+from typing import NoReturn
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.host.process_tree import (
     adopt_orphans,
     children,
@@ -35,6 +35,7 @@ from mpi_runtime.host.process_tree import (
     launchers_above,
 )
 from mpi_runtime.transport.base import HeadLostError, Transport, TransportError
+from mpi_runtime.transport.poller import Poller
 
 KILL_LIMIT_S = 5.0
 """How long to wait for the end of killed processes, in seconds. One that hangs in a device driver may never end."""
@@ -91,36 +92,38 @@ def watch_ranks(poller: Poller, transport: Transport, library: str) -> None:
     `library`: name and version of the MPI library.
     """
     for rank, pid in transport.neighbours.items():
+        gone = _on_lowest_gone if rank < transport.rank else partial(_on_rank_gone, library)
         with contextlib.suppress(OSError):  # it is just ending, which MPI notices too
-            process = os.pidfd_open(pid)
-            if rank < transport.rank:
-                poller.add(process, partial(_on_lowest_gone, poller, transport, rank, process))
-            else:
-                poller.add(process, partial(_on_rank_gone, poller, transport, library, rank, process))
+            _at_end(poller, pid, partial(gone, transport, rank))
 
 
 def watch_head(poller: Poller, transport: Transport) -> None:
     """Raise `HeadLostError` from the poller when rank 0 has ended, if it was on this host."""
     pid = transport.neighbours.get(0)
-    if pid is None:
-        return
 
-    try:
-        process = os.pidfd_open(pid)
-    except OSError as error:  # it has just ended
-        raise HeadLostError(transport.hostnames[0]) from error
-
-    def fail() -> None:
-        poller.remove(process)
-        os.close(process)
+    def fail() -> NoReturn:
         raise HeadLostError(transport.hostnames[0])
 
-    poller.add(process, fail)
+    if pid is not None:
+        try:
+            _at_end(poller, pid, fail)
+        except OSError:  # it has just ended
+            fail()
 
 
-def _on_rank_gone(poller: Poller, transport: Transport, library: str, rank: int, process: int) -> None:
-    poller.remove(process)
-    os.close(process)
+def _at_end(poller: Poller, pid: int, act: Callable[[], None]) -> None:
+    """Call this from the poller when a process has ended. Raises OSError if it has ended before."""
+    process = os.pidfd_open(pid)
+
+    def ended() -> None:
+        poller.remove(process)
+        os.close(process)
+        act()
+
+    poller.add(process, ended)
+
+
+def _on_rank_gone(library: str, transport: Transport, rank: int) -> None:
     if transport.has_left(rank):
         return
     command = "`mpi-runtime run --fault-tolerant`"
@@ -133,9 +136,7 @@ def _on_rank_gone(poller: Poller, transport: Transport, library: str, rank: int,
     )
 
 
-def _on_lowest_gone(poller: Poller, transport: Transport, rank: int, process: int) -> None:
-    poller.remove(process)
-    os.close(process)
+def _on_lowest_gone(transport: Transport, rank: int) -> None:
     if not transport.has_left(rank):
         signal.signal(signal.SIGALRM, _end_all)
         signal.setitimer(signal.ITIMER_REAL, LAUNCHER_LIMIT_S)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor.fork_messages import MARK
 from mpi_runtime.transport.messages import Log
+from mpi_runtime.transport.poller import Poller
 
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 1 << 20

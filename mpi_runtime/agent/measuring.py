@@ -11,18 +11,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mpi_runtime import config as configuration
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.gpu.device import Measures
-from mpi_runtime.host import launchers
 from mpi_runtime.host.machine import read
 from mpi_runtime.host.memory_usage import Memory
-from mpi_runtime.host.spawn import start_python
+from mpi_runtime.host.spawn import start_helper, wait_for_end
 from mpi_runtime.transport.messages import HostUse, Measured
+from mpi_runtime.transport.poller import Poller
 
 SIZES_MAX = 64
 """The most executors of a rank that are reported with their memory."""
-END_S = 1.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 OLD_S = 60.0
 """After a longer break the use of CPUs is not known, for it would be that of the break."""
@@ -88,10 +85,7 @@ class GpuMeter:
         code = (
             f"from mpi_runtime.gpu.nvidia import measure_often; measure_often({theirs}, {also_theirs}, {self._uuids})"
         )
-        environment = launchers.child_environment(configuration.environment())
-        for descriptor in (theirs, also_theirs):
-            os.set_inheritable(descriptor, True)
-        self._process = start_python(code, [theirs, also_theirs], environment, self._path)
+        self._process = start_helper(code, [theirs, also_theirs], self._path)
         os.close(theirs)
         os.close(also_theirs)
         os.set_blocking(self._answers, False)
@@ -118,8 +112,7 @@ class GpuMeter:
         os.close(self._answers)
         os.close(self._questions)
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the driver, and ends with this process
-            process.wait(END_S)
+        wait_for_end(process)
 
 
 def cpu_ticks() -> tuple[int, int]:

@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mpi_runtime.agent.extents import NOBODY, Extents
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.objects.allocator import Allocator
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.scheduler.protocol.effects import Erase, Restore, Spill
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, Spilled
 from mpi_runtime.transport.codec import BadFrameError
+from mpi_runtime.transport.poller import Poller
 
 if TYPE_CHECKING:
     from mpi_runtime.objects.spill_file import SpillFile

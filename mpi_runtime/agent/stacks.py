@@ -9,15 +9,12 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from mpi_runtime import config as configuration
-from mpi_runtime.agent.poller import Poller
-from mpi_runtime.host import launchers
-from mpi_runtime.host.spawn import start_python
+from mpi_runtime.host.spawn import start_helper, wait_for_end
+from mpi_runtime.transport.poller import Poller
 
 AT_A_TIME = 4
 BYTES_MAX = 100_000
 """It must fit into an answer of the window."""
-END_S = 1.0
 
 
 class Stacks:
@@ -40,10 +37,8 @@ class Stacks:
             "import os; from mpi_runtime.show.stacks import stack; "
             f"text = stack({pid}).encode()[:{BYTES_MAX}]; os.fdopen({theirs}, 'wb').write(text)"
         )
-        environment = launchers.child_environment(configuration.environment())
-        os.set_inheritable(theirs, True)
         try:
-            helper = start_python(code, [theirs], environment, self._path, own_session=True)
+            helper = start_helper(code, [theirs], self._path, own_session=True)
         finally:
             os.close(theirs)
         os.set_blocking(answer, False)
@@ -65,8 +60,7 @@ class Stacks:
         os.close(answer)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(helper.pid, signal.SIGKILL)  # with py-spy
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            helper.wait(END_S)
+        wait_for_end(helper)
 
     def close(self) -> None:
         """End the helpers."""

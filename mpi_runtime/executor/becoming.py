@@ -127,11 +127,11 @@ def prepare(setup: Setup, request: Fork) -> None:
         with contextlib.suppress(OSError):  # processors that this rank must not use: its own affinity remains
             os.sched_setaffinity(0, cpus)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # inherited from its agent, which needs many
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, setup.descriptors), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, setup.job.descriptors), hard))
     with contextlib.suppress(OSError):  # this host has no such directory
-        os.chdir(bytes_to_text(setup.directory))
-    sys.path[:] = map(bytes_to_text, setup.path)
-    sys.argv[:] = map(bytes_to_text, setup.argv)
+        os.chdir(bytes_to_text(setup.job.directory))
+    sys.path[:] = map(bytes_to_text, setup.job.path)
+    sys.argv[:] = map(bytes_to_text, setup.job.argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # If memory runs out, the kernel should kill this process and not its rank.

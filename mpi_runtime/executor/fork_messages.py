@@ -10,8 +10,9 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from mpi_runtime.gangs.member import Place
 from mpi_runtime.gpu.device import Device
+from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.transport.messages import Job
 
 MESSAGE_BYTES_MAX = 1 << 15
 """A longer request is sent in a memory file: a socket holds about 200 KB, on some systems less."""
@@ -26,12 +27,7 @@ class Setup(Struct, array_like=True, tag=1):
     hostname: str
     regions: dict[int, int]
     inline_bytes_max: int
-    directory: bytes
-    """For directory, path and arguments see `Job`."""
-    path: list[bytes]
-    argv: list[bytes]
-    descriptors: int
-    preload: list[str]
+    job: Job
     namespace: str
     scratch: str
     """The directory for files of the job on this host."""
@@ -42,7 +38,7 @@ class Setup(Struct, array_like=True, tag=1):
 class Member(Struct, array_like=True):
     """What an executor needs to be a member of a gang."""
 
-    place: Place
+    place: Membership
     environment: dict[str, str]
     unset: list[str]
     """Variables to remove first."""

@@ -154,7 +154,7 @@ class Forkserver:
         if isinstance(request, Setup):
             self._setup = request
             self._arena, self._drafts = descriptors
-            make_ready(request.preload)
+            make_ready(request.job.preload)
             self._look_for_shadowed()
             scratch.clean(request.scratch)
         elif isinstance(request, Fork):
@@ -185,7 +185,7 @@ class Forkserver:
 
     def _look_for_shadowed(self) -> None:
         assert self._setup is not None
-        path = self._setup.path
+        path = self._setup.job.path
         self._shadowed = shadowed(bytes_to_text(path[0]), self._at_start) if path else []
 
     def _import(self, names: Sequence[str]) -> None:

@@ -13,8 +13,9 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 - `pmi1.py`: the dialogue of PMI-1, pure: bytes in, bytes out
 - `helper.py`: the helper process of a node, as its agent sees it
 - `pmix_server.py`: a helper process that runs the PMIx server of Open MPI's own library
+- `pmix_messages.py`: what helper and agent send each other
 - `pmix_library.py`: that library by ctypes
-- `pmix_types.py`: its types in memory, its functions, and what it calls
+- `pmix_types.py`: its types in memory, and its functions
 - `pmix_older.py`: functions that it lacks before version 5
 - `library.py`: which MPI library programs here load, and which protocol it speaks
 - `talk.py`: what members that run commands say to their agent: output, and what their program has done

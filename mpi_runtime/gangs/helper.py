@@ -14,9 +14,10 @@ import msgspec
 
 from mpi_runtime.gangs import pmix_server
 from mpi_runtime.gangs.library import Library
-from mpi_runtime.gangs.pmix_server import Forget, Found, LookedUp, Order, Register, Report
+from mpi_runtime.gangs.pmix_messages import Collected, Forget, Found, Order, Register, Report, reports
 from mpi_runtime.host.process_tree import describe_end
 from mpi_runtime.transport.channel import Channel, ChannelClosedError, pair
+from mpi_runtime.transport.poller import Poller
 
 GANGS_MAX = 500
 """Gangs of one PMIx server. It keeps some kB of each for ever."""
@@ -24,19 +25,6 @@ WORDS_MAX = 1000
 
 ForkIt = Callable[[str, str, int], None]
 """Has the forkserver fork a helper, with the arguments of its `main`: directory, library, descriptor."""
-
-
-class Watcher(Protocol):
-    """Waits for descriptors, as the agent's poller does."""
-
-    def add(self, source: Channel | int, callback: Callable[[], None]) -> None:
-        """Call the callback whenever there is something to read."""
-
-    def remove(self, source: Channel | int) -> None:
-        """Forget a descriptor, before it is closed."""
-
-    def watch_unsent(self, channel: Channel) -> None:
-        """Flush the channel when the other end takes more."""
 
 
 class Client(Protocol):
@@ -53,7 +41,7 @@ class Helper:
     """One helper process."""
 
     def __init__(
-        self, poller: Watcher, fork: ForkIt, above: str, library: str, on_found: Callable[[Library], None]
+        self, poller: Poller, fork: ForkIt, above: str, library: str, on_found: Callable[[Library], None]
     ) -> None:
         """Have the process forked.
 
@@ -103,9 +91,7 @@ class Helper:
 
     def send(self, order: Order) -> None:
         """Send an order."""
-        self._channel.send(msgspec.msgpack.encode(order))
-        if self._channel.unsent_bytes:
-            self._poller.watch_unsent(self._channel)
+        self._poller.send(self._channel, msgspec.msgpack.encode(order))
 
     def look(self) -> None:
         """Read what it has reported by now."""
@@ -119,11 +105,11 @@ class Helper:
             self._on_lost()
             return
         for _, frame in frames:
-            report = pmix_server.reports.decode(frame)
+            report = reports.decode(frame)
             if isinstance(report, Found):
                 self._on_found(report.library)
                 continue
-            of = self._asked.pop(report.number, None) if isinstance(report, LookedUp) else self.gangs.get(report.name)
+            of = self._asked.pop(report.number, None) if isinstance(report, Collected) else self.gangs.get(report.name)
             if of is not None:
                 of.on_report(report)
 

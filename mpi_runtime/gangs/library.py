@@ -14,7 +14,7 @@ import signal
 
 import msgspec
 
-from mpi_runtime.host.process_tree import die_with_parent
+from mpi_runtime.host.process_tree import die_with_parent, mapped_files
 
 PMI1, PMIX = "pmi1", "pmix"
 _WAY_OUT = (
@@ -129,9 +129,7 @@ def _loaded() -> Library:
 
 def _loaded_file(name: str) -> str:
     """Return the path of a library that this process has loaded; empty: it has not."""
-    with open("/proc/self/maps") as maps:
-        paths = {line.split(maxsplit=5)[5].strip() for line in maps if os.path.basename(line).startswith(name)}
-    return min(paths, default="")
+    return min((path for path in mapped_files() if os.path.basename(path).startswith(name)), default="")
 
 
 def _open_pmix() -> None:

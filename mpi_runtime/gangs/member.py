@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
     from mpi_runtime.gangs import talk
+    from mpi_runtime.scheduler.protocol.effects import Membership
 
 INIT_LIMIT_S = 60.0
 """How long MPI_Init may take, in seconds. Members wait in it for each other."""
@@ -31,33 +32,10 @@ YIELD = "OMPI_MCA_mpi_yield_when_idle"
 fewer processors than members."""
 
 
-class Place(msgspec.Struct, array_like=True):
-    """The place of a member in its gang."""
-
-    rank: int
-    hosts: list[int]
-    """For each rank the index of its node in `names`."""
-    names: list[str]
-    gang: int
-    """The number of the gang in the job."""
-    starts_mpi: bool
-    """Whether members start MPI themselves. Else a program that they start may do so, and calls get no communicator."""
-    processors: int = 0
-    """The number of processors to which each member is bound; 0: it is not bound."""
-
-    @property
-    def size(self) -> int:
-        """The number of members."""
-        return len(self.hosts)
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} of {self.size}"
-
-
 class Member:
     """The MPI world of this process."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Membership) -> None:
         """Start nothing yet."""
         self.place = place
         self._world: Intracomm | None = None
@@ -182,7 +160,7 @@ current: Member | None = None
 """That of this process; None: it does not belong to a gang."""
 
 
-def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descriptors: Mapping[str, int]) -> Member:
+def become(place: Membership, env: Mapping[str, str], unset: Sequence[str], descriptors: Mapping[str, int]) -> Member:
     """Make this process a member, before its first user instruction."""
     global current
     for name in unset:
@@ -200,7 +178,7 @@ def become(place: Place, env: Mapping[str, str], unset: Sequence[str], descripto
     return current
 
 
-def _set(env: Mapping[str, str], descriptors: Mapping[str, int], place: Place) -> None:
+def _set(env: Mapping[str, str], descriptors: Mapping[str, int], place: Membership) -> None:
     """Set the variables of a start."""
     os.environ.update(env)
     os.environ.update({name: str(descriptor) for name, descriptor in descriptors.items()})
@@ -210,7 +188,7 @@ def _set(env: Mapping[str, str], descriptors: Mapping[str, int], place: Place) -
         os.environ.update(of_open_mpi(configuration.environment(), len(place.names) == 1))
 
 
-def _initialised(place: Place) -> Intracomm:
+def _initialised(place: Membership) -> Intracomm:
     import mpi4py
 
     mpi4py.rc.finalize = False  # it is collective, and members are killed

@@ -13,6 +13,7 @@ from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Gather, Question
 from mpi_runtime.gangs.segments import sweep
 from mpi_runtime.gangs.talk import Talks
 from mpi_runtime.host.process_tree import kill_tagged
+from mpi_runtime.scheduler.protocol.effects import Membership
 
 NUMBER_MAX = 65535
 LAUNCHED_S = 1.0
@@ -58,17 +59,16 @@ class NodeStart:
     def __init__(
         self,
         gang: bytes,
-        ranks: Sequence[int],
-        hosts: Sequence[int],
-        names: Sequence[str],
+        shape: Membership,
         send: Callable[[bytes], None],
         changed: Callable[[NodeStart], None],
     ) -> None:
         """Called by `Starts.start`, which describes the arguments."""
         self._gang, self._starts = gang, 0
         self.name = name_of(gang)
-        self.ranks, self.hosts, self.names = list(ranks), list(hosts), list(names)
-        self.own = self.hosts[self.ranks[0]]
+        self.hosts, self.names = shape.hosts, shape.names
+        self.own = shape.hosts[shape.rank]
+        self.ranks = [rank for rank, host in enumerate(shape.hosts) if host == self.own]
         self.protocol = ""
         self.problem = ""
         self.why_none = ""
@@ -83,8 +83,8 @@ class NodeStart:
         self._since_s = time.time() - CLOCK_S
         self._send, self._changed = send, changed
         self._side: Side | None = None
-        self._alone = Gather(1) if len(names) == 1 else None
-        self._unserved = set(ranks)
+        self._alone = Gather(1) if len(shape.names) == 1 else None
+        self._unserved = set(self.ranks)
         """Ranks that have not got this start yet."""
         self._asking: set[int] = set()
         """Ranks that wait for this start: they have had an earlier one."""

@@ -16,10 +16,12 @@ from ctypes import POINTER, c_bool, c_char_p, c_size_t, c_uint16, c_uint32, c_vo
 from functools import wraps
 from typing import Any
 
+from mpi_runtime.gangs import pmix_messages as messages
 from mpi_runtime.gangs.pmix_older import supply
 from mpi_runtime.gangs.pmix_types import (
     BOOL,
     BYTES,
+    CALLBACKS,
     DATA_ARRAY,
     DONE,
     ENDPOINTS,
@@ -27,7 +29,6 @@ from mpi_runtime.gangs.pmix_types import (
     INFO_BYTES,
     KIND,
     NOT_SUPPORTED,
-    PLACES,
     PROC,
     RANK,
     REGEX,
@@ -44,18 +45,7 @@ from mpi_runtime.gangs.pmix_types import (
     Collected,
     Finished,
     Item,
-    Listener,
     Looked,
-    OnAbort,
-    OnConnected,
-    OnControl,
-    OnEvents,
-    OnFence,
-    OnFinalized,
-    OnGroup,
-    OnLog,
-    OnModex,
-    OnNoEvents,
     PmixError,
     Process,
     Release,
@@ -80,20 +70,20 @@ def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:
 class Server:
     """The one PMIx server of this process."""
 
-    def __init__(self, path: str, directory: str, host: str, listener: Listener) -> None:
+    def __init__(self, path: str, directory: str, host: str, report: Callable[[messages.Report], None]) -> None:
         """Load the library and start the server.
 
         Args:
             path: of the library.
             directory: for files of the server.
             host: the name of this host.
-            listener: is called for what members ask.
+            report: sends the agent a report. A thread of the library calls it, too.
 
         Raises:
             OSError: there is no such library.
             PmixError: it has another layout, or refuses to start.
         """
-        self._listener = listener
+        self._report = report
         self._library = library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         declare(library, () if hasattr(library, "PMIx_Info_create") else supply(library))
         self.version: str = library.PMIx_Get_version().decode()
@@ -107,11 +97,11 @@ class Server:
         """Groups that are being made: the gang and the members."""
         self._held: dict[int, Any] = {}
         """Answers that the library still reads."""
-        self._callbacks = self._table()
-        table = (c_void_p * TABLE_SIZE)()
-        for name, place in PLACES.items():
-            table[place] = ctypes.cast(self._callbacks[name], c_void_p)
-        self._module = table
+        self._release, self._looked_up = Release(_guarded(self._on_read)), Looked(_guarded(self._on_looked_up))
+        self._callbacks = self._made()
+        self._module = table = (c_void_p * TABLE_SIZE)()
+        for name, callback in self._callbacks.items():
+            table[CALLBACKS[name][0]] = ctypes.cast(callback, c_void_p)
         settings: list[Item] = [
             ("pmix.srvr.tmpdir", directory, STRING), ("pmix.sys.tmpdir", directory, STRING),
             ("pmix.hname", host, STRING),
@@ -261,63 +251,55 @@ class Server:
             self._waiting[self._number] = callback, data
             return self._number
 
-    def collected(self, number: int, status: int, data: bytes) -> None:
-        """Answer `fence` or `wanted`."""
-        callback, closure = self._waiting.pop(number)
-        buffer = ctypes.create_string_buffer(data, len(data) or 1)
-        self._held[number] = buffer
-        Collected(callback)(
-            status, ctypes.cast(buffer, c_void_p), len(data), closure, ctypes.cast(self._release, c_void_p), number
-        )  # fmt: skip
+    def collected(self, answer: messages.Collected) -> None:
+        """Answer a fence, or a question for the data of a rank."""
+        callback, closure = self._waiting.pop(answer.number)
+        size = len(answer.data)
+        buffer = self._held[answer.number] = ctypes.create_string_buffer(answer.data, size or 1)
+        release = ctypes.cast(self._release, c_void_p)
+        Collected(callback)(answer.status, ctypes.cast(buffer, c_void_p), size, closure, release, answer.number)
 
-    def grouped(self, number: int, context: int, parts: Sequence[bytes]) -> None:
-        """Answer `group`.
-
-        Args:
-            number: of the call.
-            context: the number of the new group, unique in its gang.
-            parts: the endpoints of the members of each node.
-        """
-        callback, closure = self._waiting.pop(number)
-        namespace, ranks = self._groups.pop(number)
+    def grouped(self, answer: messages.Grouped) -> None:
+        """Answer a fence that makes a group."""
+        callback, closure = self._waiting.pop(answer.number)
+        namespace, ranks = self._groups.pop(answer.number)
         library = self._library
         infos = library.PMIx_Info_create(3)
-        self._load(infos, "pmix.grp.ctxid", context, SIZE)
+        self._load(infos, "pmix.grp.ctxid", answer.context, SIZE)
         array = library.PMIx_Data_array_create(len(ranks), PROC)
         members = (Process * len(ranks))(*(Process(namespace.encode(), rank) for rank in ranks))
         ctypes.memmove(ctypes.cast(array, POINTER(Array)).contents.array, members, ctypes.sizeof(members))
         library.PMIx_Info_load(infos + INFO_BYTES, b"pmix.grp.mbrs", array, DATA_ARRAY)
         library.PMIx_Data_array_free(array)
-        self._load(infos + 2 * INFO_BYTES, ENDPOINTS.decode(), b"".join(parts), BYTES)
-        self._held[number] = infos
-        Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), number)
+        self._load(infos + 2 * INFO_BYTES, ENDPOINTS.decode(), b"".join(answer.parts), BYTES)
+        self._held[answer.number] = infos
+        Collected(callback)(0, infos, 3, closure, ctypes.cast(self._release, c_void_p), answer.number)
 
-    def look_up(self, number: int, namespace: str, rank: int) -> None:
-        """Find the data of a member of this node; `looked_up` is called with this number."""
-        process = Process(namespace.encode(), rank)
-        function = ctypes.cast(self._callbacks["looked_up"], c_void_p)
-        code = self._library.PMIx_server_dmodex_request(ctypes.byref(process), function, number)
+    def look_up(self, order: messages.LookUp) -> None:
+        """Find the data of a member of this node, and report it."""
+        process = Process(order.name.encode(), order.rank)
+        function = ctypes.cast(self._looked_up, c_void_p)
+        code = self._library.PMIx_server_dmodex_request(ctypes.byref(process), function, order.number)
         if code:
-            self._listener.looked_up(number, code, b"")
+            self._report(messages.Collected(order.number, code, b""))
 
     # What the library calls
 
-    def _table(self) -> dict[str, Any]:
-        self._release = Release(_guarded(self._on_read))
-        return {
-            "connected": OnConnected(_guarded(self._on_connected)),
-            "finalized": OnFinalized(_guarded(self._on_finalized)),
-            "abort": OnAbort(_guarded(self._on_abort)),
-            "fence": OnFence(_guarded(self._on_fence)),
-            "modex": OnModex(_guarded(self._on_modex)),
-            "group": OnGroup(_guarded(self._on_group)),
-            "log": OnLog(_guarded(self._on_log)),
+    def _made(self) -> dict[str, Any]:
+        functions: dict[str, Callable[..., int | None]] = {
+            "connected": self._on_connected,
+            "finalized": self._on_finalized,
+            "abort": self._on_abort,
+            "fence": self._on_fence,
+            "modex": self._on_modex,
+            "group": self._on_group,
+            "log": self._on_log,
             # With it the library does what members ask for most, without a call: it removes their files in /dev/shm.
-            "control": OnControl(lambda *_: NOT_SUPPORTED),
-            "register_events": OnEvents(lambda *_: DONE),
-            "deregister_events": OnNoEvents(lambda *_: DONE),
-            "looked_up": Looked(_guarded(self._on_looked_up)),
+            "control": lambda *_: NOT_SUPPORTED,
+            "register_events": lambda *_: DONE,
+            "deregister_events": lambda *_: DONE,
         }
+        return {name: CALLBACKS[name][1](_guarded(function)) for name, function in functions.items()}
 
     def _on_read(self, number: int | None) -> None:
         """The library has read an answer."""
@@ -326,17 +308,17 @@ class Server:
             self._library.PMIx_Info_free(held, 3)
 
     def _on_connected(self, process: Any, _: int, infos: int, count: int, callback: int, data: int) -> int:
-        self._listener.connected(process[0].namespace.decode(), process[0].rank)
+        self._report(messages.Member(*_named(process), is_final=False))
         return DONE
 
     def _on_finalized(self, process: Any, _: int, callback: int, data: int) -> int:
-        self._listener.finalized(process[0].namespace.decode(), process[0].rank)
+        self._report(messages.Member(*_named(process), is_final=True))
         return DONE
 
     def _on_abort(
         self, process: Any, _: int, code: int, text: bytes | None, procs: int, count: int, callback: int, data: int
     ) -> int:
-        self._listener.aborted(process[0].namespace.decode(), process[0].rank, code, (text or b"").decode())
+        self._report(messages.Aborted(*_named(process), code, (text or b"").decode()))
         return DONE
 
     def _on_fence(
@@ -344,12 +326,12 @@ class Server:
     ) -> int:
         namespace, ranks = _processes(procs, count)
         content = ctypes.string_at(data, size) if size else b""
-        self._listener.fence(self._keep(callback, closure), namespace, ranks, content)
+        self._report(messages.Fence(namespace, self._keep(callback, closure), ranks, content))
         return 0
 
     def _on_modex(self, process: Any, infos: int, count: int, callback: int, closure: int) -> int:
-        namespace, rank = process[0].namespace.decode(), process[0].rank
-        self._listener.wanted(self._keep(callback, closure), namespace, rank)
+        namespace, rank = _named(process)
+        self._report(messages.Wanted(namespace, self._keep(callback, closure), rank))
         return 0
 
     def _on_group(
@@ -373,7 +355,7 @@ class Server:
                 endpoints += ctypes.string_at(content.bytes, content.size)
         number = self._keep(callback, data)
         self._groups[number] = namespace, ranks or list(range(self._sizes[namespace]))
-        self._listener.group(number, namespace, name.decode(), ranks, endpoints)
+        self._report(messages.Fence(namespace, number, ranks, endpoints, name.decode()))
         return 0
 
     def _on_log(
@@ -383,13 +365,18 @@ class Server:
         for at in range(infos, infos + count * INFO_BYTES, INFO_BYTES):
             if ctypes.string_at(at) in STREAMS:
                 texts.append(c_char_p.from_address(at + VALUE).value or b"")
-                self._listener.logged(process[0].namespace.decode(), process[0].rank, texts[-1])
+                self._report(messages.Logged(*_named(process), texts[-1]))
         status = 0 if texts else NOT_SUPPORTED
         # In another thread: the library holds a lock here that the answer takes.
         threading.Thread(target=Finished(callback), args=(status, closure)).start()
 
     def _on_looked_up(self, status: int, data: int, size: int, number: int | None) -> None:
-        self._listener.looked_up(number or 0, status, ctypes.string_at(data, size) if size else b"")
+        self._report(messages.Collected(number or 0, status, ctypes.string_at(data, size) if size else b""))
+
+
+def _named(process: Any) -> tuple[str, int]:
+    """Return the namespace and the rank of a process."""
+    return process[0].namespace.decode(), process[0].rank
 
 
 def _processes(at: int, count: int) -> tuple[str, list[int]]:

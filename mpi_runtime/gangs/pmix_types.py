@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
-from typing import Any, Protocol
+from typing import Any
 
 BOOL, STRING, SIZE, UINT16, UINT32, PROC, INFO, BYTES, DATA_ARRAY, RANK, REGEX = 1, 3, 4, 13, 14, 22, 24, 27, 39, 40, 49
 """Numbers of types of values."""
@@ -46,63 +46,27 @@ class Array(ctypes.Structure):
 Release = CFUNCTYPE(None, c_void_p)
 Collected = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p)
 Looked = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p)
-OnConnected = CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)
-OnFinalized = CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_void_p, c_void_p)
-OnAbort = CFUNCTYPE(
-    c_int, POINTER(Process), c_void_p, c_int, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-OnFence = CFUNCTYPE(
-    c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-OnModex = CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_void_p)
-OnGroup = CFUNCTYPE(
-    c_int, c_uint8, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
 Finished = CFUNCTYPE(None, c_int, c_void_p)
-OnLog = CFUNCTYPE(None, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
-OnEvents = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
-OnNoEvents = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)
-OnControl = CFUNCTYPE(
-    c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)  # fmt: skip
-PLACES = {
-    # Where the functions stand in the table of the server, from 0.
-    "finalized": 1, "abort": 2, "fence": 3, "modex": 4, "register_events": 11, "deregister_events": 12, "log": 17,
-    "control": 19, "group": 25, "connected": 27,
+CALLBACKS: dict[str, tuple[int, Any]] = {
+    "finalized": (1, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_void_p, c_void_p)),
+    "abort": (
+        2, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_int, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p),
+    ),
+    "fence": (3, CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "modex": (4, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_void_p)),
+    "register_events": (11, CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "deregister_events": (12, CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "log": (17, CFUNCTYPE(None, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "control": (19, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "group": (25, CFUNCTYPE(c_int, c_uint8, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "connected": (27, CFUNCTYPE(c_int, POINTER(Process), c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
 }  # fmt: skip
+"""What the library calls: where each function stands in the table of the server, from 0, and its type."""
 TABLE_SIZE = 40
 
 
 class PmixError(Exception):
     """The library has refused something."""
-
-
-class Listener(Protocol):
-    """What a server is called for. The calls come from a thread of the library."""
-
-    def connected(self, namespace: str, rank: int) -> None:
-        """A member has called MPI_Init."""
-
-    def finalized(self, namespace: str, rank: int) -> None:
-        """A member has called MPI_Finalize."""
-
-    def aborted(self, namespace: str, rank: int, code: int, text: str) -> None:
-        """A member has called MPI_Abort."""
-
-    def logged(self, namespace: str, rank: int, text: bytes) -> None:
-        """The MPI library of a member has a text for the user."""
-
-    def fence(self, number: int, namespace: str, ranks: list[int], data: bytes) -> None:
-        """The members of this node are in a fence. `ranks`: all that take part; empty: the whole gang."""
-
-    def wanted(self, number: int, namespace: str, rank: int) -> None:
-        """A member wants the data of a rank on another node."""
-
-    def looked_up(self, number: int, status: int, data: bytes) -> None:
-        """The data of a member of this node that `look_up` was called for."""
-
-    def group(self, number: int, namespace: str, name: str, ranks: list[int], data: bytes) -> None:
-        """The members of this node make a group of processes."""
 
 
 def declare(library: Any, supplied: Collection[str] = ()) -> None:

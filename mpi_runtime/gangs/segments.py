@@ -6,23 +6,17 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-from mpi_runtime.host.process_tree import open_files
+from mpi_runtime.host.process_tree import DELETED, mapped_files, open_files
 
 _FOLDER = "/dev/shm/"
-_DELETED = " (deleted)"
 _NAMES = ("sm_segment", "vader_segment", "mpich_", "Intel_MPI", "shm_mvapich", "nccl-", "ucx_shm", "osc_rdma", "psm")
 """How the names begin: Open MPI, MPICH, Intel MPI, MVAPICH, NCCL, UCX. Programs' own files are not touched."""
 
 
 def segments(pid: int) -> list[str]:
     """Return the paths of such files that a process has mapped. Call it before the process is killed."""
-    found = set()
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as maps:  # it may have ended
-        for line in maps:
-            path = line.rstrip("\n").partition(_FOLDER)[2]
-            if path.startswith(_NAMES) and not path.endswith(_DELETED):
-                found.add(_FOLDER + path)
-    return sorted(found)
+    named = tuple(_FOLDER + name for name in _NAMES)
+    return sorted(path for path in mapped_files(pid) if path.startswith(named) and not path.endswith(DELETED))
 
 
 def unlink(paths: Iterable[str]) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from mpi_runtime.gangs import environment, library, pmi1, pmix_server
+from mpi_runtime.gangs import environment, library, pmi1
+from mpi_runtime.gangs import pmix_messages as messages
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Question
-from mpi_runtime.gangs.helper import Helper, Watcher
+from mpi_runtime.gangs.helper import Helper
 from mpi_runtime.gangs.node import NodeStart
-from mpi_runtime.gangs.pmix_server import Report
+from mpi_runtime.transport.poller import Poller
 
 READ_BYTES = 1 << 16
 CONTEXT_MAX = (1 << 32) - 1
@@ -24,7 +25,7 @@ _NUMBERS = re.compile(rb"(0x[0-9a-f]+|\d+)")
 class Pmi1Side:
     """Talks PMI-1 with members over socketpairs that they inherit."""
 
-    def __init__(self, node: NodeStart, poller: Watcher) -> None:
+    def __init__(self, node: NodeStart, poller: Poller) -> None:
         """Talk with nobody yet."""
         self._node, self._poller = node, poller
         self._dialogue = pmi1.Dialogue(node.name, node.ranks, node.hosts, node.names)
@@ -119,7 +120,7 @@ class PmixSide:
 
     def _register(self) -> None:
         node = self._node
-        self._helper.register(self, pmix_server.Register(node.name, node.hosts, node.names, node.own))
+        self._helper.register(self, messages.Register(node.name, node.hosts, node.names, node.own))
 
     def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
         """See `Side`."""
@@ -145,60 +146,54 @@ class PmixSide:
             return
         self._register()
 
-    def on_report(self, report: Report) -> None:
+    def on_report(self, report: messages.Report) -> None:
         """Take a report of the helper about this gang."""
         node = self._node
-        if isinstance(report, pmix_server.Fence):
-            self._enter(msgspec.msgpack.encode(("fence", report.ranks)), report)
-        elif isinstance(report, pmix_server.Group):
-            self._enter(msgspec.msgpack.encode(("group", report.group, report.ranks)), report)
-        elif isinstance(report, pmix_server.Wanted):
+        if isinstance(report, messages.Fence):
+            key = msgspec.msgpack.encode((report.group, report.ranks))
+            self._fences[key] = report.number
+            nodes = sorted({node.hosts[rank] for rank in report.ranks} if report.ranks else set(node.hosts))
+            node.exchange(Fence(key, nodes, report.data))
+        elif isinstance(report, messages.Wanted):
             body = msgspec.msgpack.encode(report.rank)
             node.exchange(Question(node.hosts[report.rank], report.number, body))
-        elif isinstance(report, pmix_server.LookedUp):
+        elif isinstance(report, messages.Collected):
             asker, number = self._questions.pop(report.number)
             node.exchange(Answer(asker, number, report.data, report.status))
         else:
             self._on_news(report)
             node.note()
 
-    def _on_news(self, report: Report) -> None:
+    def _on_news(self, report: messages.Report) -> None:
         node = self._node
-        if isinstance(report, pmix_server.Registered):
-            self._variables, node.is_ready = report.variables, True
-        elif isinstance(report, pmix_server.Refused):
-            node.problem = report.problem
-        elif isinstance(report, pmix_server.Member):
+        if isinstance(report, messages.Registered):
+            self._variables, node.problem = report.variables, report.problem or node.problem
+            node.is_ready = not report.problem
+        elif isinstance(report, messages.Member):
             node.initialised.add(report.rank)
             (node.finalized.add if report.is_final else node.finalized.discard)(report.rank)
-        elif isinstance(report, pmix_server.Aborted):
+        elif isinstance(report, messages.Aborted):
             node.abort(report.rank, report.code, report.text)
-        elif isinstance(report, pmix_server.Logged):
+        elif isinstance(report, messages.Logged):
             kind = hash(_NUMBERS.sub(b"", report.text))  # texts of two ranks differ in ranks, pids and addresses
             node.say(report.rank, report.text.rstrip(b"\n") + b"\n", kind not in self._kinds)
             self._kinds.add(kind)
-
-    def _enter(self, key: bytes, report: pmix_server.Fence | pmix_server.Group) -> None:
-        self._fences[key] = report.number
-        hosts = self._node.hosts
-        nodes = sorted({hosts[rank] for rank in report.ranks} if report.ranks else set(hosts))
-        self._node.exchange(Fence(key, nodes, report.data))
 
     def on_message(self, message: Fenced | Question | Answer) -> None:
         """See `Side`."""
         if isinstance(message, Fenced):
             number = self._fences.pop(message.key)
-            if msgspec.msgpack.decode(message.key)[0] == "fence":
-                self._helper.send(pmix_server.Collected(number, 0, b"".join(message.parts)))
+            if msgspec.msgpack.decode(message.key)[0] is None:
+                self._helper.send(messages.Collected(number, 0, b"".join(message.parts)))
             else:
-                self._helper.send(pmix_server.Grouped(number, CONTEXT_MAX - message.number, message.parts))
+                self._helper.send(messages.Grouped(number, CONTEXT_MAX - message.number, message.parts))
         elif isinstance(message, Question):
             number = self._helper.number(self)
             self._questions[number] = message.node, message.number
             rank = msgspec.msgpack.decode(message.body, type=int)
-            self._helper.send(pmix_server.LookUp(number, self._node.name, rank))
+            self._helper.send(messages.LookUp(number, self._node.name, rank))
         else:
-            self._helper.send(pmix_server.Collected(message.number, message.status, message.body))
+            self._helper.send(messages.Collected(message.number, message.status, message.body))
 
     def close(self) -> None:
         """See `Side`."""

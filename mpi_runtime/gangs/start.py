@@ -11,22 +11,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mpi_runtime import config as configuration
 from mpi_runtime.gangs import library
-from mpi_runtime.gangs.helper import GANGS_MAX, ForkIt, Helper, Watcher
+from mpi_runtime.gangs.helper import GANGS_MAX, ForkIt, Helper
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.sides import Pmi1Side, PmixSide
 from mpi_runtime.gangs.talk import Talks
+from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.transport.poller import Poller
 
 
 class Starts:
     """All gangs that start on this node."""
 
     def __init__(
-        self, poller: Watcher, directory: Callable[[], str], open_mpi: Callable[[], None], fork_helper: ForkIt
+        self, poller: Poller, directory: Callable[[], str], open_mpi: Callable[[], None], fork_helper: ForkIt
     ) -> None:
         """Start nothing yet.
 
@@ -48,35 +50,26 @@ class Starts:
     def start(
         self,
         gang: bytes,
-        size: int,
-        ranks: Sequence[int],
-        hosts: Sequence[int],
-        names: Sequence[str],
+        shape: Membership,
         send: Callable[[bytes], None],
         changed: Callable[[NodeStart], None],
         protocol: str = "",
-        talks: bool = False,
     ) -> NodeStart:
         """Begin the start of a gang.
 
         Args:
             gang: its name: bytes that no other job has, and a number in 8 bytes, big end first, that no other gang of
                 the job has. A retry is another gang.
-            size: the number of ranks.
-            ranks: those of this node, one at least.
-            hosts: for each rank the index of its node in `names`.
-            names: the host names of the nodes, as `gethostname` returns them.
+            shape: of any member of this node. Members that do not start MPI talk with this process.
             send: is called with bytes for the `Gather` of the gang. Not if there is one node.
             changed: is called when an attribute of the result has changed, but not before this returns.
             protocol: `pmi1` or `pmix`; empty: that of the MPI library that is found here.
-            talks: whether members talk with this process, as members do that run commands.
 
         Returns:
             The start. If it has a `problem`, members cannot be started.
         """
-        assert size == len(hosts)
-        node = NodeStart(gang, ranks, hosts, names, send, changed)
-        if talks:
+        node = NodeStart(gang, shape, send, changed)
+        if not shape.starts_mpi:
             node.talks = Talks(self._poller, node.hosts, node.own, node.exchange, node.status, node.renew)
         protocol = protocol or configuration.gang_protocol()
         try:

@@ -12,13 +12,15 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Question
-from mpi_runtime.gangs.helper import Watcher
 from mpi_runtime.transport.channel import READ_BYTES, Channel, ChannelClosedError, Splitter, packed, pair
+
+if TYPE_CHECKING:
+    from mpi_runtime.transport.poller import Poller  # members load this module
 
 VARIABLE = "_MPI_RUNTIME_GANG_FD"
 """The variable with the number of the descriptor in a member."""
@@ -106,7 +108,7 @@ class Talks:
 
     def __init__(
         self,
-        poller: Watcher,
+        poller: Poller,
         hosts: Sequence[int],
         own: int,
         exchange: Callable[[Fence | Question | Answer], None],
@@ -162,9 +164,7 @@ class Talks:
     def _send(self, rank: int, message: _ToMember) -> None:
         channel = self._ours.get(rank)
         if channel is not None:
-            channel.send(_encode(message))
-            if channel.unsent_bytes:
-                self._poller.watch_unsent(channel)
+            self._poller.send(channel, _encode(message))
 
     def _on_ready(self, rank: int) -> None:
         try:

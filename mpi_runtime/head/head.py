@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mpi_runtime import config as configuration
-from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.head.direct_lines import DirectLines
 from mpi_runtime.head.gangs import Gathers
 from mpi_runtime.head.journal import JournalKeeper, open_journal
@@ -50,21 +49,21 @@ from mpi_runtime.transport.messages import (
     BetweenRanks,
     Ended,
     EndJob,
+    ForAgent,
     FromExecutor,
     GangBytes,
     Idle,
     Log,
-    Measure,
     Measured,
     PauseLogs,
     Pull,
     StackRead,
-    StackWanted,
     ToExecutor,
     ToWorker,
     Unpull,
     Welcome,
 )
+from mpi_runtime.transport.poller import Poller, shorter
 from mpi_runtime.transport.start import Start, send_welcome
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class Head:
         self._transport = transport
         self._lines = DirectLines(transport, self._agent.custodian, rank.job.token, configuration.direct_lines())
         self._poller = poller
-        self._recorder = _new_recorder()
+        self._recorder = _new_recorder(configuration.record_file())
         self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
         self._joined: dict[int, RankJoined] = {}
         """The report of each rank."""
@@ -130,27 +129,20 @@ class Head:
         self._has_heard = False
         """Whether a message has arrived since the effects of the last decision began to be performed."""
         self._window: Window | None = None
-        self._gathers = Gathers(self._send_to_gang)
+        self._gathers = Gathers(self._send)
         self._progress: Progress | None = None
-        self._stacks = Stacks(transport.hostnames, self._want_stack)
-        self._measures = Measures(transport.hosts, transport.hostnames, self._have_measured)
+        self._stacks = Stacks(transport.hostnames, self._send)
+        self._measures = Measures(transport.hosts, transport.hostnames, self._send)
 
-    def _send_to_gang(self, rank: int, message: GangBytes) -> None:
+    def _send(self, rank: int, message: ForAgent) -> None:
+        """Send a message to the agent of a rank, which may be this one."""
         if rank == self._transport.rank:
-            self._agent.gangs.take(message)
+            self._agent.take(message)
         else:
             self._transport.send(rank, codec.encode([message]))
 
-    def _have_measured(self, rank: int, message: Measure) -> None:
-        if rank == self._transport.rank:
-            self._agent.measure(message.host)
-        else:
-            self._transport.send(rank, codec.encode([message]))
-
-    def _want_stack(self, rank: int, message: StackWanted) -> None:
-        if rank == self._transport.rank:
-            self._agent.read_stack(message.pid)
-        else:
+    def _send_workers(self, message: EndJob) -> None:
+        for rank in range(1, self._transport.size):
             self._transport.send(rank, codec.encode([message]))
 
     def report(self, message: BetweenRanks, source: int = 0) -> None:
@@ -439,17 +431,15 @@ class Head:
         self._say(level, log.JOURNAL, text)
 
     def _pause_logs(self, paused: bool) -> None:
-        self._agent.pause_logs(paused)
-        for rank in range(1, self._transport.size):
-            self._transport.send(rank, codec.encode([PauseLogs(paused)]))
+        for rank in range(self._transport.size):
+            self._send(rank, PauseLogs(paused))
 
     def end(self) -> None:
         """End the job: steps 2 and 3."""
         self._poller.remove(self._driver)
         if self._window is not None:
             self._window.close(has_ended=not self.driver_is_gone)
-        for rank in range(1, self._transport.size):
-            self._transport.send(rank, codec.encode([EndJob()]))
+        self._send_workers(EndJob())
         self._agent.stop()
         self._working.discard(0)
         deadline = time.monotonic() + END_LIMIT_S
@@ -462,8 +452,7 @@ class Head:
             self._working.difference_update(self._transport.take_lost())
             if time.monotonic() > deadline:
                 raise TransportError(f"ranks {sorted(self._working)} have not ended their part of the job")
-        for rank in range(1, self._transport.size):
-            self._transport.send(rank, codec.encode([EndJob(all_idle=True)]))
+        self._send_workers(EndJob(all_idle=True))
         if not self.driver_is_gone:
             self._agent.close()
             took_us = round((time.monotonic() - self._began_s) * 1e6)
@@ -501,12 +490,12 @@ class Head:
         return not self.driver_is_gone and not self._driver.closed
 
 
-def _new_recorder() -> Recorder | None:
-    if not configuration.record_file():
+def _new_recorder(path: str) -> Recorder | None:
+    if not path:
         return None
     from mpi_runtime.head.recorder import new_recorder
 
-    return new_recorder()
+    return new_recorder(path)
 
 
 def die_soon() -> None:

@@ -14,7 +14,6 @@ from collections.abc import Container
 
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.leftovers import watch_launcher, watch_ranks
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor.forkserver_handle import Handle, load_and_fork
 from mpi_runtime.head.head import DriverFrameError, Head, die_soon
 from mpi_runtime.head.journal import JournalLostError
@@ -28,6 +27,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import TransportError
 from mpi_runtime.transport.channel import Channel
 from mpi_runtime.transport.messages import Stop, Welcome, WorkerToHead
+from mpi_runtime.transport.poller import Poller
 from mpi_runtime.transport.start import Start, read_start, send_welcome
 
 

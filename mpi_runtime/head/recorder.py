@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from io import BufferedWriter, FileIO
 
-from mpi_runtime import config as configuration
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.recording import RecordedScheduler
 
@@ -50,11 +49,10 @@ class Recorder:
             print(f"mpi_runtime: {text}. The job continues without it", file=sys.stderr, flush=True)
 
 
-def new_recorder() -> Recorder | None:
-    """Return a recorder if MPI_RUNTIME_RECORD is set. If the file cannot be made, the job runs without a recording."""
-    path = configuration.record_file()
+def new_recorder(path: str) -> Recorder | None:
+    """Return a recorder. If the file cannot be made, the job runs without a recording."""
     try:
-        return Recorder(path) if path else None
+        return Recorder(path)
     except OSError as error:
         print(f"mpi_runtime: the job is not recorded: {error}", file=sys.stderr, flush=True)
         return None

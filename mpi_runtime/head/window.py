@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.agent.poller import Poller
+from mpi_runtime.transport.poller import Poller
 
 BACKLOG = 8
 VISITORS_MAX = 16

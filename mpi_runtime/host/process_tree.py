@@ -17,6 +17,7 @@ RANK_LIMIT_S = 10.0
 """Seconds that a rank may take to end before its launcher, or without a launcher the rank itself, is killed."""
 LAUNCHER_PAUSE_S = 0.5
 DESCRIPTORS_MAX = 1 << 20
+DELETED = " (deleted)"
 
 
 def die_with_parent(yes: bool = True) -> None:
@@ -62,6 +63,12 @@ def open_files(pid: int) -> set[str]:
             with contextlib.suppress(OSError):  # closed meanwhile
                 found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     return found
+
+
+def mapped_files(pid: int | str = "self") -> set[str]:
+    """Return the files that a process has mapped, removed ones with `DELETED` behind; none if it is not accessible."""
+    fields = (line.split(maxsplit=5) for line in read(f"/proc/{pid}/maps").split("\n"))
+    return {line[5] for line in fields if len(line) == 6}
 
 
 def has_variable(pid: int, name: str, value: str) -> bool:

@@ -9,6 +9,9 @@ import sys
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from mpi_runtime.config import environment
+from mpi_runtime.host.launchers import child_environment
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -23,13 +26,15 @@ PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.installed")
 same meaning in executors as in the driver."""
 
 
+END_LIMIT_S = 1.0
+"""Seconds that a helper may take to end."""
 _IGNORE_SIGINT = "import signal; signal.signal(2, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_UNBLOCK, [2])"
 
 
 def start_python(
     code: str,
     descriptors: Sequence[int],
-    environment: Mapping[str, str],
+    env: Mapping[str, str],
     path: Sequence[str],
     keep_all: bool = False,
     own_session: bool = False,
@@ -41,7 +46,7 @@ def start_python(
     Args:
         code: the code to run.
         descriptors: are inherited under the same numbers.
-        environment: of the new process.
+        env: the environment of the new process.
         path: its module path; see `library_path`.
         keep_all: also pass on every other inheritable descriptor. Launchers pass some to their processes.
         own_session: make it the leader of a session, so that killing this process's group does not kill it.
@@ -58,13 +63,30 @@ def start_python(
         return subprocess.Popen(
             [sys.executable, *_interpreter_options(), "-c", f"{begin}; {code}"],
             stdin=subprocess.DEVNULL,
-            env=dict(environment),
+            env=dict(env),
             close_fds=not keep_all,
             pass_fds=() if keep_all else descriptors,
             start_new_session=own_session,
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_helper(
+    code: str, descriptors: Sequence[int], path: Sequence[str], own_session: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter for a short task of a rank: without the rank's place in the job of the launcher."""
+    return start_python(code, descriptors, child_environment(environment()), path, own_session=own_session)
+
+
+def wait_for_end(helper: subprocess.Popen[bytes]) -> int | None:
+    """Return the exit code of a helper that ends; None: it hangs in a driver, and may never end."""
+    import subprocess
+
+    try:
+        return helper.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def name_process(name: str) -> None:

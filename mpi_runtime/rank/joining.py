@@ -16,7 +16,6 @@ from mpi_runtime.agent.agent import NodeAgent
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import PART_OF_START, Finder, Gpus
 from mpi_runtime.agent.memory import MemoryWatch
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.config import Config
 from mpi_runtime.executor.fork_messages import Setup
 from mpi_runtime.executor.scratch import directory_of
@@ -29,6 +28,7 @@ from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from mpi_runtime.transport.base import Transport, TransportError
 from mpi_runtime.transport.messages import Job, WorkerToHead
+from mpi_runtime.transport.poller import Poller
 
 
 def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
@@ -146,11 +146,7 @@ class Rank:
             transport.hostnames[me],
             host.regions,
             config.inline_bytes_max,
-            job.directory,
-            job.path,
-            job.argv,
-            job.descriptors,
-            job.preload,
+            job,
             config.namespace,
             directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
             config.journal,

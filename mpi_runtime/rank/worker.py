@@ -21,7 +21,6 @@ from typing import NoReturn
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Finder
 from mpi_runtime.agent.leftovers import watch_head, watch_launcher, watch_ranks
-from mpi_runtime.agent.poller import Poller, shorter
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
@@ -34,19 +33,18 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transport, TransportError
 from mpi_runtime.transport.messages import (
     EndJob,
-    GangBytes,
+    ForAgent,
     Idle,
     Job,
-    Measure,
     PauseLogs,
     Pull,
-    StackWanted,
     StartDirect,
     Stop,
     ToExecutor,
     Unpull,
     WorkerToHead,
 )
+from mpi_runtime.transport.poller import Poller, shorter
 
 HEAD = 0
 MEET_GRACE_S = 5.0
@@ -172,14 +170,8 @@ class Worker:
             agent.obey(message)
         elif isinstance(message, Pull | Unpull):
             agent.pull(source, message)
-        elif isinstance(message, GangBytes):
-            agent.gangs.take(message)
-        elif isinstance(message, PauseLogs):
-            agent.pause_logs(message.paused)
-        elif isinstance(message, Measure):
-            agent.measure(message.host)
-        elif isinstance(message, StackWanted):
-            agent.read_stack(message.pid)
+        elif isinstance(message, ForAgent):
+            agent.take(message)
         elif isinstance(message, EndJob):
             self._end(rank, message.all_idle)
         else:

@@ -2,33 +2,19 @@
 
 import socket
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
-from mpi_runtime.transport.base import Buffer, TransportError
+from mpi_runtime.transport.base import Buffer, Transport, TransportError
 
 
-class Alone:
+class Alone(Transport):
     """`Transport` of the only rank. Frames to itself arrive; it has no peers for bulk data."""
 
-    rank, size = 0, 1
-    hosts: Sequence[int] = (0,)
-    lost = ()
-    busy = False
-    neighbours: Mapping[int, int] = {}
-
     def __init__(self) -> None:
+        self.rank, self.size, self.hosts = 0, 1, (0,)
         self.hostnames: Sequence[str] = (socket.gethostname(),)
         self._frames: deque[tuple[int, Buffer]] = deque()
-
-    def take_lost(self) -> list[int]:
-        return []
-
-    def leave(self) -> None:
-        pass
-
-    def has_left(self, rank: int) -> bool:
-        return True
 
     def send(self, rank: int, frame: Buffer) -> None:
         self._frames.append((rank, bytes(frame)))
@@ -42,26 +28,5 @@ class Alone:
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> NoReturn:
         raise TransportError("this job has one rank")
 
-    def fileno(self) -> int:
-        return -1
-
     def prepare_sleep(self, idle_s: float) -> float | None:
         return 0.0 if self._frames else None
-
-    def wake(self, rung: bool = False) -> None:
-        pass
-
-    def share_descriptor(self, descriptor: int | None, key: bytes) -> int | None:
-        return descriptor
-
-    def share_again(self, descriptor: int, key: bytes) -> None:
-        pass
-
-    def hand(self, rank: int, descriptors: Sequence[int], key: bytes) -> bool:
-        return False
-
-    def take(self, key: bytes) -> list[int]:
-        return []
-
-    def close(self, clean: bool) -> None:
-        pass

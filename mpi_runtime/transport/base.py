@@ -17,7 +17,10 @@ class Transfer(Protocol):
 
 
 class Transport(Protocol):
-    """Frames and bulk data between the ranks of one job. All calls must be made from one thread."""
+    """Frames and bulk data between the ranks of one job. All calls must be made from one thread.
+
+    Methods with a body are those of the only rank of a job.
+    """
 
     rank: int
     size: int
@@ -30,19 +33,24 @@ class Transport(Protocol):
     @property
     def lost(self) -> Collection[int]:
         """Ranks that have died. Nothing is sent to them. Always empty if MPI does not survive the loss of a rank."""
+        return ()
 
     def take_lost(self) -> list[int]:
         """Return the ranks that have died since the last call. Frames that they sent before may still arrive."""
+        return []
 
     @property
     def neighbours(self) -> Mapping[int, int]:
         """The processes of the other ranks of this host, by rank: the lowest knows all, others the lowest."""
+        return {}
 
     def leave(self) -> None:
         """Announce to the ranks of this host that this one ends by itself, before it does so without `close`."""
+        return
 
     def has_left(self, rank: int) -> bool:
         """Whether a rank of this host has announced its end by `leave`. One that was killed has not."""
+        return True
 
     def send(self, rank: int, frame: Buffer) -> None:
         """Start to send a control frame. Never blocks.
@@ -68,9 +76,11 @@ class Transport(Protocol):
     @property
     def busy(self) -> bool:
         """Whether sends are unfinished, so that the caller must keep calling `receive`."""
+        return False
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when another rank rings; -1 if no rank can."""
+        return -1
 
     def prepare_sleep(self, idle_s: float) -> float | None:
         """Announce that this rank is about to block after it has had nothing to do for `idle_s` seconds.
@@ -83,6 +93,7 @@ class Transport(Protocol):
 
     def wake(self, rung: bool = False) -> None:
         """Announce that this rank is awake again, and clear the doorbell. `rung`: the doorbell is known to be set."""
+        return
 
     def share_descriptor(self, descriptor: int | None, key: bytes) -> int | None:
         """Share a descriptor among the ranks of a host. Collective over them.
@@ -98,21 +109,26 @@ class Transport(Protocol):
             TransportError: no descriptor has arrived for a long time.
             HeadLostError: rank 0 has died meanwhile.
         """
+        return descriptor
 
     def share_again(self, descriptor: int, key: bytes) -> None:
         """Share a descriptor once more, as the lowest rank that lives: a lower one may have died before all had it."""
+        return
 
     def hand(self, rank: int, descriptors: Sequence[int], key: bytes) -> bool:
         """Pass copies of descriptors to another rank of this host, which takes them by their key. Never blocks.
 
         They are there before any frame that is sent to the rank later. Returns False if they cannot be passed now.
         """
+        return False
 
     def take(self, key: bytes) -> list[int]:
         """Return the descriptors that were handed to this rank under a key, and close those handed before; or none."""
+        return []
 
     def close(self, clean: bool) -> None:
         """Close the transport: with MPI_Finalize if `clean`, else at once, without waiting for other ranks."""
+        return
 
 
 class TransportError(Exception):

@@ -278,8 +278,8 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
 ToAgent = Allocate | Drained | Shutdown | Abandon
 ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls
 WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes | Measured | StackRead
-ToWorker = (
-    RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | PauseLogs | Measure | StackWanted
-)
+ForAgent = GangBytes | PauseLogs | Measure | StackWanted
+"""What the head sends the agent of any rank, its own included, besides effects."""
+ToWorker = RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | ForAgent
 BetweenRanks = WorkerToHead | ToWorker
 FromClient = ClientEvent

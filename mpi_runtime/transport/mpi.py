@@ -226,8 +226,8 @@ class MpiTransport:
         mpi, comm = self._mpi, self._comm
         local = comm.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)
         lowest = mpi.Group.Translate_ranks(local.group, [0], comm.group)[0]
-        bell = Doorbell()
-        mine = _ME.pack(lowest, mpi.Get_processor_name().encode()[:256], bell.name)
+        self._bell = Doorbell()
+        mine = _ME.pack(lowest, mpi.Get_processor_name().encode()[:256], self._bell.name)
         everyone = bytearray(_ME.size * self.size)
         comm.Allgather(mine, everyone)
         ranks = list(_ME.iter_unpack(everyone))
@@ -243,11 +243,7 @@ class MpiTransport:
         self.hosts: Sequence[int] = hosts
         self.hostnames: Sequence[str] = [name.rstrip(b"\0").decode(errors="replace") for name in names]
         here = {rank: bells[rank] for rank, host in enumerate(hosts) if host == hosts[self.rank]}
-        self._bell = bell if len(here) > 1 else None
-        if self._bell:
-            self._bell.join(self.rank, self.size, here)
-        else:
-            bell.close()
+        self._bell.join(self.rank, self.size, here)
 
     def translate(self, error: Any, doing: str, peer: int | None = None) -> TransportError:
         """Return our error for an exception of mpi4py."""
@@ -271,8 +267,7 @@ class MpiTransport:
         except self.mpi_error as error:
             self._survive(error, "send", rank)
             return
-        if self._bell is not None:
-            self._bell.ring(rank)
+        self._bell.ring(rank)
 
     def receive(self) -> list[tuple[int, Buffer]]:
         frames: list[tuple[int, Buffer]] = []
@@ -329,8 +324,7 @@ class MpiTransport:
             if rank not in self.lost:
                 self.lost[rank] = None
                 self._new_lost.append(rank)
-                if self._bell is not None and self.hosts[rank] == self.hosts[self.rank]:
-                    self._bell.forget(rank)
+                self._bell.forget(rank)
             self._sending.pop(rank, None)
             self._arriving.pop(rank, None)
         if 0 in self.lost:
@@ -338,14 +332,13 @@ class MpiTransport:
 
     @property
     def neighbours(self) -> Mapping[int, int]:
-        return self._bell.pids if self._bell is not None else {}
+        return self._bell.pids
 
     def leave(self) -> None:
-        if self._bell is not None:
-            self._bell.leave()
+        self._bell.leave()
 
     def has_left(self, rank: int) -> bool:
-        return self._bell is None or self._bell.has_left(rank)
+        return self._bell.has_left(rank)
 
     def take_lost(self) -> list[int]:
         lost, self._new_lost = self._new_lost, []
@@ -378,16 +371,14 @@ class MpiTransport:
         return bool(self._sending or self._arriving or self.transfers_active)
 
     def fileno(self) -> int:
-        return -1 if self._bell is None else self._bell.fileno()
+        return self._bell.fileno()
 
     def prepare_sleep(self, idle_s: float) -> float | None:
         if idle_s < self._spin_s or (self.transfers_active and time.monotonic() - self.flowed_at < FLOW_S):
             return 0.0
-        if self._bell is not None:
-            # MPI may need both ends awake before a large frame moves.
-            for rank in (*self._sending, *self._arriving):
-                self._bell.ring(rank)
-            self._bell.sleep()
+        for rank in (*self._sending, *self._arriving):  # MPI may need both ends awake before a large frame moves
+            self._bell.ring(rank)
+        self._bell.sleep()
         long_s = min(LONG_PAUSE_S_MAX, idle_s / 1000)
         if self._has_remote_peers or self._arriving or self.transfers_active:
             return max(PAUSE_S_MIN, min(PAUSE_S_MAX, idle_s / 10), long_s)
@@ -399,17 +390,12 @@ class MpiTransport:
             return 0.0
         if self._sending:  # a receiver that needs us rings, see above
             return max(PAUSE_S_MAX, long_s)
-        return None if self._bell is None else max(BACKSTOP_S, min(self._backstop_s_max, idle_s / 10))
+        return max(BACKSTOP_S, min(self._backstop_s_max, idle_s / 10))
 
     def wake(self, rung: bool = False) -> None:
-        if self._bell is not None:
-            self._bell.wake(rung)
+        self._bell.wake(rung)
 
     def share_descriptor(self, descriptor: int | None, key: bytes) -> int | None:
-        if self._bell is None:
-            if descriptor is None:
-                raise TransportError("the only rank of a host must give the descriptor that is to be shared")
-            return descriptor
         if descriptor is not None:
             self._bell.give(descriptor, key)
             return descriptor
@@ -426,14 +412,13 @@ class MpiTransport:
             self._hear_of_deaths()
 
     def share_again(self, descriptor: int, key: bytes) -> None:
-        if self._bell is not None:
-            self._bell.give(descriptor, key, wait=False)
+        self._bell.give(descriptor, key, wait=False)
 
     def hand(self, rank: int, descriptors: Sequence[int], key: bytes) -> bool:
-        return self._bell is not None and self._bell.hand(rank, descriptors, key)
+        return self._bell.hand(rank, descriptors, key)
 
     def take(self, key: bytes) -> list[int]:
-        return [] if self._bell is None else self._bell.take(key, 0.0)
+        return self._bell.take(key, 0.0)
 
     def _hear_of_deaths(self) -> None:
         """Have MPI notice dead ranks, without receiving.
@@ -476,8 +461,7 @@ class MpiTransport:
                 self._comm.Free()
         except self.mpi_error as error:
             self._survive(error, "close")
-        if self._bell is not None:
-            self._bell.close()
+        self._bell.close()
 
     def _drop_frames_until(self, reached: Callable[[], bool], deadline: float, what: str) -> None:
         while not reached():

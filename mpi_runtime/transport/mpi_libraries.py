@@ -18,15 +18,15 @@ import os
 import re
 from contextlib import suppress
 
+from mpi_runtime.host.process_tree import DELETED, mapped_files
+
 
 def set_yields(yields: bool) -> bool:
     """Have Open MPI yield the processor when it finds nothing to do, or not. Return whether it did before.
 
     Does nothing and returns False if another MPI is loaded, or an Open MPI without this function.
     """
-    with open("/proc/self/maps") as maps:
-        paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libopen-pal.so" in line}
-    for path in paths:
+    for path in [one for one in mapped_files() if "/libopen-pal.so" in one]:
         with suppress(OSError, AttributeError):
             function = ctypes.CDLL(path).opal_progress_set_yield_when_idle
             function.argtypes, function.restype = [ctypes.c_bool], ctypes.c_bool
@@ -34,15 +34,13 @@ def set_yields(yields: bool) -> bool:
     return False
 
 
-_FOLDER = "/dev/shm/"
-_MPICH, _OPEN_MPI = "mpich_shm", "sm_segment"
-_DELETED = " (deleted)"
+_MPICH, _OPEN_MPI = "/dev/shm/mpich_shm", "/dev/shm/sm_segment"
 
 
 def unlink_shared_files() -> None:
     """Remove the names of the files that this process has opened."""
-    for path in _mapped((_MPICH, _OPEN_MPI)):
-        if not path.endswith(_DELETED):
+    for path in mapped_files():
+        if path.startswith((_MPICH, _OPEN_MPI)) and not path.endswith(DELETED):
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
@@ -58,13 +56,7 @@ def name_own_file(library_version: str, local_rank: int) -> None:
     """
     version = re.match(r"Open MPI v(\d+)", library_version)
     if version and int(version[1]) >= 6:
-        for path in _mapped((_OPEN_MPI,)):
-            if path.endswith(f".{local_rank}{_DELETED}"):
+        for path in mapped_files():
+            if path.startswith(_OPEN_MPI) and path.endswith(f".{local_rank}{DELETED}"):
                 with suppress(FileExistsError):
-                    os.close(os.open(path.removesuffix(_DELETED), os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-
-
-def _mapped(names: tuple[str, ...]) -> set[str]:
-    with open("/proc/self/maps") as maps:
-        found = (line.rstrip("\n").partition(_FOLDER) for line in maps)
-        return {folder + name for _, folder, name in found if folder and name.startswith(names)}
+                    os.close(os.open(path.removesuffix(DELETED), os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.dispatch import deadline
-from mpi_runtime.scheduler.dispatch.dependencies import send_call, stage, wait_again
+from mpi_runtime.scheduler.dispatch.dependencies import assign, send_call, wait_again
 from mpi_runtime.scheduler.dispatch.stealing import ask_back
 from mpi_runtime.scheduler.protocol.events import EndAnnounced
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX
@@ -19,6 +19,7 @@ from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_
 from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import endings, objects
+from mpi_runtime.scheduler.values.checks import require
 
 _ENDS = "the job is about to end"
 
@@ -111,7 +112,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
             if task.state == READY and room > 0:
                 room -= 1
                 sent[key] = None
-                was_sent = send(state, executor, task)
+                was_sent = assign(state, executor, task)  # if not, it stays the first: no other overtakes it
                 if was_sent or out_of_order(actor):
                     queue.popleft()
                 if timed and not was_sent:
@@ -192,18 +193,6 @@ def in_group(actor: Actor, executor: Executor, group: str) -> int:
     return sum(task.function.spec.group == group for task in executor.assigned.values())
 
 
-def send(state: State, executor: Executor, task: Task) -> bool:
-    """Send a method call to its actor, or first fetch its arguments. Returns whether it was sent.
-
-    If not, it stays at the head of its line, so that no other call overtakes it.
-    """
-    executor.take(task, 0)
-    if task.call.arguments and not stage(state, executor, task):
-        return False
-    send_call(state, executor, task)
-    return True
-
-
 def leave_queue(actor: Actor, task: Task) -> None:
     """Remove a call from its line."""
     key = line_of(actor, task)
@@ -253,6 +242,7 @@ def give_again(
 
 def end_announced(state: State, client: Client, event: EndAnnounced, now: int) -> None:
     """Ask for all changed states. These actors begin no further call."""
+    require(client.executor is None, "an executor sent an event that only the driver may send")
     for actor in checkpoints.announce_end(state, now):
         take_back(state, actor)
 

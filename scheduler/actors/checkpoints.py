@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.dispatch.queues import mark_dirty
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.protocol.effects import JOURNAL, Checkpoint, Discard, Recall, Record, SaveRequested
-from mpi_runtime.scheduler.protocol.events import Done, Returned, Saved, StateLost, Value
+from mpi_runtime.scheduler.protocol.effects import JOURNAL, Checkpoint, Discard, Recall, SaveRequested
+from mpi_runtime.scheduler.protocol.events import Done, Returned, Saved, StateLost
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.records.lifecycle import ALIVE, CREATING, READY
@@ -81,19 +81,11 @@ def method_ended(state: State, task: Task, event: Done | Returned) -> None:
     actor.is_changed = True
     if actor.unsaved_why:
         return
-    spec = task.function.spec
-    values = [Value(event.data)] if type(event) is Done else event.values  # type: ignore[union-attr]
-    key = task.key or journaling.key_of(state, task)
-    if not key:
-        give_up(state, actor, f"{spec.name} was given references, or handles of actors")
-    elif task.is_partial or task.open_children:
-        give_up(state, actor, f"{spec.name} has called or created actors, or has left calls behind")
-    elif not all(map(_can_be_kept, values)):
-        give_up(state, actor, f"{spec.name} has returned references, or a large error")
+    found = journaling.record(state, task, event, _life(actor))
+    if isinstance(found, str):
+        give_up(state, actor, found)
     else:
-        kept = [journaling.kept(value) for value in values]
-        record = Record(task.id, key, spec.code, spec.name, event.duration_us, kept, _life(actor))
-        state.effects.journal.append(record)
+        state.effects.journal.append(found)
         actor.recorded += 1
 
 
@@ -175,11 +167,10 @@ def announce_end(state: State, now: int) -> list[Actor]:
     for queue in state.queues.values():
         if queue.timed is not None:
             mark_dirty(state, queue)  # some of its calls cannot finish by then
-    actors = [actor for actor in state.actors.values() if actor.executor is not None and _may_save(actor)]
-    for actor in actors:
-        if actor.executor is not None:
-            state.to_client(actor.executor.id, SaveRequested())
-    return actors
+    asked = [(one, one.executor) for one in state.actors.values() if one.executor is not None and _may_save(one)]
+    for _, executor in asked:
+        state.to_client(executor.id, SaveRequested())
+    return [actor for actor, _ in asked]
 
 
 def unsaved(state: State) -> int:
@@ -210,7 +201,3 @@ def _may_save(actor: Actor) -> bool:
 
 def _life(actor: Actor) -> bytes:
     return digest(actor.id + actor.life.to_bytes(8, "little"), LIFE_BYTES)
-
-
-def _can_be_kept(value: Value) -> bool:
-    return not value.holds and (value.stored is None or bool(value.file))

@@ -1,7 +1,6 @@
 """Answers to questions about the state. They change nothing.
 
 - `explain.py`: nodes, resources, and why a call does not run yet
-- `fitting.py`: keeps answers small enough for a socket
 - `glance.py`: a summary of the running job, for `mpi-runtime top` and the live page
 - `look.py`: the questions of programs that look at the job from outside
 - `store_summary.py`: the values of the object store, by node

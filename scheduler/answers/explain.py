@@ -185,7 +185,7 @@ def _why_group(state: State, group: Group) -> str:
 
 
 def _on(labels: tuple[Label, ...]) -> str:
-    return f" on a node with {' and '.join(constraints.words(label) for label in labels)}" if labels else ""
+    return f" on a node with {constraints.in_words(labels)}" if labels else ""
 
 
 def statistics(state: State, _: bytes) -> dict[str, int]:
@@ -333,8 +333,7 @@ def _place(where: Where | None) -> str:
     if where.group:
         which = "any bundle" if where.bundle < 0 else f"bundle {where.bundle}"
         return f" in {which} of placement group {where.group.hex()}"
-    wanted = " and ".join(constraints.words(label) for label in where.labels)
-    return f" on a node with {wanted}" if wanted else ""
+    return _on(where.labels)
 
 
 def _free(state: State, where: Where | None = None) -> str:

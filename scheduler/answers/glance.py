@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from heapq import nsmallest
-from itertools import islice
-from typing import Any
+from itertools import accumulate, islice, takewhile
+from typing import Any, TypeVar
+
+import msgspec
 
 from mpi_runtime.scheduler.answers.explain import available_resources, cluster_resources, statistics
-from mpi_runtime.scheduler.answers.fitting import fitting
 from mpi_runtime.scheduler.log import errors
 from mpi_runtime.scheduler.log.listing import KINDS, busy_executors
 from mpi_runtime.scheduler.places import gpu_pool
@@ -27,6 +29,7 @@ SPECS_MAX = 5000
 ERRORS_MAX = 30
 BYTES_MAX = 45_000
 """The most bytes of each of the four lists."""
+T = TypeVar("T")
 
 
 def glance(state: State, now: int) -> dict[str, Any]:
@@ -50,6 +53,13 @@ def glance(state: State, now: int) -> dict[str, Any]:
         "nodes": fitting((_node(node) for node in islice(state.nodes.values(), NODES_MAX)), BYTES_MAX),
         "nodes_in_all": len(state.nodes),
     }
+
+
+def fitting(entries: Iterable[T], bytes_max: int) -> list[T]:
+    """The first entries, as many as fit together: an answer has to fit the buffer of a Unix socket (about 200 kB)."""
+    found = list(entries)
+    sizes = accumulate(len(msgspec.msgpack.encode(one)) for one in found)
+    return [one for one, _ in zip(found, takewhile(lambda size: size <= bytes_max, sizes), strict=False)]
 
 
 def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:

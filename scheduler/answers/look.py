@@ -10,8 +10,10 @@ from heapq import nlargest
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from mpi_runtime.scheduler.answers import explain, glance, store_summary
-from mpi_runtime.scheduler.answers.fitting import fitting, traced
+from mpi_runtime.scheduler.answers.glance import fitting
 from mpi_runtime.scheduler.log import errors, history, listing, moves, notes
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.records.seen import Run
@@ -21,6 +23,8 @@ ROWS_MAX = 200
 """The most entries of a list."""
 RUNS_MAX = 400
 """The most ended calls of one answer: the last."""
+BYTES_MAX = 150_000
+"""The most bytes of one list in an answer."""
 
 
 def look(state: State, what: str, argument: Any, now: int) -> Any:
@@ -38,8 +42,7 @@ def runs(state: State, since: int, _: int) -> dict[str, Any]:
     """The calls that have ended after the first `since` ones, at most `RUNS_MAX` of them, for a timeline."""
     count = min(state.ran - since, RUNS_MAX, len(state.history))
     found: list[Run] = list(islice(reversed(state.history), max(0, count)))
-    head = next(iter(state.nodes.values()), None)
-    last = fitting(history.short(run, head, state.wall_us) for run in found)
+    last = fitting((history.short(run, state.wall_us) for run in found), BYTES_MAX)
     return {"ran": state.ran, "runs": last[::-1]}
 
 
@@ -48,7 +51,7 @@ def rows(state: State, what: str, _: int) -> dict[str, Any]:
     table, entries = _LISTS[what]
     whole = table(state)
     ids = list(islice(whole, ROWS_MAX))
-    return {"count": len(whole), "rows": fitting(entry for id in ids for entry in entries(state, id))}
+    return {"count": len(whole), "rows": fitting((entry for id in ids for entry in entries(state, id)), BYTES_MAX)}
 
 
 def tasks(state: State, _: Any, now: int) -> dict[str, Any]:
@@ -58,7 +61,8 @@ def tasks(state: State, _: Any, now: int) -> dict[str, Any]:
         ids += [task.id for task in islice(queue.ready, 20)]
     open_calls = state.submitted - state.finished - state.failed
     chosen = list(dict.fromkeys(ids))[:ROWS_MAX]
-    return {"count": open_calls, "rows": fitting(entry for id in chosen for entry in listing.tasks(state, id))}
+    found = (entry for id in chosen for entry in listing.tasks(state, id))
+    return {"count": open_calls, "rows": fitting(found, BYTES_MAX)}
 
 
 def oldest(state: State, name: str, now: int) -> dict[str, str]:
@@ -108,9 +112,16 @@ def store(state: State, _: Any, now: int) -> dict[str, Any]:
     }
 
 
+def _traced(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kinds of errors, with the tracebacks of the first ones, as many as fit together."""
+    bare = [{**one, "trace": ""} for one in found]
+    kept = len(fitting(found, BYTES_MAX - sum(len(msgspec.msgpack.encode(one)) for one in bare)))
+    return [*found[:kept], *bare[kept:]]
+
+
 def _part(found: dict[str, Any], entries: str) -> dict[str, Any]:
     """A part of a history, shortened until it fits: the next question begins where it ends."""
-    return {**found, entries: fitting(found[entries])}
+    return {**found, entries: fitting(found[entries], BYTES_MAX)}
 
 
 _LISTS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any], list[dict[str, Any]]]]] = {
@@ -124,7 +135,7 @@ QUESTIONS: dict[str, Callable[[State, Any, int], Any]] = {
     "runs": runs,
     "history": lambda state, first, _: _part(history.part(state, first, RUNS_MAX), "runs"),
     "moves": lambda state, first, _: _part(moves.part(state, first, RUNS_MAX), "moves"),
-    "errors": lambda state, name, _: traced(errors.errors(state, name)),
+    "errors": lambda state, name, _: _traced(errors.errors(state, name)),
     "list": lambda state, what, now: tasks(state, what, now) if what == "tasks" else rows(state, what, now),
     "oldest": oldest,
     "store": store,

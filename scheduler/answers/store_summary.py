@@ -33,7 +33,7 @@ def _of_node(state: State, node: Node) -> dict[str, Any]:
         "on_disk": sum(map(_size, on_disk)),
         "objects_on_disk": len(on_disk),
         "in_flight": sum(fetching.size for fetching in coming),
-        "being_written": sum(place.size for place in room.writing.values()) if room is not None else 0,
+        "being_written": sum(one.place.size for one in room.writing.values()) if room is not None else 0,
         "wanted": sum(room.wanted.values()) if room is not None else 0,
         "largest": [_described(state, found, node) for found in largest[:LISTED_MAX]],
     }

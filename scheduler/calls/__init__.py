@@ -2,5 +2,5 @@
 
 - `tasks.py`: submission, waits for arguments, ends, retries
 - `copies.py`: copies of arguments that arrive, fail to arrive, or are no longer needed
-- `refusals.py`: events that break the protocol, and the end of the executor that sent them
+- `refusals.py`: impossible events of ranks, and the end of executors that break the protocol
 """

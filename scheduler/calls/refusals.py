@@ -1,9 +1,8 @@
 """Refuses events that break the protocol, and kills the executor that sent them.
 
-User code can write to inherited descriptors, so an executor may send any frame. Each event is checked before it changes
-anything. It is refused if it contradicts the state or could harm other clients. Events without a meaning (about an
-object that is gone, or a call that was given up) are common and harmless. Frequent events (`Call`, `Done`, `Returned`)
-are checked by their handlers.
+User code can write to inherited descriptors, so an executor may send any frame. Each event is checked by its handler
+before it changes anything. It is refused if it contradicts the state or could harm other clients. Events without a
+meaning (about an object that is gone, or a call that was given up) are common and harmless.
 
 A refused executor is killed. Its calls run again as after a crash. All calls that it may have run count as run: its
 messages about them were dropped, or cannot be trusted.
@@ -11,27 +10,15 @@ messages about them were dropped, or cannot be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol import events, rank_events
 from mpi_runtime.scheduler.protocol.effects import REFUSED, StopExecutor
-from mpi_runtime.scheduler.protocol.events import ACTOR, STRATEGIES, STREAMING, RefusedError, Value, Yielded
 from mpi_runtime.scheduler.protocol.limits import REFUSALS_LOG_US
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, HeadEvent, RankEvent
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STOPPING
 from mpi_runtime.scheduler.records.records import Executor
-from mpi_runtime.scheduler.records.state import Client, State
-
-
-def check(state: State, client: Client, event: Any) -> None:
-    """Check an event of a client.
-
-    Raises:
-        RefusedError: the client may not send it.
-    """
-    _CLIENT_EVENTS.get(type(event), _anything)(state, client, event)
+from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.values.checks import require
 
 
 def check_rank(state: State, event: RankEvent | HeadEvent) -> None:
@@ -54,26 +41,11 @@ def check_rank(state: State, event: RankEvent | HeadEvent) -> None:
         require((event.rank, event.offset) not in state.extents, "a copy lies in the place of another object")
     elif isinstance(event, rank_events.Spilled):
         room = state.spilling.rooms.get(state.ranks[event.rank].node.number)
-        place = room.writing.get(event.id) if room is not None else None
-        require(place is not None and place.rank == event.rank, "an object was written to disk without an order")
+        written = room.writing.get(event.id) if room is not None else None
+        require(
+            written is not None and written.place.rank == event.rank, "an object was written to disk without an order"
+        )
         require((event.rank, event.offset) not in state.spilling.on_disk, "an object is on disk in a used place")
-
-
-def require(holds: object, problem: str) -> None:
-    """Raise `RefusedError` unless the condition holds."""
-    if not holds:
-        raise RefusedError(problem)
-
-
-def check_ids(state: State, first: bytes, count: int) -> None:
-    """Check that the ids of the values of a new call or object are new."""
-    if count <= 1:
-        require(first not in state.objects, f"{first.hex()} exists already")
-        return
-    start = int.from_bytes(first, "big")
-    require(start + count < 1 << 128, f"there are no {count} ids after {first.hex()}")
-    known = any((start + index).to_bytes(16, "big") in state.objects for index in range(count))
-    require(not known, f"one of {count} ids after {first.hex()} exists already")
 
 
 def check_scattered(call: events.Call, spec: events.Spec) -> None:
@@ -89,67 +61,6 @@ def check_unknown_end(executor: Executor) -> None:
     """
     may_be = executor.state == STOPPING or executor.actor is not None
     require(may_be, "a call ends that it does not have")
-
-
-def check_values(state: State, values: list[Value]) -> None:
-    """Check that values lie in memory that exists and that no other object has."""
-    places = [(value.stored.rank, value.stored.offset) for value in values if value.stored is not None]
-    for rank, offset in places:
-        require(rank in state.ranks, f"there is no rank {rank}")
-        require((rank, offset) not in state.extents, f"another object lies at offset {offset} of rank {rank}")
-    require(len(set(places)) == len(places), "two values lie in one place")
-
-
-def _put(state: State, client: Client, event: events.Put) -> None:
-    check_ids(state, event.id, 1)
-    check_values(state, [event.value])
-
-
-def _yielded(state: State, client: Client, event: Yielded) -> None:
-    task = client.as_executor().assigned.get(event.call)
-    if task is not None:
-        streams = task.function.spec.num_returns == STREAMING and task.state != STAGING
-        require(streams, f"a call of {task.function.spec.name} yields, and may not")
-        require(event.index <= task.yielded, f"item {event.index} comes before item {task.yielded}")
-        check_ids(state, event.id, 1)
-    check_values(state, [event.value])
-
-
-def _consumed(state: State, client: Client, event: events.Consumed) -> None:
-    found = state.objects.get(event.call)
-    task = None if found is None else found.task
-    require(task is None or task.function.spec.num_returns == STREAMING, "items are taken of a call that yields none")
-
-
-def _named(state: State, client: Client, event: events.NamedActorRequested) -> None:
-    function = state.functions.get(event.creation.spec)
-    require(function is not None and function.spec.kind == ACTOR, "only an actor can have a name")
-    check_ids(state, event.creation.id, 1)
-
-
-def _group_requested(state: State, client: Client, event: events.GroupRequested) -> None:
-    require(event.strategy in STRATEGIES, f"{event.strategy!r} is not a strategy")
-    bundles = [bundle for node in state.nodes.values() for bundle in node.bundles]
-    require(all(bundle.group != event.id for bundle in bundles), "a placement group with this id is ending")
-    check_ids(state, event.id, 1)
-
-
-def _from_driver(state: State, client: Client, event: Any) -> None:
-    require(client.executor is None, "an executor sent an event that only the driver may send")
-
-
-def _anything(state: State, client: Client, event: Any) -> None:
-    pass
-
-
-_CLIENT_EVENTS: dict[type, Callable[[State, Client, Any], None]] = {
-    events.Put: _put,
-    Yielded: _yielded,
-    events.Consumed: _consumed,
-    events.NamedActorRequested: _named,
-    events.GroupRequested: _group_requested,
-    events.EndAnnounced: _from_driver,
-}
 
 
 def refuse(state: State, executor: Executor, problem: str, ended: int, now: int) -> None:

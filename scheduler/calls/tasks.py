@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors import lives as actor_lives
-from mpi_runtime.scheduler.calls.refusals import check_ids, check_scattered, check_unknown_end, check_values
+from mpi_runtime.scheduler.calls.refusals import check_scattered, check_unknown_end
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.accounts import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
@@ -19,6 +19,7 @@ from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, 
 from mpi_runtime.scheduler.records.records import Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import endings, items, journaling, objects
+from mpi_runtime.scheduler.values.checks import check_ids, check_values
 
 
 def register(state: State, client: Client, spec: Spec, now: int) -> None:

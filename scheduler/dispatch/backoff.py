@@ -81,18 +81,14 @@ def why(state: State, task: Task, now: int) -> str:
     """Return why a call waits after crashes, or for an executor that cannot be started; empty: it does not."""
     at_us = state.alarms.at(task)
     if task.state == READY and not task.function.is_method:
-        return why_no_fork(queue_for(state, task), now)
+        waiting = queue_for(state, task)
+        if now >= waiting.forks_from_us:
+            return ""
+        return (
+            f"Executors forked for it died before they began a call, {waiting.stillborn} time(s) in a row: the next "
+            f"one is forked in {(waiting.forks_from_us - now) / 1e6:.3g} s at the latest."
+        )
     if task.state != LOST or at_us is None:
         return ""
     wait_s = (at_us - now) / 1e6
     return f"Its process has died at once {task.crashes} times in a row: it is run again in {wait_s:.3g} s."
-
-
-def why_no_fork(queue: Queue, now: int) -> str:
-    """Return why no executor is forked for a queue; empty: one could be."""
-    if now >= queue.forks_from_us:
-        return ""
-    return (
-        f"Executors forked for it died before they began a call, {queue.stillborn} time(s) in a row: the next one is "
-        f"forked in {(queue.forks_from_us - now) / 1e6:.3g} s at the latest."
-    )

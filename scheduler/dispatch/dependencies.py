@@ -13,6 +13,15 @@ from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import journaling, objects, spreading
 
 
+def assign(state: State, executor: Executor, task: Task) -> bool:
+    """Assign a call to an executor: send it, or first fetch its arguments. Returns whether it was sent."""
+    executor.take(task, 0)
+    if task.call.arguments and not stage(state, executor, task):
+        return False
+    send_call(state, executor, task)
+    return True
+
+
 def stage(state: State, executor: Executor, task: Task) -> bool:
     """Send the values of the call's arguments, or fetch them to the executor's host. Returns whether they were sent."""
     number = executor.rank.node.number

@@ -25,14 +25,9 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
 
 
 def look_after_queue(state: State, queue: Queue, now: int) -> None:
-    """Handle the alarm of a queue."""
+    """Handle the alarm of a queue: steal the calls behind one that takes longer than estimated, if there is room."""
     if queue.timed is not None or (queue.ready and not queue.family.reserved):
         mark_dirty(state, queue)
-    look_for_stuck(state, queue, now)
-
-
-def look_for_stuck(state: State, queue: Queue, now: int) -> None:
-    """Steal the calls behind one that takes longer than estimated, if there is room."""
     if (queue.loaded or queue.ready) and find_source(state, queue) is not None:
         silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
         for executor in list(silent):

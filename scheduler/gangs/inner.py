@@ -14,9 +14,9 @@ from mpi_runtime.scheduler.dispatch.queues import withdraw
 from mpi_runtime.scheduler.places.constraints import sources
 from mpi_runtime.scheduler.places.gang_places import spots
 from mpi_runtime.scheduler.protocol.limits import GANG_WAIT_US
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits, subtract
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, READY, WAITING
-from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task, node_of
+from mpi_runtime.scheduler.records.records import Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 
@@ -99,12 +99,12 @@ def fits_beside(state: State, task: Task, gangs: Sequence[Gang]) -> bool:
     function, where = task.function, task.function.where
     if function.is_method or (where is not None and where.group not in (b"", *state.groups)):
         return True
-    held: dict[tuple[int, bytes, int], list[Grant]] = {}
+    held: dict[Source, list[Grant]] = {}
     for gang in gangs:
         for source, grant in zip(gang.sources, gang.grants, strict=True):
-            held.setdefault(name_of(source), []).append(grant)
+            held.setdefault(source, []).append(grant)
     there = list(sources(state, where))
-    pools = [beside(source, held.get(name_of(source), [])) for source in there]
+    pools = [beside(source, held.get(source, [])) for source in there]
     if function.spec.ranks:
         return not there or spots(state, function, there, pools) is not None
     return not there or any(fits(function.request, pool) for pool in pools)
@@ -124,21 +124,9 @@ def caller_of(gang: Gang) -> str:
     return gang.task.function.spec.name if gang.task is not None else "its caller"
 
 
-def name_of(source: Source) -> tuple[int, bytes, int]:
-    """What tells sources apart."""
-    return (-1, source.group, source.index) if isinstance(source, Bundle) else (node_of(source).number, b"", 0)
-
-
 def beside(source: Source, grants: Sequence[Grant]) -> Pool:
     """All resources of a source but these grants."""
     pool = copy_of(source.total)
     for grant in grants:
-        pool.cpu -= grant.cpu
-        pool.memory -= grant.memory
-        for name, units in grant.custom:
-            pool.custom[name] -= units
-        for id, units, memory in grant.gpus:
-            pool.gpu_units[id] -= units
-            if memory:
-                pool.gpu_memory[id] -= memory
+        subtract(grant, pool)
     return pool

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.actors import lives as actor_lives
 from mpi_runtime.scheduler.calls import copies, tasks
-from mpi_runtime.scheduler.calls.refusals import check_unknown_end, check_values
+from mpi_runtime.scheduler.calls.refusals import check_unknown_end
 from mpi_runtime.scheduler.dispatch.blocked import let_continue
 from mpi_runtime.scheduler.gangs import inner
 from mpi_runtime.scheduler.log import notes
@@ -24,20 +24,12 @@ from mpi_runtime.scheduler.protocol.events import Done, RefusedError, Returned, 
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, IDLE_US_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.protocol.resources import give_back
-from mpi_runtime.scheduler.records.lifecycle import (
-    ALIVE,
-    BLOCKED,
-    FAIL,
-    FINISH,
-    SEND,
-    SENT,
-    STAGING,
-    advance,
-)
+from mpi_runtime.scheduler.records.lifecycle import ALIVE, BLOCKED, FAIL, FINISH, SEND, SENT, STAGING, advance
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import endings, objects
+from mpi_runtime.scheduler.values.checks import check_values
 
 # Ends of calls
 
@@ -53,18 +45,22 @@ def ended(state: State, executor: Executor, event: Done | Returned, now: int) ->
             check_values(state, event.values)
             objects.discard(state, *event.values)
         return
-    if part.state != SENT or executor.gang_rank in gang.ended:
-        raise RefusedError(f"a call of {part.function.spec.name} ends as it cannot")
-    if isinstance(event, Returned):
-        check_values(state, event.values)
-        if len(event.values) != 1 and (executor.gang_rank or part.function.spec.by_rank):
-            raise RefusedError(f"a member of a gang returns {len(event.values)} values")
-        for value in event.values:
-            value.holds = [id for id in value.holds if objects.hold(state, id)]
+    spec = part.function.spec
+    has_one = executor.gang_rank > 0 or spec.by_rank
+    is_short = isinstance(event, Done) and spec.num_returns > 1 and not has_one
+    if part.state != SENT or executor.gang_rank in gang.ended or is_short:
+        raise RefusedError(f"a call of {spec.name} ends as it cannot")
+    if isinstance(event, Done):
+        event = Returned(event.id, [Value(event.data)], event.duration_us, start_us=event.start_us)
+    check_values(state, event.values)
+    if len(event.values) != 1 and has_one:
+        raise RefusedError(f"a member of a gang returns {len(event.values)} values")
+    for value in event.values:
+        value.holds = [id for id in value.holds if objects.hold(state, id)]
     gang.ended[executor.gang_rank] = event
     if len(gang.ended) == len(gang.members):
         finish(state, gang, now)
-    elif has_raised(event) and raised(gang) == [executor.gang_rank]:
+    elif event.raised and raised(gang) == [executor.gang_rank]:
         set_due(state, gang, now + grace_us(gang.task))
 
 
@@ -79,14 +75,9 @@ def grace_us(task: Task) -> int:
     return (task if task.actor is None else task.actor.creation).function.spec.grace_us
 
 
-def has_raised(event: Done | Returned) -> bool:
-    """Whether a reported end is an error."""
-    return isinstance(event, Returned) and event.raised
-
-
 def raised(gang: Gang) -> list[int]:
     """The ranks that have raised, in the order of their reports."""
-    return [rank for rank, event in gang.ended.items() if has_raised(event)]
+    return [rank for rank, event in gang.ended.items() if event.raised]
 
 
 def finish(state: State, gang: Gang, now: int) -> None:
@@ -94,7 +85,7 @@ def finish(state: State, gang: Gang, now: int) -> None:
     task, ends = gang.task, gang.ended
     assert task is not None
     wrong, spec, leader = raised(gang), task.function.spec, gang.members[0]
-    is_spent = any(isinstance(end, Returned) and end.ends_gang for end in ends.values())
+    is_spent = any(end.ends_gang for end in ends.values())
     may_reuse = spec.reuse and not (wrong or is_spent or task.is_cancelled or gang.cause)
     for executor in gang.members[1:]:
         drop_part(state, executor)
@@ -102,16 +93,14 @@ def finish(state: State, gang: Gang, now: int) -> None:
     event = ends[used[0]]
     if len(used) > 1:
         whole = [ends[rank] for rank in used]
-        has_errors = any(isinstance(one, Returned) and one.has_errors for one in whole)
-        values = [value_of(one) for one in whole]
+        has_errors = any(one.has_errors for one in whole)
+        values = [one.values[0] for one in whole]
         event = Returned(task.id, values, event.duration_us, start_us=event.start_us, has_errors=has_errors)
     event.id = task.id
-    held = list[bytes]()
+    held = [id for end in ends.values() for id in holds_of(end)]
     for rank, end in ends.items():
-        if isinstance(end, Returned):
-            held += holds_of(end)
-            if rank not in used:
-                objects.discard(state, *end.values)
+        if rank not in used:
+            objects.discard(state, *end.values)
     gang.task, gang.ended = None, {}
     if wrong and not task.is_cancelled:
         report_errors(state, gang, task, wrong, len(ends))
@@ -120,10 +109,7 @@ def finish(state: State, gang: Gang, now: int) -> None:
     elif task.state == STAGING:
         copies.unwanted(state, task, leader)
         advance(state.stories, task, SEND, "another rank of its gang has raised")
-    if isinstance(event, Done):
-        tasks.done(state, leader, event)
-    else:
-        tasks.returned(state, state.clients[leader.id], event, now)
+    tasks.returned(state, state.clients[leader.id], event, now)
     for id in held:
         objects.release(state, id)
     if gang.for_actor and len(ends) == len(gang.members):
@@ -144,14 +130,9 @@ def keep(state: State, gang: Gang, task: Task) -> None:
         actor_lives.reduce_grant(state, executor, task.function.spec.held_cpu)
 
 
-def holds_of(event: Done | Returned) -> list[bytes]:
+def holds_of(event: Returned) -> list[bytes]:
     """The references in the values of a member."""
-    return [id for value in event.values for id in value.holds] if isinstance(event, Returned) else []
-
-
-def value_of(event: Done | Returned) -> Value:
-    """The value of a member."""
-    return Value(event.data) if isinstance(event, Done) else event.values[0]
+    return [id for value in event.values for id in value.holds]
 
 
 def report_errors(state: State, gang: Gang, task: Task, wrong: list[int], reports: int) -> None:
@@ -285,7 +266,7 @@ def after_death(state: State, executor: Executor, assigned: list[Task]) -> list[
     return assigned
 
 
-def release_held(state: State, end: Done | Returned) -> None:
+def release_held(state: State, end: Returned) -> None:
     """Release the references in the values of a member, which nobody gets."""
     for id in holds_of(end):
         objects.release(state, id)

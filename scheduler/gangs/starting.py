@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import msgspec
 
 from mpi_runtime.scheduler.dispatch.backfill import note_length
-from mpi_runtime.scheduler.dispatch.dependencies import send_call, stage
+from mpi_runtime.scheduler.dispatch.dependencies import assign
 from mpi_runtime.scheduler.dispatch.dispatch import appoint, make_way, nearest_rank, start_executor
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
-from mpi_runtime.scheduler.gangs.inner import name_of
 from mpi_runtime.scheduler.gangs.members import forget_idle
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import reachable, sources
@@ -118,7 +117,7 @@ def form(state: State, queue: Queue) -> Gang | None:
     if chosen is None:
         return None
     grants = [take(queue.request, source.free) for source in chosen]
-    nodes = list({node_of(source).number: node_of(source) for source in chosen}.values())
+    nodes = list(dict.fromkeys(map(node_of, chosen)))
     devices: dict[int, list[int]] = {node.number: [] for node in nodes}
     for source, grant in zip(chosen, grants, strict=True):
         own = devices[node_of(source).number]
@@ -188,7 +187,7 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     chosen = spots(state, queue.ready[0].function, there, [reachable(one) for one in there])
     if chosen is None:
         return
-    distinct = list({name_of(one): one for one in chosen}.values())
+    distinct = list(dict.fromkeys(chosen))
     for source in distinct:
         if source.reserved_for is not None:
             lapse(state, source.reserved_for, now)
@@ -217,9 +216,7 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
     for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):
         executor.source, executor.grant = source, grant
         executor.progress_us = now
-        executor.take(one, 0)
-        if not one.call.arguments or stage(state, executor, one):
-            send_call(state, executor, one)
+        assign(state, executor, one)
     if gang.for_actor:
         appoint(leader)
 
@@ -232,9 +229,7 @@ def follow(state: State, leader: Executor) -> None:
     gang.task, gang.due_us = task, NOTHING
     for rank, executor in enumerate(gang.members[1:], 1):
         one = part(state, task, rank)
-        executor.take(one, 0)
-        if not one.call.arguments or stage(state, executor, one):
-            send_call(state, executor, one)
+        assign(state, executor, one)
 
 
 def part(state: State, task: Task, rank: int) -> Task:

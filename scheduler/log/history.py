@@ -16,7 +16,7 @@ from typing import Any
 from mpi_runtime.scheduler.log import moves
 from mpi_runtime.scheduler.log.listing import KINDS
 from mpi_runtime.scheduler.protocol.limits import UNIT
-from mpi_runtime.scheduler.records.records import Executor, Node, Task
+from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.seen import Run
 from mpi_runtime.scheduler.records.state import State
 
@@ -50,21 +50,23 @@ def history(state: State, _: bytes) -> dict[str, Any]:
 
 def part(state: State, first: int, most: int) -> dict[str, Any]:
     """The same of a part of the runs: at most `most`, from number `first` on. Forgotten runs have numbers too."""
-    head = next(iter(state.nodes.values()), None)
     dropped = state.ran - len(state.history)
     begin = max(0, first - dropped)
     return {
         "wall_us": state.wall_us,
         "dropped": dropped,
-        "runs": [_entry(run, head) for run in islice(state.history, begin, begin + most)],
+        "runs": [_entry(run) for run in islice(state.history, begin, begin + most)],
     }
 
 
-def _entry(run: Run, head: Node | None) -> tuple[Any, ...]:
+def _start_us(run: Run) -> int:
+    """When it began, by the head's clock. The first node is the head's."""
+    node = run.process.node
+    return run.start_us + (node.clock_ahead_us if node.number and run.outcome != DIED else 0)
+
+
+def _entry(run: Run) -> tuple[Any, ...]:
     process, spec, node = run.process, run.function.spec, run.process.node
-    start_us = run.start_us
-    if node is not head and run.outcome != DIED:
-        start_us += node.clock_ahead_us
     return (
         run.id.hex(),
         spec.name,
@@ -73,19 +75,18 @@ def _entry(run: Run, head: Node | None) -> tuple[Any, ...]:
         process.actor.hex() or None,
         (process.executor, process.pid, process.name, process.rank),
         (node.number, node.hostname),
-        (run.submitted_us, start_us, run.duration_us),
+        (run.submitted_us, _start_us(run), run.duration_us),
         OUTCOMES[run.outcome],
     )
 
 
-def short(run: Run, head: Node | None, wall_us: int) -> tuple[Any, ...]:
+def short(run: Run, wall_us: int) -> tuple[Any, ...]:
     """A run for a page, with times in microseconds since 1970.
 
     Name, kind, host, rank, pid, name of its actor, submission, start, duration, outcome, attempt, CPUs, GPUs, and the
     ids of the GPUs.
     """
     process, function = run.process, run.function
-    ahead_us = process.node.clock_ahead_us if process.node is not head and run.outcome != DIED else 0
     return (
         function.spec.name,
         function.spec.kind,
@@ -94,7 +95,7 @@ def short(run: Run, head: Node | None, wall_us: int) -> tuple[Any, ...]:
         process.pid,
         process.name,
         wall_us + run.submitted_us,
-        wall_us + run.start_us + ahead_us,
+        wall_us + _start_us(run),
         run.duration_us,
         run.outcome,
         run.attempt,
@@ -106,5 +107,4 @@ def short(run: Run, head: Node | None, wall_us: int) -> tuple[Any, ...]:
 
 def report(state: State, _: bytes) -> dict[str, Any]:
     """The last runs, for a page about the job: see `short`."""
-    head = next(iter(state.nodes.values()), None)
-    return {"ran": state.ran, "runs": [short(run, head, state.wall_us) for run in state.history]}
+    return {"ran": state.ran, "runs": [short(run, state.wall_us) for run in state.history]}

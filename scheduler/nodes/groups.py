@@ -24,13 +24,21 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.places import packing
 from mpi_runtime.scheduler.places.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer
-from mpi_runtime.scheduler.protocol.events import STRICT_SPREAD, GroupRemovalRequested, GroupRequested, Label, Value
+from mpi_runtime.scheduler.protocol.events import (
+    STRATEGIES,
+    STRICT_SPREAD,
+    GroupRemovalRequested,
+    GroupRequested,
+    Label,
+    Value,
+)
 from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, request_of, take
 from mpi_runtime.scheduler.records.lifecycle import ENDED, UNSEALED
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Node, granted
 from mpi_runtime.scheduler.records.sources import Contender
 from mpi_runtime.scheduler.records.state import Client, Group, Object, State
 from mpi_runtime.scheduler.values import endings, objects
+from mpi_runtime.scheduler.values.checks import check_ids, require
 
 REMOVED = "PlacementGroupRemovedError"
 CAUSE = "ended because its placement group was removed"
@@ -38,6 +46,10 @@ CAUSE = "ended because its placement group was removed"
 
 def create(state: State, client: Client, event: GroupRequested, now: int) -> None:
     """Create a group for a client. Both the client and the group hold the object."""
+    require(event.strategy in STRATEGIES, f"{event.strategy!r} is not a strategy")
+    bundles = [bundle for node in state.nodes.values() for bundle in node.bundles]
+    require(all(bundle.group != event.id for bundle in bundles), "a placement group with this id is ending")
+    check_ids(state, event.id, 1)
     name = (event.namespace, event.name) if event.name else None
     if name is not None:
         taken = name in state.group_names

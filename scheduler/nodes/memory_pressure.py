@@ -56,16 +56,16 @@ def end_one(state: State, node: Node, event: MemoryReported) -> None:
     tasks = [(executor, task) for executor in executors if (task := running(executor)) is not None]
     story = f"was ended because the memory of {node.hostname} is nearly used up: {full_words(state, node, event)}"
     if tasks:
-        executor, task = max(tasks, key=started_last)
+        executor, task = max(tasks, key=lambda one: (one[1].retries != 0, one[0].progress_us, one[1].order))
         watch = executor.watch(task)
         watch.killed_for = story
         watch.spares_retry = len(tasks) > 1
         node.ending = executor.id, task.id
         state.to_rank(executor.rank.number, Cancel(executor.id, task.id, True, task.call.attempt))
         return
-    actors = [executor for executor in executors if executor.actor is not None and executor.state != STOPPING]
+    actors = [(one, one.actor) for one in executors if one.actor is not None and one.state != STOPPING]
     if actors:
-        executor = max(actors, key=created_last)
+        executor, _ = max(actors, key=lambda one: (actor_lives.may_restart(one[1]), one[1].creation.order))
         executor.killed_for = story
         executor.is_out_of_memory = True
         node.ending = executor.id, b""
@@ -76,18 +76,6 @@ def running(executor: Executor) -> Task | None:
     """Return the running task of an executor; None: none, or it is an actor."""
     task = executor.running() if executor.actor is None and not executor.refusal else None
     return task if task is not None and task.state in (SENT, BLOCKED) else None
-
-
-def started_last(candidate: tuple[Executor, Task]) -> tuple[bool, int, int]:
-    """Return a sort key: the call with the largest key is ended first. It may be retried, and started last."""
-    executor, task = candidate
-    return task.retries != 0, executor.progress_us, task.order
-
-
-def created_last(executor: Executor) -> tuple[bool, int]:
-    """Return a sort key: the actor with the largest key is ended first. It may restart, and is the newest."""
-    assert executor.actor is not None
-    return actor_lives.may_restart(executor.actor), executor.actor.creation.order
 
 
 def words(event: MemoryReported) -> str:

@@ -40,7 +40,7 @@ from mpi_runtime.scheduler.protocol.limits import (
 from mpi_runtime.scheduler.protocol.rank_events import RoomWanted, Spilled
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STORED
 from mpi_runtime.scheduler.records.records import Node
-from mpi_runtime.scheduler.records.state import Client, Object, Room, State
+from mpi_runtime.scheduler.records.state import Client, Object, Room, State, Writing
 from mpi_runtime.scheduler.values import objects, spreading
 
 
@@ -201,10 +201,7 @@ def forgotten(state: State, client: Client, event: Forgotten, now: int) -> None:
 def write(state: State, room: Room, found: Object, place: Stored, for_copies: bool) -> None:
     """Have an object written to disk. It is held until the answer."""
     found.references += 1
-    room.writing[found.id] = place
-    room.began_us[found.id] = state.stories.now
-    if for_copies:
-        room.for_copies[found.id] = None
+    room.writing[found.id] = Writing(place, state.stories.now, for_copies)
     state.to_rank(place.rank, Spill(found.id, place.offset, place.size, for_copies))
 
 
@@ -212,19 +209,17 @@ def spilled(state: State, event: Spilled, now: int) -> None:
     """Handle an object that was written to disk, or could not be written."""
     node = state.ranks[event.rank].node
     room = state.spilling.rooms[node.number]
-    place, began_us = room.writing.pop(event.id), room.began_us.pop(event.id)
-    was_for_copies = event.id in room.for_copies
-    room.for_copies.pop(event.id, None)
+    written = room.writing.pop(event.id)
     found = state.objects[event.id]
     if event.offset < 0:
         room.problem = event.reason
-        if was_for_copies:
+        if written.for_copies:
             room.last_problem = event.reason
     else:
-        found.disk = OnDisk(event.rank, event.offset, place.size)
+        found.disk = OnDisk(event.rank, event.offset, written.place.size)
         state.spilling.files[event.rank] = event.file
         state.spilling.on_disk[event.rank, event.offset] = found.id
-        moves.written(state, found, place, began_us)
+        moves.written(state, found, written.place, written.began_us)
         drop_if_full(state, node, [found])
     objects.release(state, event.id)
 
@@ -276,9 +271,8 @@ def lose_rank(state: State, number: int) -> None:
     for room in state.spilling.rooms.values():
         room.wanted.pop(number, None)
         room.waiting.pop(number, None)
-        for id in [id for id, place in room.writing.items() if place.rank == number]:
-            del room.writing[id], room.began_us[id]
-            room.for_copies.pop(id, None)
+        for id in [id for id, one in room.writing.items() if one.place.rank == number]:
+            del room.writing[id]
             objects.release(state, id)
     for node in state.nodes.values():
         if node.number in state.spilling.rooms:

@@ -13,7 +13,7 @@ from itertools import chain
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.events import EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
-from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, pool_for
+from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, pool_for, subtract, subtract_gpus
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import Bundle, Function, Node, Queue, Task
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
@@ -98,18 +98,11 @@ def reachable(source: Source) -> Pool:
     """The resources of a source that can become free by waiting: not those of actors and placement groups."""
     pool = copy_of(source.total)
     pool.cpu -= source.actor_cpu
-    held = gpu_pool.held_by_actors(source) if pool.gpu_units else []
+    if pool.gpu_units:
+        subtract_gpus(gpu_pool.held_by_actors(source), pool)
     if isinstance(source, Node):
         for bundle in source.bundles:
-            pool.cpu -= bundle.grant.cpu
-            pool.memory -= bundle.grant.memory
-            for name, units in bundle.grant.custom:
-                pool.custom[name] -= units
-            held.extend(bundle.grant.gpus)
-    for id, units, memory in held:
-        pool.gpu_units[id] -= units
-        if memory:
-            pool.gpu_memory[id] -= memory
+            subtract(bundle.grant, pool)
     return pool
 
 

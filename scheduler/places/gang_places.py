@@ -96,10 +96,9 @@ def in_order(sources: Sequence[Source], spread: bool) -> list[Source]:
     Nodes with few free GPUs and CPUs come first, so that gangs without GPUs leave those with GPUs alone.
     """
     sign = -1 if spread else 1
-    nodes = {node_of(source).number: node_of(source) for source in sources}
 
     def fullness(source: Source) -> tuple[int, int, int]:
-        node = nodes[node_of(source).number]
+        node = node_of(source)
         return sum(node.free.gpu_units), sign * node.free.cpu, node.number
 
     return sorted(sources, key=fullness)

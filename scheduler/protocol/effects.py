@@ -126,9 +126,17 @@ class Membership(Struct, array_like=True, gc=False):
     agents: list[Number]
     """For each node the rank whose agent has all members of that node."""
     starts_mpi: bool = True
-    """As in `Spec`."""
+    """As in `Spec`. If not, calls get no communicator."""
     processors: Number = 0
     """The number of processors to which each member is bound; 0: it is not bound."""
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.hosts)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.size}"
 
 
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):

@@ -7,8 +7,8 @@ integers: 0 is the driver, an executor's client number is its executor number. T
 of CPU, GPU and custom resources are integers, 10 000 to one; memory is in bytes. Payloads are opaque: nothing here
 looks inside. Events of ranks are in `rank_events.py`.
 
-Limits of numbers and lengths are part of the types, so a frame outside them is not decoded. `refusals.py` checks the
-other rules of the protocol.
+Limits of numbers and lengths are part of the types, so a frame outside them is not decoded. Handlers check the other
+rules of the protocol: see `calls/refusals.py`.
 """
 
 from __future__ import annotations

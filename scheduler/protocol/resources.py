@@ -6,6 +6,7 @@ never serve a request for one. `gpu/ledger.py` chooses the devices.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from msgspec import Struct
@@ -160,15 +161,26 @@ def take(request: Request, free: Pool) -> Grant:
 
 def take_gpus(request: Request, free: Pool, gpus: Granted) -> Grant:
     """Take a request that fits from the pool, with these GPUs."""
-    free.cpu -= request.cpu
-    free.memory -= request.memory
-    for name, units in request.custom:
-        free.custom[name] -= units
+    grant = Grant(request.cpu, request.memory, request.custom, gpus)
+    subtract(grant, free)
+    return grant
+
+
+def subtract(grant: Grant, pool: Pool) -> None:
+    """Take a grant from the pool."""
+    pool.cpu -= grant.cpu
+    pool.memory -= grant.memory
+    for name, units in grant.custom:
+        pool.custom[name] -= units
+    subtract_gpus(grant.gpus, pool)
+
+
+def subtract_gpus(gpus: Iterable[tuple[int, int, int]], pool: Pool) -> None:
+    """Take these GPUs from the pool."""
     for id, units, memory in gpus:
-        free.gpu_units[id] -= units
+        pool.gpu_units[id] -= units
         if memory:
-            free.gpu_memory[id] -= memory
-    return Grant(request.cpu, request.memory, request.custom, gpus)
+            pool.gpu_memory[id] -= memory
 
 
 def give_back(grant: Grant, free: Pool) -> None:

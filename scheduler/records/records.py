@@ -16,7 +16,6 @@ from mpi_runtime.scheduler.protocol.events import (
     ACTOR,
     METHOD,
     Call,
-    Done,
     Faulted,
     Kept,
     Returned,
@@ -566,7 +565,7 @@ class Gang(Struct, eq=False, gc=False):
     """The call that it runs, which is assigned to rank 0; None: it is idle, or ends."""
     for_actor: bool = False
     """Whether it is an actor, for life."""
-    ended: dict[int, Done | Returned] = {}
+    ended: dict[int, Returned] = {}
     """The ends of the call that members have reported, by rank."""
     due_us: int = NOTHING
     """When it is killed if nothing happens: it idles, or its call has raised or was cancelled."""

@@ -142,21 +142,26 @@ class Object(Struct, eq=False, gc=False):
         return places if self.disk is None else [*places, self.disk]
 
 
+class Writing(Struct, eq=False, gc=False):
+    """A value that is being written to disk."""
+
+    place: Stored
+    began_us: int
+    for_copies: bool
+    """Whether it may use the part of the disk that is kept for copies."""
+
+
 class Room(Struct, eq=False, gc=False):
     """State of a node with an arena that was full at some time: see `spilling.py`."""
 
     wanted: dict[int, int] = {}
     """The bytes for which its clients wait, by rank."""
-    writing: dict[bytes, Stored] = {}
+    writing: dict[bytes, Writing] = {}
     """Objects that are being written to disk. Each holds the object."""
-    began_us: dict[bytes, int] = {}
-    """The times at which these were ordered."""
     problem: str = ""
     """Why nothing can be written to disk; empty: something can."""
     last_problem: str = ""
     """The same, including the part of the disk that is kept for copies."""
-    for_copies: dict[bytes, None] = {}
-    """Those of `writing` that may use that part."""
     waiting: dict[int, list[int]] = {}
     asked: int = 0
     """The number of the last `Forget` before the latest attempt to make room."""

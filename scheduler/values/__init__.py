@@ -1,5 +1,6 @@
 """Values: the directory of objects, ends of calls, copies, lineage, keys of the journal.
 
+- `checks.py`: checks of what clients send
 - `objects.py`: the directory: values and places, waiters, reference counts
 - `endings.py`: ends of calls: return values, and the release of arguments
 - `items.py`: items of calls that yield

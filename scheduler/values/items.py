@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mpi_runtime.scheduler.protocol.effects import Demand, Item
-from mpi_runtime.scheduler.protocol.events import Consumed, Yielded
-from mpi_runtime.scheduler.records.lifecycle import so_far
+from mpi_runtime.scheduler.protocol.events import STREAMING, Consumed, Yielded
+from mpi_runtime.scheduler.records.lifecycle import STAGING, so_far
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import Client, Object, State
 from mpi_runtime.scheduler.values import objects
+from mpi_runtime.scheduler.values.checks import check_ids, check_values, require
 
 ALL = 1 << 62
 """More values than there will ever be."""
@@ -24,8 +25,14 @@ LOOK_EACH = 1024
 def yielded(state: State, client: Client, event: Yielded, now: int) -> None:
     """A call has yielded its next value."""
     executor = client.as_executor()
-    executor.progress_us = now
     task = executor.assigned.get(event.call)
+    if task is not None:
+        streams = task.function.spec.num_returns == STREAMING and task.state != STAGING
+        require(streams, f"a call of {task.function.spec.name} yields, and may not")
+        require(event.index <= task.yielded, f"item {event.index} comes before item {task.yielded}")
+        check_ids(state, event.id, 1)
+    check_values(state, [event.value])
+    executor.progress_us = now
     taker = None if task is None else state.clients.get(task.client)
     is_known = task is None or event.index < task.yielded
     is_wanted = not is_known and taker is not None and event.call in taker.held
@@ -86,6 +93,8 @@ def consumed(state: State, client: Client, event: Consumed, now: int) -> None:
     """Note that the client of a call has consumed items: the call may yield more."""
     found = state.objects.get(event.call)
     if found is not None and found.task is not None:
+        streams = found.task.function.spec.num_returns == STREAMING
+        require(streams, "items are taken of a call that yields none")
         demand(state, found.task, event.count)
 
 

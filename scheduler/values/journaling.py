@@ -95,28 +95,28 @@ def recalled(task: Task, event: Recalled) -> list[Value]:
 
 def ended(state: State, task: Task, event: Done | Returned) -> None:
     """Record a call that has returned, if its values are its whole effect and a later run can read them."""
-    key = task.key or key_of(state, task)  # references inside its arguments have values by now
-    if not key or task.is_partial or task.open_children:
+    if isinstance(event, Returned) and (event.raised or event.has_errors or any(one.is_error for one in event.values)):
         return
-    if type(event) is Done:
-        values = [Kept(event.data)]
-    else:
-        assert isinstance(event, Returned)
-        if event.raised or event.has_errors or not all(map(_can_be_kept, event.values)):
-            return
-        values = [kept(value) for value in event.values]
-    if task.call.kept and not any(value.file for value in values):
-        return  # the journal has them
-    spec = task.function.spec
-    state.totals.recorded += 1
-    state.effects.journal.append(Record(task.id, key, spec.code, spec.name, event.duration_us, values))
+    found = record(state, task, event)
+    if isinstance(found, Record) and not (task.call.kept and not any(one.file for one in found.values)):
+        state.totals.recorded += 1  # else the journal has them
+        state.effects.journal.append(found)
 
 
-def _can_be_kept(value: Value) -> bool:
-    return not value.holds and not value.is_error and (value.stored is None or bool(value.file))
+def record(state: State, task: Task, event: Done | Returned, life: bytes = b"") -> Record | str:
+    """The record of an ended call, or why no later run could use it."""
+    spec, key = task.function.spec, task.key or key_of(state, task)  # references in its arguments have values by now
+    if not key:
+        return f"{spec.name} was given references, or handles of actors"
+    if task.is_partial or task.open_children:
+        return f"{spec.name} has called or created actors, or has left calls behind"
+    values = [Value(event.data)] if isinstance(event, Done) else event.values
+    if any(one.holds or (one.stored is not None and not one.file) for one in values):
+        return f"{spec.name} has returned references, or a large error"
+    return Record(task.id, key, spec.code, spec.name, event.duration_us, [_kept(one) for one in values], life)
 
 
-def kept(value: Value) -> Kept:
+def _kept(value: Value) -> Kept:
     """The form of a value in the journal: a small one is in the record, a large one in a file."""
     if value.stored is None:
         return Kept(value.data, is_error=value.is_error)

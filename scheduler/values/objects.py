@@ -17,6 +17,7 @@ from mpi_runtime.scheduler.records.lifecycle import INLINE, STORED, UNSEALED, ad
 from mpi_runtime.scheduler.records.records import Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import lineage, spreading
+from mpi_runtime.scheduler.values.checks import check_ids, check_values
 
 
 def hold(state: State, id: bytes) -> bool:
@@ -262,16 +263,15 @@ def on_broadcast(state: State, client: Client, event: events.BroadcastRequested,
 
 def on_put(state: State, client: Client, event: events.Put, now: int) -> None:
     """Handle a put. The client holds the object."""
-    assert event.id not in state.objects, f"object {event.id.hex()} is put twice"
-    found = Object(event.id, client.id, 1)
-    state.objects[event.id] = found
+    check_ids(state, event.id, 1)
+    check_values(state, [event.value])
+    found = state.objects[event.id] = Object(event.id, -1, 1)  # it knows its own value: do not send it back
     client.held[event.id] = None
     state.totals.put_bytes += event.value.stored.size if event.value.stored is not None else len(event.value.data)
     if event.value.stored is not None:
         note_known(found, client.id)
-    owner, found.owner = found.owner, -1  # the client knows its own value: do not send it back
     set_value(state, found, event.value)
-    found.owner = owner
+    found.owner = client.id
 
 
 def on_subscribed(state: State, client: Client, event: events.SubscriptionRequested, now: int) -> None:

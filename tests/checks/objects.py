@@ -209,10 +209,10 @@ def check_spilling(state: State) -> None:
     assert all(rank in state.ranks for rank, _ in places), "an object is in the file of a rank that is gone"
     assert not state.spilling.erasures, "parts of files are to be freed after a decision"
     for number, room in state.spilling.rooms.items():
-        for id, place in room.writing.items():
+        for id, one in room.writing.items():
             found = state.objects[id]
             assert found.disk is None, f"object {id.hex()} is written to disk, where it is"
-            assert (found.copies or {}).get(number) == place, f"object {id.hex()} is dropped while it is written"
+            assert (found.copies or {}).get(number) == one.place, f"object {id.hex()} is dropped while it is written"
         if number in state.nodes:
             assert state.nodes[number].is_full == bool(room.wanted), f"node {number} lacks room, or does not"
 

@@ -24,7 +24,6 @@ from unittest import mock
 
 from mpi_runtime.agent.agent import NodeAgent
 from mpi_runtime.agent.forkserver import Forkservers
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.config import Config
 from mpi_runtime.head import head
 from mpi_runtime.head.head import DriverFrameError, Head
@@ -41,6 +40,7 @@ from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, Frame, Splitter, pair
 from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Shutdown, ToExecutor
+from mpi_runtime.transport.poller import Poller
 from mpi_runtime.transport.start import Start
 from mpi_runtime.transport.tokens import tokens_of
 from tests.checks import executors as invariants

@@ -16,7 +16,6 @@ from mpi_runtime.agent.executors import LocalExecutor, describe_status
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Forked, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
@@ -28,7 +27,19 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted, FrameRef
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL, Channel, packed, pair
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Log, Pull, Shutdown
+from mpi_runtime.transport.messages import (
+    Abandon,
+    Allocate,
+    Allocated,
+    Drained,
+    FromExecutor,
+    Job,
+    Log,
+    PauseLogs,
+    Pull,
+    Shutdown,
+)
+from mpi_runtime.transport.poller import Poller
 from mpi_runtime.transport.tokens import tokens_of
 from tests.mpi import memory_transport
 
@@ -36,7 +47,7 @@ CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
 
 
-SETUP = Setup(0, "host", {0: 0}, 0, b"", [], [], 64, [], "", "/nonexistent/files of the job")
+SETUP = Setup(0, "host", {0: 0}, 0, Job(b"", b"", [], [], 64, [], ""), "", "/nonexistent/files of the job")
 
 
 class Desk:
@@ -265,11 +276,11 @@ class Pausable:
 def test_output_is_read_when_the_process_is_known_and_nobody_has_paused_it(desk: Desk) -> None:
     lines = Pausable()
     desk.executor.outputs.append(cast(Lines, lines))
-    desk.agent.pause_logs(True)
-    desk.agent.pause_logs(False)  # its process is not known: where its lines come from could not be said
+    desk.agent.take(PauseLogs(True))
+    desk.agent.take(PauseLogs(False))  # its process is not known: where its lines come from could not be said
     desk.executor.pid = 1
-    desk.agent.pause_logs(True)
-    desk.agent.pause_logs(False)
+    desk.agent.take(PauseLogs(True))
+    desk.agent.take(PauseLogs(False))
     assert lines.paused == [True, True, True, False]
 
 

@@ -14,7 +14,6 @@ from mpi_runtime.agent.agent import NodeAgent
 from mpi_runtime.agent.executors import LocalExecutor
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Gpus
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.head import direct_lines
@@ -27,7 +26,8 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefuse
 from mpi_runtime.transport import codec, draft
 from mpi_runtime.transport.channel import LOCAL, Channel, packed
 from mpi_runtime.transport.draft import Draft
-from mpi_runtime.transport.messages import Allocate, Allocated, Ended, FromExecutor, StartDirect
+from mpi_runtime.transport.messages import Allocate, Allocated, Ended, FromExecutor, PauseLogs, StartDirect
+from mpi_runtime.transport.poller import Poller
 from tests.mpi import memory_transport
 from tests.unit.agent.test_agent import SETUP
 
@@ -337,7 +337,7 @@ def test_what_an_executor_has_printed_is_quoted_if_it_has_begun_no_call(two: Pai
     two.start()
     os.write(two.descriptors[-1], b"no such module\n")
     two.process.pid = 1
-    two.agents[1].pause_logs(False)
+    two.agents[1].take(PauseLogs(False))
     ended = two.dies(3 << 8)
     two.custodian.end(ended)
     assert two.heard()[-1].cause == "exited with code 3 before its call had ended\nno such module"

@@ -9,7 +9,7 @@ import pytest
 
 from mpi_runtime.agent.executors import LocalExecutor
 from mpi_runtime.agent.gangs import Gangs, LocalGang
-from mpi_runtime.agent.poller import Poller
+from mpi_runtime.transport.poller import Poller
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_texts_of_members_that_die_with_others_are_dropped(
     gang.start, gang.has_looked = start, True
     for rank in range(3):
         member = gang.members[rank] = LocalExecutor(rank + 1, 0, -1, None)
-        member.gang = 7
+        member.gang, member.gang_rank = 7, rank
         output: Any = SimpleNamespace(insert=shown.append)
         member.outputs.append(output)
         start.texts += [(rank, b"of %d\n" % rank, rank != 2), (2, b"known\n", False)]

@@ -35,7 +35,7 @@ def refuse(*_: Any, **__: Any) -> None:
 def test_where_nothing_looks_like_a_driver_nothing_is_started(
     monkeypatch: pytest.MonkeyPatch, wish: str, has_signs: bool
 ) -> None:
-    monkeypatch.setattr(gpu_finder, "start_python", refuse)
+    monkeypatch.setattr(gpu_finder, "start_helper", refuse)
     monkeypatch.setattr(nvidia, "has_signs", lambda: has_signs)
     monkeypatch.setenv(configuration.FIND_GPUS, wish)
     assert Finder(sys.path).report(1.0) == Report()

@@ -2,18 +2,20 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from mpi_runtime.agent.leftovers import watch_head, watch_ranks
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.transport.alone import Alone
 from mpi_runtime.transport.base import HeadLostError, TransportError
+from mpi_runtime.transport.poller import Poller
 
 
 class Seeing(Alone):
     """A transport that knows the process of one neighbour."""
+
+    neighbours: Mapping[int, int] = {}
 
     def __init__(self, pid: int, has_left: bool, rank: int = 1) -> None:
         super().__init__()

@@ -8,12 +8,13 @@ from threading import Thread
 
 import pytest
 
-from mpi_runtime.agent.poller import Poller
 from mpi_runtime.gangs.gather import Gather
 from mpi_runtime.gangs.library import Library
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.start import Starts
 from mpi_runtime.gangs.talk import NAME, VARIABLE, AgentLostError, Line
+from mpi_runtime.transport.poller import Poller
+from tests.gang_driver import shape_of
 
 LIMIT_S = 30.0
 
@@ -34,10 +35,8 @@ class Members:
                 for node, answer in gather.receive(number, data):
                     nodes[node].on_message(answer)
 
-            ranks = [rank for rank, host in enumerate(hosts) if host == number]
-            nodes.append(
-                starts.start(b"job" + bytes(8), len(hosts), ranks, hosts, names, send, lambda _: None, talks=True)
-            )
+            shape = shape_of(hosts, number, names, starts_mpi=False)
+            nodes.append(starts.start(b"job" + bytes(8), shape, send, lambda _: None))
         for node in nodes:
             assert node.is_ready
             assert not node.problem
@@ -105,7 +104,7 @@ def test_each_member_that_aborts_is_known_with_pmi1(monkeypatch: pytest.MonkeyPa
     """MPI_Abort of MPICH returns: a member whose abort was not known would end with a segmentation fault."""
     poller, aborts = Poller(), list[tuple[int, int, str]]()
     starts = Starts(poller, lambda: "/nowhere", lambda: None, lambda *_: None)
-    node = starts.start(b"job" + bytes(8), 2, [0, 1], [0, 0], ["here"], lambda _: None, lambda _: None, "pmi1")
+    node = starts.start(b"job" + bytes(8), shape_of([0, 0], 0, ["here"]), lambda _: None, lambda _: None, "pmi1")
     monkeypatch.setattr(node, "abort", lambda *abort: aborts.append(abort))
     for rank in (1, 0):
         os.write(node.member(rank).fds["PMI_FD"], b"cmd=abort exitcode=%d message=why\n" % (5 + rank))
@@ -153,7 +152,7 @@ def test_members_get_a_start_for_each_program(members: Members) -> None:
 
     members.during(*(Thread(target=run, args=(rank,)) for rank in range(3)))
     assert names[0] == names[1] == names[2]
-    assert len({*names[0], NodeStart(b"job" + bytes(8), [0], [0], ["a"], print, print).name}) == 4
+    assert len({*names[0], NodeStart(b"job" + bytes(8), shape_of([0], 0, ["a"]), print, print).name}) == 4
     assert {node.name for node in members.nodes} == {names[0][-1]}
     assert sorted(members.written.split(b"\n")[:-1]) == sorted(b"1:%d %d" % (r, n) for r in (1, 2) for n in range(3))
 

@@ -74,7 +74,7 @@ def test_what_is_kept_of_the_disk_is_used_only_for_copies_for_which_nobody_waits
         cluster.rank_says(*(Spilled(0, id, -1, "the disk is full") for id in ids))
         cluster.rank_says(RoomWanted(0, LARGE, []))
         assert not cluster.one(RoomAnswer).is_coming
-        assert not cluster.state.spilling.rooms[0].for_copies
+        assert not cluster.state.spilling.rooms[0].writing
         cluster.forget()
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mpi_runtime.agent import poller as polling
-from mpi_runtime.agent.poller import ALONE_MAX, Poller
+from mpi_runtime.transport import poller as polling
+from mpi_runtime.transport.poller import ALONE_MAX, Poller
 
 
 class Desk:
