@@ -10,8 +10,9 @@ from collections.abc import Callable
 import msgspec
 
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import Closed, Files, Offer, Status, Stop, entries_in
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Files, Offer, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
+from mpi_runtime.journal.segments import bodies_in
 
 GAP_S = 5.0
 """After a longer pause of its own a job may count as lost: it starts nothing until it has seen what has changed."""
@@ -104,7 +105,8 @@ class Belonging:
             self._unconfirmed = None
         turn.is_orphaned = self._watch.look(beat, self._clock())
         if length > self._position:
-            entries, size = entries_in(self._files.read_offers(epoch, self._position, length - self._position))
+            data = self._files.read_offers(epoch, self._position, length - self._position)
+            entries, size = bodies_in(data, ENTRIES)
             self._position += size
             for entry in entries:
                 self._read(entry, turn)

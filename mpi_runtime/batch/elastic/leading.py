@@ -8,8 +8,9 @@ import msgspec
 
 from mpi_runtime.batch.elastic.belonging import GAP_S, in_words
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
-from mpi_runtime.batch.elastic.records import Entry, Files, Note, Offer, Status, Stop, entries_in, framed
+from mpi_runtime.batch.elastic.records import ENTRIES, Entry, Files, Note, Offer, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
+from mpi_runtime.journal.segments import bodies_in, frame
 
 SILENT_LOOKS = 10
 """How many looks in a row must find a job unchanged until it counts as silent: it is offered nothing more."""
@@ -73,7 +74,7 @@ class Leading:
                 return False
             offers = []
             for epoch in sorted(self._files.earlier_epochs()):
-                entries, _ = entries_in(self._files.read_offers(epoch, 0, -1))
+                entries, _ = bodies_in(self._files.read_offers(epoch, 0, -1), ENTRIES)
                 offers += [entry for entry in entries if isinstance(entry, Offer)]
         except OSError as error:
             self.problem = in_words(error)
@@ -205,7 +206,7 @@ class Leading:
     def _write(self) -> list[Offer]:
         if not self._entries:
             return []
-        data = b"".join(map(framed, self._entries))
+        data = b"".join(map(frame, self._entries))
         try:
             self._files.write_offers(self.length, data)
         except OSError as error:

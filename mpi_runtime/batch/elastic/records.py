@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -74,33 +72,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 Entry = Offer | Stop | Closed
-_HASH_BYTES = 8
-_LENGTH = struct.Struct("<I")
-_entries = msgspec.msgpack.Decoder(Entry)
-
-
-def framed(entry: Entry) -> bytes:
-    """An entry of the offers as bytes: length, hash, content."""
-    data = msgspec.msgpack.encode(entry)
-    return _LENGTH.pack(len(data)) + _hash(data) + data
-
-
-def entries_in(data: bytes) -> tuple[list[Entry], int]:
-    """The whole entries at the start of these bytes, and how many bytes they take. What is not readable yet is left."""
-    found: list[Entry] = []
-    at = 0
-    while at + _LENGTH.size + _HASH_BYTES <= len(data):
-        begin = at + _LENGTH.size + _HASH_BYTES
-        end = begin + _LENGTH.unpack_from(data, at)[0]
-        if end > len(data) or _hash(data[begin:end]) != data[at + _LENGTH.size : begin]:
-            break
-        found.append(_entries.decode(data[begin:end]))
-        at = end
-    return found, at
-
-
-def _hash(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_HASH_BYTES).digest()
+ENTRIES = msgspec.msgpack.Decoder(Entry)
 
 
 class Status(msgspec.Struct, frozen=True):
