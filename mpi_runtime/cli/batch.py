@@ -27,7 +27,6 @@ from mpi_runtime.batch.memory.past import (
     damage_in_words,
     jobs_of,
     not_in_plan,
-    planned_groups,
     read_history,
     source_of,
     used_by,
@@ -255,7 +254,7 @@ class Part:
                 if not self._runs and not files.statuses(journal.path):
                     files.clear(journal.path)
             else:
-                groups, source = planned_groups(history), history.source
+                groups, source = [*history.plan.values()], history.source  # the file may be another now
                 only = frozenset(history.only) if history.only is not None else None
                 selection = Selection(frozenset(history.again), only)
             setting = Setting(

@@ -26,14 +26,15 @@ _ARRAY = ("product", "zip", "rows")
 _KEYS = ("command", *OPTIONS, *_ARRAY)
 
 
-class Group(msgspec.Struct, frozen=True):
-    """One entry of a file: a command, or the commands of an array."""
+class Group(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of a batch: a command, or the commands of an array."""
 
     name: str
     commands: tuple[Command, ...]
-    after: tuple[str, ...]
-    place: Place
-    after_place: Place
+    after: tuple[str, ...] = ()
+    place: Place = (1, 1)
+    after_place: Place = (1, 1)
+    """In the file from which it was read."""
     is_array: bool = False
     is_wrong: bool = False
     """Whether it has a problem, so that its commands are not known."""

@@ -13,6 +13,7 @@ import msgspec
 
 from mpi_runtime.batch.elastic.records import EPOCH_BITS
 from mpi_runtime.batch.file.model import SHELL, Command
+from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory.outputs import ARCHIVE, STARTED
 from mpi_runtime.batch.memory.past import (
@@ -28,7 +29,6 @@ from mpi_runtime.batch.memory.past import (
     Control,
     Ended,
     History,
-    Planned,
     Planning,
     Returned,
     Run,
@@ -115,7 +115,7 @@ class BatchJournal:
 
     def plan(
         self,
-        groups: Sequence[Planned],
+        groups: Sequence[Group],
         nodes: Sequence[Capacity] = (),
         is_new: bool = True,
         source: str = "",

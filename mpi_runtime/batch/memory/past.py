@@ -45,14 +45,6 @@ RUN, SUCCESSOR, MEMBER = "mpi-runtime batch", "mpi-runtime batch successor", "mp
 """What the first record of a file calls its job: a run, one that took the place of its coordinator, or another job."""
 
 
-class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One entry of a batch: a command, or an array of them."""
-
-    name: str
-    commands: tuple[Command, ...]
-    is_array: bool = False
-
-
 _what = operator.attrgetter("text", "values", "after")
 """What only the file of a batch says. Other things that a command has may be options on the command line."""
 
@@ -108,7 +100,7 @@ class Run(msgspec.Struct):
 class Planning(msgspec.Struct):
     """Commands were added."""
 
-    groups: list[Planned]
+    groups: list[Group]
     nodes: list[Capacity] = []
     is_new: bool = True
     """Whether these replace all commands so far; else they are added."""
@@ -141,7 +133,7 @@ class History:
     """The records of all runs of a batch."""
 
     def __init__(self) -> None:
-        self.plan: dict[str, Planned] = {}
+        self.plan: dict[str, Group] = {}
         self.ends: dict[str, Ended] = {}
         """The last end of each command."""
         self.began: dict[str, Began] = {}
@@ -310,14 +302,6 @@ def readable(directory: str) -> Iterator[None]:
 def source_of(directory: str, file: str) -> str:
     """The file of a batch from the directory that has its output, so that both can be moved together."""
     return os.path.relpath(os.path.realpath(file), os.path.dirname(os.path.realpath(directory))) if file != "-" else ""
-
-
-def planned_groups(history: History) -> list[Group]:
-    """The groups of the last plan, for a job that takes the place of its coordinator: their file may be another now."""
-    return [
-        Group(one.name, one.commands, one.commands[0].after if one.commands else (), (1, 1), (1, 1), one.is_array)
-        for one in history.plan.values()
-    ]
 
 
 def check_source(directory: str, file: str) -> None:

@@ -15,7 +15,6 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
 from mpi_runtime.batch.memory.outputs import is_full, tail
-from mpi_runtime.batch.memory.past import Planned
 from mpi_runtime.batch.memory.requests import Answer, answer, pending
 from mpi_runtime.batch.memory.results import CommandResult, shortened
 from mpi_runtime.batch.run.capacity import capacities, node_resources
@@ -80,8 +79,7 @@ class BatchRun(Ends):
         """
         history, chosen = self._journal.history, self._selection
         since = history.since if self._is_successor else None
-        planned = [_planned(group) for group in groups]
-        self._journal.plan(planned, capacities(), True, source, chosen.again, chosen.only, since)
+        self._journal.plan(groups, capacities(), True, source, chosen.again, chosen.only, since)
         self._add(groups)
         if self._is_successor:
             self._recover()
@@ -226,7 +224,7 @@ class BatchRun(Ends):
 
     def add_groups(self, groups: list[Group]) -> None:
         """Add commands to the batch."""
-        self._journal.plan([_planned(group) for group in groups], is_new=False)
+        self._journal.plan(groups, is_new=False)
         self._add(groups)
         if self._has_shares and not self._sharing.is_on:
             self._share()
@@ -265,7 +263,3 @@ class BatchRun(Ends):
         lines = [f"--- {result.name}: {result.ending()}", f"    {shortened(result.command)}"]
         lines += [f"    {os.path.relpath(result.stdout)}:"] if result.stdout and place is None else []
         return lines + [f"    | {line}" for line in tail(self._directory, result, place)]
-
-
-def _planned(group: Group) -> Planned:
-    return Planned(group.name, group.commands, group.is_array)

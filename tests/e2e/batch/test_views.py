@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.outputs import ARCHIVE
-from mpi_runtime.batch.memory.past import Began, Capacity, Ended, History, Planned, Run, read_history
+from mpi_runtime.batch.memory.past import Began, Capacity, Ended, History, Run, read_history
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.batch.show.report import report
@@ -96,7 +97,7 @@ def ended(name: str, start: float, took: float, code: int = 0, host: str = "a", 
 def some_history() -> History:
     history = History()
     names = [f"c.{number}" for number in range(8)]
-    history.plan = {"c": Planned("c", tuple(Command(text="true", name=name) for name in names), True)}
+    history.plan = {"c": Group("c", tuple(Command(text="true", name=name) for name in names), is_array=True)}
     history.runs = [Run("vm (pid 1)", 100.0, [Capacity("a", 2, 0, 0), Capacity("b", 2, 2, 0)])]
     for one in (
         ended("c.0", 100, 10), ended("c.1", 100, 5, 3), ended("c.2", 105, 5), ended("c.3", 100, 20, 0, "b", (0, 1)),
@@ -129,7 +130,7 @@ def test_an_overview_counts_and_tells_when_it_may_end() -> None:
 def test_the_first_end_of_many_commands_that_run_at_a_time_says_how_long_the_rest_takes() -> None:
     history = History()
     names = [f"c.{number}" for number in range(24)]
-    history.plan = {"c": Planned("c", tuple(Command(text="true", name=name) for name in names), True)}
+    history.plan = {"c": Group("c", tuple(Command(text="true", name=name) for name in names), is_array=True)}
     history.runs = [Run("vm (pid 1)", 100.0, [Capacity("a", 8, 0, 0)])]
     history.began = {name: Began(name, 100.0, "a") for name in names[:8]}
     history.note(ended("c.0", 100, 60))

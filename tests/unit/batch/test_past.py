@@ -15,7 +15,7 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import select
 from mpi_runtime.batch.memory import past
 from mpi_runtime.batch.memory.journal import BatchJournal, key_of
-from mpi_runtime.batch.memory.past import FOLDER, Planned, read_history, source_of, used_by
+from mpi_runtime.batch.memory.past import FOLDER, read_history, source_of, used_by
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments
@@ -108,7 +108,7 @@ def test_an_array_ends_with_its_last_command(tmp_path: Path) -> None:
 
 def test_a_run_is_read_while_it_writes_and_after_it_was_torn(tmp_path: Path) -> None:
     with journal(tmp_path) as made:
-        made.plan([Planned("a", (command("a"),)), Planned("b", (command("b"),))])
+        made.plan([Group("a", (command("a"),)), Group("b", (command("b"),))])
         made.began("a", 1)
         made.began("b", 2)
         made.placed("b", "node7", 1234.0)
