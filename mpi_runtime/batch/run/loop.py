@@ -222,13 +222,6 @@ class BatchRun(Ends):
                 answer(self._journal.path, token, reply)
         return bool(found)
 
-    def add_groups(self, groups: list[Group]) -> None:
-        """Add commands to the batch."""
-        self._journal.plan(groups, is_new=False)
-        self._add(groups)
-        if self._has_shares and not self._sharing.is_on:
-            self._share()
-
     def _cancel_jobs(self) -> None:
         """Cancel jobs that still wait in the queue for this batch: nothing is left for them."""
         try:

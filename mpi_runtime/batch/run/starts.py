@@ -78,6 +78,13 @@ class Starts:
         self._paths = Paths()
         self._outputs = SharedFiles()
 
+    def add_groups(self, groups: list[Group]) -> None:
+        """Add commands to the batch."""
+        self._journal.plan(groups, is_new=False)
+        self._add(groups)
+        if self._has_shares and not self._sharing.is_on:
+            self._share()
+
     def _add(self, groups: Sequence[Group]) -> None:
         self.graph.add(groups)
         self._paths.add(groups)
