@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -175,8 +176,8 @@ def share_on(work: Work, nodes: tuple[dict[str, float], ...]) -> float:
 def fits(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
     """Whether the nodes of a job have room for a command when they are empty."""
     if work.ranks > 1:
-        each = [(name, amount / work.ranks) for name, amount in work.request]
-        return sum(_room(each, node, work) for node in nodes) >= work.ranks
+        each = {name: amount / work.ranks for name, amount in work.request}
+        return room_for_ranks(each, nodes, work.ranks_per_node or work.ranks) >= work.ranks
     return any(_has_room(one, nodes) for one in (work.request, *work.others))
 
 
@@ -184,7 +185,10 @@ def _has_room(request: Request, nodes: tuple[dict[str, float], ...]) -> bool:
     return any(all(node.get(name, 0.0) >= amount for name, amount in request) for node in nodes)
 
 
-def _room(each: list[tuple[str, float]], node: dict[str, float], work: Work) -> int:
-    """How many ranks a node has room for."""
-    room = [node.get(name, 0.0) / amount + 1e-9 for name, amount in each]
-    return int(min([*room, work.ranks_per_node or work.ranks]))
+def room_for_ranks(each: Mapping[str, float], nodes: Iterable[Mapping[str, float]], most: int) -> int:
+    """The number of ranks with these amounts for which empty nodes have room; `most`: on each."""
+    found = 0
+    for node in nodes:
+        fit = [node.get(name, 0.0) / amount + 1e-9 for name, amount in each.items() if amount]
+        found += int(min([*fit, most]))
+    return found

@@ -49,6 +49,10 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     memory: int = 0
     resources: dict[str, float] = {}
 
+    def amounts(self) -> dict[str, float]:
+        """Its amounts by the names that nodes have for them."""
+        return {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float(self.memory), **self.resources}
+
     def shown(self) -> str:
         """Its amounts, for people."""
         asked = [f"{amount:g} {what}" for what, amount in (("CPU", self.num_cpus), ("GPU", self.num_gpus)) if amount]

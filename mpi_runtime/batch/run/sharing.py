@@ -38,8 +38,7 @@ def boot_clock() -> float:
 
 def request_of(demand: Demand, ranks: int = 1) -> Request:
     """The resources of an alternative, of all ranks together, for the decisions of the coordinator."""
-    own = {"CPU": demand.num_cpus, "GPU": demand.num_gpus, "memory": float(demand.memory), **demand.resources}
-    return tuple(sorted((name, ranks * amount) for name, amount in own.items() if amount))
+    return tuple(sorted((name, ranks * amount) for name, amount in demand.amounts().items() if amount))
 
 
 def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: int) -> Work:
