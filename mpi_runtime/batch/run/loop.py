@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +29,7 @@ from mpi_runtime.batch.run.events import (
     Setting,
     ctrl_c_as_event,
 )
-from mpi_runtime.batch.run.starts import TURN_S
+from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.client import current
@@ -93,7 +92,8 @@ class BatchRun(Ends):
             while self._handle_requests() or not self._is_over():
                 self._look()
                 self._turn()
-                self._handle_events()
+                self._handle_events(0.0 if self._ready else TURN_S)
+                self._show()
                 self._submit_ready()
         self._turn()
         self._report()
@@ -107,10 +107,6 @@ class BatchRun(Ends):
             return 130
         return TIME_IS_OVER if self.is_late and is_left else code
 
-    def end_in_time(self) -> None:
-        """Start nothing more, and end running commands: the job's time is nearly over. Any thread may call this."""
-        self._events.put((LATE, None, None))
-
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""
         self.is_late = True
@@ -122,20 +118,14 @@ class BatchRun(Ends):
         limit_s = time.monotonic() + DRAIN_S
         while self._running and time.monotonic() < limit_s:
             self.graph.stop()
-            with contextlib.suppress(queue.Empty):
-                self._handle(*self._events.get(timeout=TURN_S))
+            self._handle_events(TURN_S)
         self._sharing.leave()
 
     def _is_over(self) -> bool:
         is_open = self._stream is not None and not self.graph.is_stopped
         return not is_open and self.graph.is_over()
 
-    def _handle_events(self) -> None:
-        """Wait for an event, and handle all that have arrived."""
-        with contextlib.suppress(queue.Empty):
-            self._handle(*self._events.get(timeout=0 if self._ready else TURN_S))
-            while True:
-                self._handle(*self._events.get_nowait())
+    def _show(self) -> None:
         if self._live is not None:
             self._live.show(self._shown)
         elif time.monotonic() - self._said_s >= PROGRESS_S:
@@ -160,7 +150,7 @@ class BatchRun(Ends):
         if sum(count for _, count, _ in found["calls"]) < len(self._running):
             return
         if self._shared.keys() - self._running.keys():
-            self._give_back(list(self._running))  # another job may have the time, and this one for others
+            self._return(self._running)  # another job may have the time, and this one for others
             return
         name, _, least_us = min(found["calls"], key=lambda one: one[2])
         end_s = found["end_us"] / 1e6
