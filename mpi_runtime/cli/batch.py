@@ -23,10 +23,10 @@ from mpi_runtime.batch.memory.graph import wrong_names
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import (
     SUCCESSOR,
-    check_source,
     damage_in_words,
     jobs_of,
     not_in_plan,
+    own_history,
     read_history,
     source_of,
     used_by,
@@ -230,7 +230,7 @@ class Part:
                 f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: "
                 "wait until it has ended, or name another directory"
             )
-        check_source(self._directory, "" if options.directory else options.file)
+        own_history(self._directory, False, "" if options.directory else options.file)  # not that of another file
         self._say(f"the batch is run by {job}: this job joins it")
         self._has_joined = True
         run = MemberRun(self._directory, self._say, options.idle_timeout, self._drain_at())

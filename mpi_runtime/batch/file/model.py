@@ -232,7 +232,9 @@ def read_command(
     if "alternatives" in fields and not wrong:
         wrong += _set_alternatives(fields)
     if not wrong and (fields.get("batch_resources") or not fields.get("rerun", True)):
-        wrong += _set_batch_resources(fields) + _wrong_rerun(fields)
+        wrong += _set_batch_resources(fields)
+        if fields.get("retries") and not fields.get("rerun", True):
+            wrong.append(("retries", "retries start a command again, and rerun=false forbids that"))
     wrong += wrong_with_launcher(fields, _TEXTS)
     if wrong:
         return None, wrong
@@ -269,12 +271,6 @@ def _set_batch_resources(fields: dict[str, Any]) -> list[Wrong]:
         for name, amount in shares.items()
         if amount > totals[name]
     ]
-
-
-def _wrong_rerun(fields: Mapping[str, Any]) -> list[Wrong]:
-    if fields.get("rerun", True) or not fields.get("retries"):
-        return []
-    return [("retries", "retries start a command again, and rerun=false forbids that")]
 
 
 def names_after(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -48,11 +48,6 @@ SYNC_S = 5.0
 _ID_BYTES = 16
 
 
-def job_in_words() -> str:
-    """This process, for people."""
-    return f"{os.uname().nodename} (pid {os.getpid()})"
-
-
 class BatchJournal:
     """The journal of a batch that runs."""
 
@@ -72,11 +67,12 @@ class BatchJournal:
             JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.
         """
         self.path = Path(directory, FOLDER)
-        self.job = job_in_words()
+        self.job = f"{os.uname().nodename} (pid {os.getpid()})"
         self.published = 0
         """The number for other jobs: see `Claim`."""
         self._claim = claim
-        self._length = segments.HEADER_BYTES
+        self.length = segments.HEADER_BYTES
+        """The number of bytes of its file that are written."""
         self._pending: list[bytes] = []
         self._synced_s = time.monotonic()
         self._is_synced = True
@@ -205,11 +201,6 @@ class BatchJournal:
         self._add(CONTROL, b"", b"", 0, Control([*names], what))
 
     @property
-    def length(self) -> int:
-        """How many bytes of the file are written."""
-        return self._length
-
-    @property
     def names(self) -> list[str]:
         """The names in the directory, as of the last beat."""
         return self._claim.names if self._claim is not None else []
@@ -231,9 +222,9 @@ class BatchJournal:
             self._claim.beat(self.published)
         if self._pending:
             data = b"".join(self._pending)
-            self._file.seek(self._length)  # what a full disk has cut off is written again
+            self._file.seek(self.length)  # what a full disk has cut off is written again
             segments.write_all(self._file, data)
-            self._length += len(data)
+            self.length += len(data)
             self._pending.clear()
             self._is_synced = False
         if not self._is_synced and time.monotonic() - self._synced_s > SYNC_S:

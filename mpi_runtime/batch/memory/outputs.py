@@ -9,7 +9,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -128,13 +127,9 @@ def open_output(directory: str, result: CommandResult, place: Place | None) -> I
     with open(Path(directory, ARCHIVE) if place is not None else result.stdout, "rb") as file:
         begin, left = place or (0, os.fstat(file.fileno()).st_size)
         file.seek(begin)
-        yield from _blocks(file, left)
-
-
-def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
-    while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
-        left -= len(block)
-        yield block
+        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+            left -= len(block)
+            yield block
 
 
 def is_full(directory: str) -> bool:

@@ -304,11 +304,6 @@ def source_of(directory: str, file: str) -> str:
     return os.path.relpath(os.path.realpath(file), os.path.dirname(os.path.realpath(directory))) if file != "-" else ""
 
 
-def check_source(directory: str, file: str) -> None:
-    """Raise JournalError if a directory has the records of another file."""
-    own_history(directory, False, file)
-
-
 def not_in_plan(history: History, groups: Sequence[Group]) -> list[str]:
     """The names of commands that the last plan does not have, or has with another text or after others."""
     known = {command.name: _what(command) for command in history.commands()}

@@ -10,7 +10,7 @@ import msgspec
 from mpi_runtime.batch.file.entries import is_refused
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.batch.file.parse import read_batch
-from mpi_runtime.batch.memory.graph import NAMES_MAX, WAITING, Graph, wrong_names
+from mpi_runtime.batch.memory.graph import NAMES_MAX, STARTED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.memory.requests import Answer, Request
 from mpi_runtime.batch.run.capacity import infeasible_here
 from mpi_runtime.batch.run.ends import Ends
@@ -36,7 +36,7 @@ def perform(run: Ends, request: Request) -> Answer:
         return Answer(
             False, f"the job that coordinates the batch does not know {request.verb!r}: it is of another version"
         )
-    open_names = [name for name in names if run.graph.is_open(name)]
+    open_names = [name for name in names if run.graph.states[name] in (WAITING, STARTED)]
     if not open_names:
         return Answer(False, "all of these have ended")
     if request.verb == "cancel":
@@ -83,6 +83,6 @@ def _expanded(graph: Graph, asked: tuple[str, ...]) -> tuple[list[str], str]:
             members = [f"{parts[1]}.{number}" for number in range(int(parts[2]), int(parts[3]) + 1)]
             members = members if members and all(one in graph.commands for one in members) else None
         if members is None:
-            return [], unknown("command or array", name, graph.names()[:NAMES_MAX])
+            return [], unknown("command or array", name, [*graph.outcomes][:NAMES_MAX])
         found |= dict.fromkeys(members)
     return [*found], ""

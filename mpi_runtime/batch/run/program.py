@@ -187,15 +187,9 @@ def _spawn(words: list[str], env: Mapping[str, str], cwd: str, streams: tuple[in
     return os.posix_spawn(words[0], words, env, file_actions=actions, setsid=True, setsigdef=_NOT_IGNORED)
 
 
-@functools.cache
-def _adopt_for_good() -> None:
-    """Adopt orphans from now on. The system call and ctypes are needed once for all commands of this process."""
-    adopt_orphans()
-
-
-@functools.cache
-def _memory() -> Memory:
-    return Memory()
+_adopt_for_good = functools.cache(adopt_orphans)
+"""Adopts orphans from now on. The system call and ctypes are needed once for all commands of this process."""
+_memory = functools.cache(Memory)
 
 
 class _Limits(msgspec.Struct, frozen=True):
