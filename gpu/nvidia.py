@@ -95,7 +95,8 @@ def look() -> Report:
     report.cards.sort(key=lambda card: card.bus)
     report.devices.sort(key=lambda device: device.place)
     _look_at_links(pynvml, report, [(device, handle) for device, handle in handles if not device.is_instance])
-    if time.monotonic() - started_s > SLOW_S and _is_persistence_off(pynvml, [handle for _, handle in handles]):
+    modes = (_ask(pynvml, pynvml.nvmlDeviceGetPersistenceMode, handle) for _, handle in handles)
+    if time.monotonic() - started_s > SLOW_S and pynvml.NVML_FEATURE_DISABLED in modes:
         report.problems.append(
             f"NVML took {time.monotonic() - started_s:.0f} s to answer: persistence mode is off, so the driver starts "
             "the GPUs again for each job that finds them unused. Have it switched on (nvidia-persistenced, or "
@@ -104,11 +105,6 @@ def look() -> Report:
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlShutdown()
     return report
-
-
-def _is_persistence_off(nvml: Any, handles: list[Any]) -> bool:
-    answers = [_ask(nvml, nvml.nvmlDeviceGetPersistenceMode, handle) for handle in handles]
-    return nvml.NVML_FEATURE_DISABLED in answers
 
 
 def _look_at_one(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
