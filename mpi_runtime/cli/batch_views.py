@@ -12,19 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.batch.file.model import unknown
-from mpi_runtime.batch.memory import submitted
+from mpi_runtime.batch.memory import past, submitted
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
-from mpi_runtime.batch.memory.past import (
-    FOLDER,
-    Began,
-    Ended,
-    damage_in_words,
-    jobs_of,
-    planned_history,
-    read_history,
-    readable,
-)
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import report
 from mpi_runtime.cli.facts import add_json, print_json
@@ -75,12 +65,12 @@ def directory_of(name: str) -> str:
     """
     tried = dict.fromkeys((name, f"batch-{name}", f"batch-{Path(name).stem}"))
     for directory in tried:
-        with readable(directory):
-            if Path(directory, FOLDER).is_dir():
+        with past.readable(directory):
+            if Path(directory, past.FOLDER).is_dir():
                 return directory
     raise NoBatchError(
-        f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {FOLDER!r} in it. Name the "
-        "directory of its output, or change to the directory in which it was started"
+        f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {past.FOLDER!r} in it. "
+        "Name the directory of its output, or change to the directory in which it was started"
     )
 
 
@@ -92,7 +82,7 @@ def name_of(directory: str) -> str:
 def show_status(directory: str, chosen: argparse.Namespace) -> int:
     """Print the state of a batch. Return 1 if a command has failed."""
     while True:
-        history, jobs, now = planned_history(directory), jobs_of(directory), time.time()
+        history, jobs, now = past.planned_history(directory), past.jobs_of(directory), time.time()
         found = overview(history, now, bool(jobs))
         runs = history.session()
         parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
@@ -102,7 +92,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
             return int(bool(found.failed))
         lines = in_lines(name_of(directory), found, job, now, parts)
         if history.damaged_bytes and not jobs:  # else the last record may be half written
-            lines.append(damage_in_words(directory, history))
+            lines.append(past.damage_in_words(directory, history))
         awaited = None if jobs else submitted.awaited(directory)
         if awaited is not None:
             lines.append(f"  {str(awaited).splitlines()[0]}")
@@ -136,7 +126,9 @@ def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any
 def write_report(directory: str, chosen: argparse.Namespace) -> int:
     """Write the page."""
     path = Path(chosen.output or f"{name_of(directory)}.html")
-    page = report(name_of(directory), directory, planned_history(directory), time.time(), bool(jobs_of(directory)))
+    page = report(
+        name_of(directory), directory, past.planned_history(directory), time.time(), bool(past.jobs_of(directory))
+    )
     try:
         replace_file(os.fspath(path), page)
     except OSError as error:
@@ -148,13 +140,13 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
 def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
     name = chosen.command
-    history = read_history(directory)
+    history = past.read_history(directory)
     names = [command.name for command in history.commands()]
     if name not in history.ends and name not in names:
         if not names:
-            planned_history(directory)  # or why none is known
+            past.planned_history(directory)  # or why none is known
         raise LaunchError(unknown("command", name, names[:NAMES_MAX]))
-    is_begun = name in history.began and bool(jobs_of(directory))
+    is_begun = name in history.began and bool(past.jobs_of(directory))
     if chosen.follow and (is_begun or name not in history.ends):
         _follow(directory, name)
     elif is_begun:
@@ -167,7 +159,7 @@ def print_log(directory: str, chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _print_output(directory: str, ended: Ended) -> None:
+def _print_output(directory: str, ended: past.Ended) -> None:
     """Print the output of a command that has ended."""
     result = ended.result
     if not result.stdout:
@@ -182,7 +174,7 @@ def _print_output(directory: str, ended: Ended) -> None:
     _write(chain([first], blocks))
 
 
-def _print_from(path: Path, began: Began | None, position: int) -> int:
+def _print_from(path: Path, began: past.Began | None, position: int) -> int:
     """Print what a command has written from a position; return the next one. `began`: None if it has ended."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         found = os.fstat(file.fileno())
@@ -206,9 +198,9 @@ def _follow(directory: str, name: str) -> None:
     """Print the output of a command as it grows, until it has ended or no job runs the batch."""
     position = 0
     while True:
-        history = read_history(directory)
+        history = past.read_history(directory)
         began, ended = history.began.get(name), history.ends.get(name)
-        is_over = not jobs_of(directory) or (ended is not None and began is None)
+        is_over = not past.jobs_of(directory) or (ended is not None and began is None)
         if is_over and ended is not None and began is None and not position:
             _print_output(directory, ended)  # it may have none
             return

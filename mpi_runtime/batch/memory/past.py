@@ -91,7 +91,7 @@ class Run(msgspec.Struct):
     job: str
     """Host and process, in words."""
     begin_s: float
-    nodes: list[Capacity] = []
+    nodes: Sequence[Capacity] = []
     role: str = RUN
     ended: int = 0
     """How many ends it has recorded."""
@@ -100,8 +100,8 @@ class Run(msgspec.Struct):
 class Planning(msgspec.Struct):
     """Commands were added."""
 
-    groups: list[Group]
-    nodes: list[Capacity] = []
+    groups: Sequence[Group]
+    nodes: Sequence[Capacity] = []
     is_new: bool = True
     """Whether these replace all commands so far; else they are added."""
     source: str = ""

@@ -18,19 +18,9 @@ from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import MEMBER, notes_in
+from mpi_runtime.batch.memory.past import MEMBER, Planning, notes_in
+from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities
-from mpi_runtime.batch.run.events import (
-    DRAIN_S,
-    ENDED,
-    INTERRUPTED,
-    LATE,
-    TIME_IS_OVER,
-    Commands,
-    Place,
-    ctrl_c_as_event,
-    is_doubtful,
-)
 from mpi_runtime.batch.run.sharing import TURN_S, Statuses, boot_clock
 from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.errors import JournalError, TaskCancelledError
@@ -40,7 +30,7 @@ PROGRESS_S = 10.0
 _commands = msgspec.msgpack.Decoder(Command)
 
 
-class MemberRun(Commands):
+class MemberRun(events.Commands):
     """This job as a member."""
 
     def __init__(self, directory: str, say: Callable[[str], None], idle_s: float, end_s: float | None) -> None:
@@ -59,7 +49,7 @@ class MemberRun(Commands):
         """Whether it has run a command; whether the end of its time has ended it."""
         super().__init__(directory, say, BatchJournal(directory, role=MEMBER), None)
         self._idle_s = idle_s
-        self._journal.plan([], capacities(), is_new=False)
+        self._journal.plan(Planning([], capacities(), is_new=False))
         token = os.urandom(8).hex()
         self._files = JobFiles(self._journal.path, token, notes_in)
         self._statuses = Statuses(token, self._journal, end_s)
@@ -73,13 +63,13 @@ class MemberRun(Commands):
         self._election: threading.Thread | None = None
         self._claim: Claim | None = None
 
-    def run(self) -> int | Place:
+    def run(self) -> int | events.Place:
         """Take part until the batch has ended, or this job must end.
 
         Returns:
             The exit code; or the place of the coordinator, if that is gone and this job takes it.
         """
-        with ctrl_c_as_event(self._events):
+        with events.ctrl_c_as_event(self._events):
             while True:
                 problem = self._write()
                 turn = self._belonging.turn(
@@ -121,11 +111,11 @@ class MemberRun(Commands):
         except OSError as error:
             self._say(f"the coordinator of the batch is gone, and its place cannot be taken: {error.strerror or error}")
 
-    def _succeed(self, claim: Claim) -> Place:
+    def _succeed(self, claim: Claim) -> events.Place:
         self._say("the coordinator of the batch is gone: this job takes its place")
         self._write()
         self._journal.close()
-        return Place(claim, self._events, self._running, self._member, self._files)
+        return events.Place(claim, self._events, self._running, self._member, self._files)
 
     def _end_if_due(self) -> int | None:
         """The exit code, if this job is to leave now."""
@@ -137,7 +127,7 @@ class MemberRun(Commands):
                 return None
             if self._running:
                 self._end_all()
-            return 130 if self._is_interrupted else TIME_IS_OVER
+            return 130 if self._is_interrupted else events.TIME_IS_OVER
         if time.monotonic() - self._busy_s > self._idle_s:
             why, problem = f"nothing to do for {self._idle_s:g} s", self._trouble.problem
             self._say(f"{why}{problem and ', and '}{problem}: this job leaves the batch")
@@ -149,7 +139,7 @@ class MemberRun(Commands):
         numbers = tuple(one.number for one in self._running.values())
         for one in self._running.values():
             mpi_runtime.cancel(one.ref)
-        limit_s = time.monotonic() + DRAIN_S
+        limit_s = time.monotonic() + events.DRAIN_S
         while self._running and time.monotonic() < limit_s:
             self._handle_events(TURN_S)
         left = [number for number in numbers if number in self._member.started]
@@ -175,19 +165,19 @@ class MemberRun(Commands):
                 mpi_runtime.cancel(one.ref)
 
     def _handle(self, what: str, name: Any, value: Any) -> None:
-        if what == ENDED:
+        if what == events.ENDED:
             self._end(name, value)
-        elif what == INTERRUPTED:
+        elif what == events.INTERRUPTED:
             self._is_interrupted = True
             self._leave_s = 0.0
             self._say("interrupted: this job ends what it runs, and leaves the batch; others continue")
-        elif what == LATE and self._leave_s is None:
+        elif what == events.LATE and self._leave_s is None:
             self.is_late = True
-            self._leave_s = time.monotonic() + DRAIN_S
+            self._leave_s = time.monotonic() + events.DRAIN_S
             self._say("SIGTERM or the end of the job's time: this job leaves the batch")
 
     def _end(self, name: str, outcome: Outcome[bytes]) -> None:
-        if is_doubtful(outcome) and self._is_held_back(name, outcome):
+        if events.is_doubtful(outcome) and self._is_held_back(name, outcome):
             return
         one = self._running.pop(name)
         was_returned = name in self._returned
@@ -195,7 +185,7 @@ class MemberRun(Commands):
         work = self._member.started.get(one.number)
         error = outcome.exception()
         # With this job, by a signal to all its processes.
-        was_ended = self._leave_s is not None and is_doubtful(outcome)
+        was_ended = self._leave_s is not None and events.is_doubtful(outcome)
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)

@@ -14,21 +14,13 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
 from mpi_runtime.batch.memory.outputs import is_full, tail
+from mpi_runtime.batch.memory.past import Planning
 from mpi_runtime.batch.memory.requests import Answer, answer, pending
 from mpi_runtime.batch.memory.results import CommandResult, shortened
+from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.ends import Ends
-from mpi_runtime.batch.run.events import (
-    DRAIN_S,
-    ENDED,
-    INTERRUPTED,
-    LATE,
-    LOOK_S,
-    TIME_IS_OVER,
-    Setting,
-    ctrl_c_as_event,
-)
 from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
@@ -42,7 +34,7 @@ FAILURES_SHOWN = 10
 class BatchRun(Ends):
     """One batch while it runs."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: events.Setting) -> None:
         """Make a run without commands."""
         super().__init__(setting)
         self.refused = 0
@@ -50,7 +42,7 @@ class BatchRun(Ends):
         self._start_s = time.time()
         self._live = setting.live
         self._begin_s = self._said_s = time.monotonic()
-        self._looked_s = self._begin_s - LOOK_S + TURN_S
+        self._looked_s = self._begin_s - events.LOOK_S + TURN_S
         self._stream: Stream | None = None
         self._names_seen: list[str] = []
 
@@ -77,8 +69,9 @@ class BatchRun(Ends):
             OSError: the journal cannot be written.
         """
         history, chosen = self._journal.history, self._selection
-        since = history.since if self._is_successor else None
-        self._journal.plan(groups, capacities(), True, source, chosen.again, chosen.only, since)
+        only = sorted(chosen.only) if chosen.only is not None else None
+        since = history.since if self._is_successor else history.number
+        self._journal.plan(Planning(groups, capacities(), True, source, sorted(chosen.again), only, since))
         self._add(groups)
         if self._is_successor:
             self._recover()
@@ -87,7 +80,7 @@ class BatchRun(Ends):
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
-        with ctrl_c_as_event(self._events):
+        with events.ctrl_c_as_event(self._events):
             self._submit_ready()
             while self._handle_requests() or not self._is_over():
                 self._look()
@@ -105,7 +98,7 @@ class BatchRun(Ends):
         self._sharing.leave()
         if self.is_interrupted:
             return 130
-        return TIME_IS_OVER if self.is_late and is_left else code
+        return events.TIME_IS_OVER if self.is_late and is_left else code
 
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""
@@ -115,7 +108,7 @@ class BatchRun(Ends):
         self._journal.lose_claim()
         for one in self._running.values():
             mpi_runtime.cancel(one.ref)
-        limit_s = time.monotonic() + DRAIN_S
+        limit_s = time.monotonic() + events.DRAIN_S
         while self._running and time.monotonic() < limit_s:
             self.graph.stop()
             self._handle_events(TURN_S)
@@ -134,7 +127,7 @@ class BatchRun(Ends):
 
     def _look(self) -> None:
         """Ask the scheduler where commands run, and record it: the driver submits them without knowing."""
-        if time.monotonic() - self._looked_s < LOOK_S or not self._running:
+        if time.monotonic() - self._looked_s < events.LOOK_S or not self._running:
             return
         self._looked_s = time.monotonic()
         running = current.client().questions.query("running")
@@ -172,18 +165,18 @@ class BatchRun(Ends):
         return in_lines(os.path.basename(self._directory), found, "this process", now)
 
     def _handle(self, what: str, name: Any, value: Any) -> None:
-        if what == ENDED:
+        if what == events.ENDED:
             self._end(name, value)
-        elif what == INTERRUPTED:
+        elif what == events.INTERRUPTED:
             self.is_interrupted = True
             self._say("interrupted: ending what runs; Ctrl-C once more ends at once")
             self._stop()
-        elif what == LATE:
+        elif what == events.LATE:
             self.is_late = True
             self._say("SIGTERM or the end of the job's time: ending what runs; the same line continues later")
             running = {id for id, _, _ in current.client().questions.query("running")}
             self._stop(running)
-            self._ends_s = time.monotonic() + DRAIN_S
+            self._ends_s = time.monotonic() + events.DRAIN_S
         elif what == END_OF_LINES:
             self._stream = None
         elif self._stream is not None:

@@ -15,6 +15,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.graph import STARTED, Graph
 from mpi_runtime.batch.memory.outputs import SharedFiles, forget_start
+from mpi_runtime.batch.memory.past import Planning
 from mpi_runtime.batch.memory.paths import Paths
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
@@ -70,7 +71,7 @@ class Starts(Commands):
 
     def add_groups(self, groups: list[Group]) -> None:
         """Add commands to the batch."""
-        self._journal.plan(groups, is_new=False)
+        self._journal.plan(Planning(groups, is_new=False))
         self._add(groups)
         if self._has_shares and not self._sharing.is_on:
             self._share()
