@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Files, Offer, Status, Stop
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Offer, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.journal.segments import bodies_in
 
@@ -42,7 +43,7 @@ class Turn(msgspec.Struct):
 class Belonging:
     """One job of a batch."""
 
-    def __init__(self, files: Files, member: Member, clock: Callable[[], float]) -> None:
+    def __init__(self, files: JobFiles, member: Member, clock: Callable[[], float]) -> None:
         """Join a batch."""
         self.member = member
         self.epoch = 0

@@ -42,7 +42,7 @@ _statuses = msgspec.msgpack.Decoder(Status)
 
 
 class JobFiles:
-    """The files of this job. It is a `records.Files`."""
+    """The files of this job, and those that it reads. Each method raises OSError if its file system fails."""
 
     def __init__(self, folder: Path, token: str, notes_in: Callable[[Iterable[segments.Body]], list[Note]]) -> None:
         """Make them.
@@ -97,7 +97,7 @@ class JobFiles:
         return status.token in self._ended or claim.is_dead(status.host, status.pid, status.started)
 
     def ask(self, status: Status) -> None:
-        """Ask Slurm in a thread whether the job of a status has ended, at most every `ASK_S`."""
+        """Ask Slurm in a thread whether the job of a status has ended, at most every `ASK_S`: see `is_gone`."""
         now_s = time.monotonic()
         if status.batch_job and now_s - self._asked_s.get(status.token, -ASK_S) >= ASK_S:
             self._asked_s[status.token] = now_s
@@ -110,7 +110,7 @@ class JobFiles:
                 self._ended.add(status.token)
 
     def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
-        """The records of a job from a position, and the next position."""
+        """The records of a job from a position, and the next position. `is_last`: to the end of the file."""
         begin = begin or segments.HEADER_BYTES
         with open(self._folder / f"{status.segment:06d}{segments.SUFFIX}", "rb") as file:
             file.seek(begin)
@@ -121,7 +121,11 @@ class JobFiles:
         return self._notes_in(bodies), begin + size
 
     def make_name(self, slice: str, is_back: bool = False) -> str:
-        """Make the name of a slice unless it exists; return the token of its job, empty if it was taken back."""
+        """Make the name of a slice, to begin it or to take it back, unless it exists.
+
+        Returns:
+            The token of the job that has begun it; empty: it was taken back.
+        """
         path = self._folder / TAKEN / slice
         with contextlib.suppress(FileExistsError):
             os.link(self._folder / f"{FENCE if is_back else MEMBER}{self.token}", path)

@@ -8,7 +8,8 @@ import msgspec
 
 from mpi_runtime.batch.elastic.belonging import GAP_S, in_words
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
-from mpi_runtime.batch.elastic.records import ENTRIES, Entry, Files, Note, Offer, Status, Stop
+from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.records import ENTRIES, Entry, Note, Offer, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.journal.segments import bodies_in, frame
 
@@ -38,7 +39,7 @@ class _Seen(msgspec.Struct):
 class Leading:
     """The coordinator of a batch."""
 
-    def __init__(self, files: Files, coordinator: Coordinator, token: str, clock: Callable[[], float]) -> None:
+    def __init__(self, files: JobFiles, coordinator: Coordinator, token: str, clock: Callable[[], float]) -> None:
         """Begin to lead; `token`: this job's own."""
         self.coordinator = coordinator
         self.notes: list[tuple[Status, Note]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -113,47 +113,6 @@ class Note(msgspec.Struct, frozen=True):
     """Whether returned commands had begun."""
     content: Any = None
     """For the history of the batch."""
-
-
-class Files(Protocol):
-    """The files of a job, and those that it reads. Each method raises OSError if its file system fails."""
-
-    def write_status(self, status: Status) -> None:
-        """Write the status of this job in place."""
-
-    def tokens(self) -> list[str]:
-        """The jobs that are known, also those that are gone."""
-
-    def read_status(self, token: str, slice: str = "") -> Status | None:
-        """The status of a job, by the name of a slice that it has begun if that is given; None: look again."""
-
-    def is_gone(self, status: Status) -> bool:
-        """Whether a job is known to have ended, though it did not write this."""
-
-    def ask(self, status: Status) -> None:
-        """Ask the batch system whether a job has ended, if it has one: `is_gone` has the answer later."""
-
-    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
-        """The records of a job from a position, and the next position. `is_last`: to the end of the file."""
-
-    def make_name(self, slice: str, is_back: bool = False) -> str:
-        """Make the name of a slice, to begin it or to take it back, unless it exists.
-
-        Returns:
-            The token of the job that has begun it; empty: it was taken back.
-        """
-
-    def coordinator(self) -> tuple[int, str, int] | None:
-        """Epoch and beat of the last coordinator, and how many bytes it has offered; None: look again."""
-
-    def read_offers(self, epoch: int, begin: int, length: int) -> bytes:
-        """Some bytes of the offers of a coordinator; empty: look again. A length below 0: all."""
-
-    def write_offers(self, at: int, data: bytes) -> None:
-        """Write to the own offers at a position."""
-
-    def earlier_epochs(self) -> list[int]:
-        """Epochs before that of this coordinator that have offers."""
 
 
 def share_of(request: Request, nodes: tuple[dict[str, float], ...]) -> float:
