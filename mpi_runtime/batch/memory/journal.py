@@ -155,11 +155,6 @@ class BatchJournal:
         took_us = max(0, round((result.end - result.start) * 1e6))
         self._add(past.ENDED, command.name.encode(), key, took_us, ended)
 
-    def ended_elsewhere(self, ended: past.Ended) -> None:
-        """Note the end of a command that another job has recorded."""
-        self.history.note(ended)
-        self.settled(ended.result.name, ended.key, ended.number)
-
     def returned(self, numbers: Sequence[int], slices: Mapping[int, str], is_begun: bool) -> None:
         """Record that this job gives commands back; `slices`: with which it had them."""
         if numbers:

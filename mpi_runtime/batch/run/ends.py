@@ -88,13 +88,13 @@ class Ends(Starts):
 
     def _ended_elsewhere(self, ended: Ended) -> None:
         name = ended.result.name
+        self._journal.history.note(ended)
         if self._shared.get(name) != ended.number:
-            self._journal.history.note(ended)  # it was run twice
-            return
+            return  # it was run twice
         del self._shared[name]
         if name in self._running:
             mpi_runtime.cancel(self._running[name].ref)
-        self._journal.ended_elsewhere(ended)
+        self._journal.settled(name, ended.key, ended.number)
         self._settle(name, ended.result)
 
     def _settle(self, name: str, result: CommandResult) -> None:

@@ -76,8 +76,9 @@ class MemberRun(events.Commands):
                     self._statuses.next(not problem and self._leave_s is None), not problem and self._leave_s is None
                 )
                 self._trouble.note(problem or self._belonging.problem, time.monotonic())
-                for number in turn.end:
-                    self._cancel(number)
+                for one in self._running.values():
+                    if one.number in turn.end:
+                        mpi_runtime.cancel(one.ref)
                 now_s = time.time() - boot_clock()
                 for number, until_s in turn.start:
                     self._start(self._member.started[number], until_s + now_s)
@@ -158,11 +159,6 @@ class MemberRun(events.Commands):
     def _start(self, work: Work, until_s: float) -> None:
         self.has_run = True
         self._run(_commands.decode(work.command), work.key, work.number, work.path_us, until_s, work.attempt)
-
-    def _cancel(self, number: int) -> None:
-        for one in self._running.values():
-            if one.number == number:
-                mpi_runtime.cancel(one.ref)
 
     def _handle(self, what: str, name: Any, value: Any) -> None:
         if what == events.ENDED:

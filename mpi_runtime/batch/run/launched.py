@@ -76,14 +76,11 @@ def line_of(program: Command, places: Sequence[Where], hostfile: str, env: Mappi
     if path is None:
         raise LaunchProblemError(f"its launcher {first!r} is not in the PATH of the host {places[0].host}")
     words = _options(program, kind_of(path, env), len(places), hostfile, [one.node for one in places])
-    variables = {name: env[name] for name in (name, *_EVERYWHERE, *_threads(env), *program.env) if name in env}
+    threads = [name for name in env if name.endswith("_NUM_THREADS")]
+    variables = {name: env[name] for name in (name, *_EVERYWHERE, *threads, *program.env) if name in env}
     settings = [f"{name}={text}" for name, text in variables.items()]
     line = _devices(places) + program.text
     return f"exec {program.launcher} {shlex.join([*words, 'env', *settings, program.shell, '-c', line])}"
-
-
-def _threads(env: Mapping[str, str]) -> list[str]:
-    return [name for name in env if name.endswith("_NUM_THREADS")]
 
 
 def kind_of(path: str, env: Mapping[str, str]) -> str:

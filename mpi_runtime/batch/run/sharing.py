@@ -185,10 +185,6 @@ class Sharing:
         works = [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]
         return {work.name: work for work in works}
 
-    def add(self, work: Work) -> None:
-        """A command may start."""
-        self.coordinator.add(work)
-
     def ended(self, number: int) -> None:
         """A command has ended in this job."""
         if self.is_on and self._member is not None:

@@ -139,7 +139,7 @@ class Starts(Commands):
         number = self._journal.next_number()
         if self._sharing.is_on:
             self._shared[command.name] = number
-            self._sharing.add(self._work(command, number, key))
+            self._sharing.coordinator.add(self._work(command, number, key))
         else:
             self._start(command, key, number)
 
