@@ -22,6 +22,7 @@ from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
+from mpi_runtime.batch.run.events import Place
 from mpi_runtime.journal import claim
 from mpi_runtime.slurm import allocation
 
@@ -104,22 +105,14 @@ class Sharing:
         journal: BatchJournal,
         start: Callable[[Work, float], None],
         end_s: float | None,
-        token: str = "",
-        member: Member | None = None,
-        files: JobFiles | None = None,
+        place: Place | None,
     ) -> None:
-        """Begin without other jobs.
+        """Begin without other jobs; `place`: if this job was a member before.
 
-        Args:
-            journal: of the batch.
-            start: submits a command to the scheduler of this job, with the time, in seconds since 1970, after which it
-                must not begin.
-            end_s: when this job starts nothing more, in seconds since 1970; None: not known.
-            token: of this job, if it was a member before; so for `member` and `files`.
-            member: its work so far.
-            files: its files.
+        `start` submits a command to the scheduler of this job, with the time, in seconds since 1970, after which it
+        must not begin. After `end_s` this job starts nothing more; None: not known.
         """
-        self.token = token or os.urandom(8).hex()
+        self.token = os.urandom(8).hex() if place is None else place.member.token
         self.is_on = False
         """Whether there are other jobs, or were."""
         self.problem = ""
@@ -127,8 +120,8 @@ class Sharing:
         self._journal = journal
         self._start = start
         self._end_s = end_s
-        self._files = files
-        self._member = member
+        self._files: JobFiles | None = None if place is None else place.files
+        self._member: Member | None = None if place is None else place.member
         self._turned_s = 0.0
 
     def must_begin(self) -> bool:
@@ -168,8 +161,7 @@ class Sharing:
     def recover(self, is_strict: bool) -> dict[str, Work]:
         """Read what earlier coordinators have offered; return the works that have not ended, by name.
 
-        Args:
-            is_strict: whether the records of all jobs must be readable now. The journal has read them, too.
+        `is_strict`: the records of all jobs must be readable now. The journal has read them, too.
 
         Raises:
             OSError: it cannot be read at this moment.

@@ -56,12 +56,7 @@ class Starts(Commands):
         self._is_successor = place is not None
         self._has_shares = False
         """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
-        self._sharing = Sharing(
-            setting.journal,
-            self._start_offered,
-            setting.end_s,
-            *(() if place is None else (place.member.token, place.member, place.files)),
-        )
+        self._sharing = Sharing(setting.journal, self._start_offered, setting.end_s, place)
         self.paused = {name for name, what in setting.journal.history.controls.items() if what == "pause"}
         """Commands that do not start until they are resumed."""
         self._held: dict[str, bytes] = {}
