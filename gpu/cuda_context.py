@@ -64,11 +64,7 @@ def register(cuda: Any, address: int, size: int, flags: int = PORTABLE) -> int:
     This asks the driver and not the CUDA runtime: libraries ask the runtime for its last error after each kernel, and
     would find a refusal there.
 
-    Args:
-        cuda: from `driver`.
-        address: where it starts: whole pages, mapped to be written.
-        size: in bytes.
-        flags: of `cuMemHostRegister`.
+    The memory must be whole pages, mapped to be written. `size` is in bytes, `flags` are those of `cuMemHostRegister`.
     """
     return _in_a_context(
         cuda, lambda: cuda.cuMemHostRegister_v2(ctypes.c_void_p(address), ctypes.c_size_t(size), flags)

@@ -293,11 +293,8 @@ def _measure(nvml: Any, uuid: str) -> Measures:
 def types_of(name: str, memory: int) -> tuple[str, ...]:
     """Return the names that `accelerator_type` accepts for a device.
 
-    The first is the model, as in Ray. If the model is sold with several sizes of memory, a second name has the size.
-
-    Args:
-        name: the driver's name: "NVIDIA A100-SXM4-40GB".
-        memory: in bytes; 0 for no second name.
+    The first is the model, as in Ray. If the model is sold with several sizes of memory, a second name has the size,
+    unless `memory`, in bytes, is 0. `name` is the driver's: "NVIDIA A100-SXM4-40GB".
     """
     text, _, profile = name.partition(" MIG ")
     words = re.split(r"[\s-]+", re.sub(r"\b(NVIDIA|Tesla|GeForce|Quadro|Generation)\b", " ", text).strip())
@@ -321,9 +318,7 @@ def types_of(name: str, memory: int) -> tuple[str, ...]:
 def variables(tokens: list[str], by_order: bool) -> Mapping[str, str]:
     """Return the environment variables that make CUDA show a process these devices and no others.
 
-    Args:
-        tokens: the name of each in `CUDA_VISIBLE_DEVICES`; empty: no device is shown.
-        by_order: whether the names are numbers in the order of PCI addresses.
+    `tokens` are their names in `CUDA_VISIBLE_DEVICES`, numbers in the order of PCI addresses if `by_order`.
     """
     shown = {"CUDA_VISIBLE_DEVICES": ",".join(tokens)}
     return {**shown, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if by_order else shown

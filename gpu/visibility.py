@@ -121,12 +121,7 @@ def not_told(report: Report, environment: Mapping[str, str]) -> str:
 
 
 def trap(environment: Mapping[str, str], launcher: str) -> str:
-    """Return a message about a known problem of this launcher in this environment; empty: no problem.
-
-    Args:
-        environment: of a rank.
-        launcher: its kind, as in `host/launch.py`.
-    """
+    """Return a message about a known problem of a kind of launcher in the environment of a rank; empty: no problem."""
     if launcher in ("openmpi", "mpich") and "SLURM_GPUS_PER_TASK" in environment:
         return (
             "Slurm was asked for --gpus-per-task, which does not reach ranks that mpirun starts: they may all see the "

@@ -205,8 +205,7 @@ class Claim:
     def beat(self, published: int = 0) -> None:
         """Show that this job lives, if a second has passed, and check that no other job has taken the journal over.
 
-        Args:
-            published: the number for other jobs; a new one is written at once.
+        A new number for other jobs is `published` at once.
 
         Raises:
             TakenOverError: another job has.

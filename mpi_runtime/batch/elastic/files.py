@@ -45,12 +45,9 @@ class JobFiles:
     """The files of this job, and those that it reads. Each method raises OSError if its file system fails."""
 
     def __init__(self, folder: Path, token: str, notes_in: Callable[[Iterable[segments.Body]], list[Note]]) -> None:
-        """Make them.
+        """Make them in the directory of the journal. The token has 16 characters.
 
-        Args:
-            folder: the directory of the journal.
-            token: of this job, 16 characters.
-            notes_in: finds the records for a coordinator among those of a segment.
+        `notes_in` finds the records for a coordinator among those of a segment.
 
         Raises:
             OSError: they cannot be made.
@@ -123,8 +120,7 @@ class JobFiles:
     def make_name(self, slice: str, is_back: bool = False) -> str:
         """Make the name of a slice, to begin it or to take it back, unless it exists.
 
-        Returns:
-            The token of the job that has begun it; empty: it was taken back.
+        Return the token of the job that has begun it; empty: it was taken back.
         """
         path = self._folder / TAKEN / slice
         with contextlib.suppress(FileExistsError):

@@ -65,10 +65,8 @@ class Leading:
     def recover(self, is_strict: bool = True) -> bool:
         """Read what earlier coordinators have offered; return whether all of it could be read.
 
-        The caller has noted all ends that it knows in the coordinator before.
-
-        Args:
-            is_strict: whether the records of all jobs must be readable, not the offers alone.
+        The caller has noted all ends that it knows in the coordinator before. `is_strict`: the records of all jobs must
+        be readable, not the offers alone.
         """
         try:
             if not self._look_at_all() and is_strict:

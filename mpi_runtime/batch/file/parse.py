@@ -67,17 +67,10 @@ def read_text(path: str) -> str:
 def read_batch(
     text: str, form: str, defaults: Mapping[str, Any], folder: str = ".", prefix: str = ""
 ) -> tuple[list[Group], list[Problem]]:
-    """Read a whole batch.
+    """Read a whole batch: its groups in the order of the file, and all problems in the order of places.
 
-    Args:
-        text: of the file.
-        form: one of `FORMS`.
-        defaults: options for all commands; the options of the file override them.
-        folder: the directory of files of rows.
-        prefix: the begin of the names of commands that have none of their own.
-
-    Returns:
-        The groups in the order of the file, and all problems in the order of places.
+    Options of the file override the `defaults`. `folder` has its files of rows. Names of commands that have none of
+    their own begin with `prefix`.
     """
     own = Entry({}, (1, 1), "")
     if form == JSON:

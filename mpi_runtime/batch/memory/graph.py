@@ -25,8 +25,7 @@ class Graph:
     def __init__(self, settled: Callable[[str, list[str]], object] = lambda _name, _members: None) -> None:
         """Make a graph without commands.
 
-        Args:
-            settled: called with each array that has ended and its members, before any of its followers is ready.
+        `settled` is called with each array that has ended and its members, before any of its followers is ready.
         """
         self._settled = settled
         self._members: dict[str, list[str]] = {}

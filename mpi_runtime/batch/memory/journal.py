@@ -41,9 +41,9 @@ class BatchJournal:
         Args:
             directory: of the output.
             is_fresh: whether earlier runs are forgotten.
-            file: the file of the batch, if the directory must not have the records of another file.
-            role: a member does not claim the journal.
-            claim: that of a successor.
+            file: the batch, if the directory must not have the records of another file.
+            role: a member does not claim the journal; a successor has a `claim`.
+            claim: of a successor.
 
         Raises:
             JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.

@@ -311,12 +311,7 @@ def not_in_plan(history: History, groups: Sequence[Group]) -> list[str]:
 
 
 def own_history(directory: str, is_fresh: bool, file: str) -> History:
-    """The records of a directory.
-
-    Args:
-        directory: of the output.
-        is_fresh: whether they may be unreadable.
-        file: the batch, if the directory must not have the records of another file.
+    """The records of a directory, which may be unreadable if `is_fresh`. Those of another `file` are refused.
 
     Raises:
         JournalError: they cannot be read, or are of another file.

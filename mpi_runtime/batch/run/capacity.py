@@ -53,10 +53,7 @@ def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]], cp
 def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Problem]:
     """A problem for each group that a job within these bounds can never run; custom resources are not bounded.
 
-    Args:
-        groups: of a batch.
-        bounds: of the job.
-        reserve_s: how long before the end of the job's time commands must have ended.
+    Commands must have ended `reserve_s` before the end of the job's time.
     """
     demands = [demand for group in groups for command in group.commands for demand in command.demands()]
     custom = {name: math.inf for demand in demands for name in demand.resources}

@@ -34,13 +34,7 @@ class MemberRun(events.Commands):
     """This job as a member."""
 
     def __init__(self, directory: str, say: Callable[[str], None], idle_s: float, end_s: float | None) -> None:
-        """Join.
-
-        Args:
-            directory: of the output.
-            say: shows a line.
-            idle_s: it leaves if it has had nothing to do for this long.
-            end_s: when this job starts nothing more, in seconds since 1970; None: not known.
+        """Join, until it has had nothing to do for `idle_s`, or until `end_s`, in seconds since 1970; None: not known.
 
         Raises:
             JournalError, OSError: the journal cannot be used.

@@ -57,14 +57,9 @@ def environment_of(env: Mapping[str, str], cpus: int) -> dict[str, str]:
 
 
 def line_of(program: Command, places: Sequence[Where], hostfile: str, env: Mapping[str, str], name: str) -> str:
-    """The line that starts all ranks.
+    """The line that starts the ranks of a command at these places, which `hostfile` names too.
 
-    Args:
-        program: the command, with its values.
-        places: the place of each rank.
-        hostfile: a file with the host of each rank.
-        env: the environment of the launcher.
-        name: of the variable by which agents find the processes.
+    `env` is the environment of the launcher, `name` the variable in it by which agents find the processes.
 
     Raises:
         LaunchProblemError: there is no such launcher on this host, or it is not known.

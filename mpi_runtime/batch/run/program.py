@@ -115,10 +115,9 @@ def not_started(error: Exception, start: float) -> Ending:
 def _run_to_its_end(
     made: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool, outputs: tuple[int, int] | None
 ) -> tuple[int, str]:
-    """Start a program and wait until its shell has ended. The shell is not reaped.
+    """Start a program and wait until its shell has ended, which is not reaped.
 
-    Returns:
-        Its process id, and the limit that it exceeded, in words.
+    Return its process id, and the limit that it exceeded, in words.
     """
     opened: list[int] = []
     before = _children() if made.memory else set()
