@@ -1,5 +1,37 @@
 """Every exception of this package. `remote.py` carries those of user code between processes.
 
+    MpiRuntimeError                   base of all                                                  (RayError)
+    |  the program broke a rule
+    +-- RuntimeNotInitializedError    called before init() or after shutdown()
+    +-- LaunchError                   the ranks were started in a way that cannot work
+    |   +-- GpuDiscoveryError         GPUs that init() names do not exist
+    +-- JournalError                  the directory of init(journal=...) cannot be used, or another job uses it
+    +-- InfeasibleResourceError       no node can ever serve the request; also a ValueError
+    +-- SerializationError            a value cannot be pickled, or cannot be read back
+    +-- DeviceUnavailableError        a value is on a GPU, and was read in a process without a GPU
+    |  the program asked for it
+    +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
+    +-- TaskCancelledError            the task was cancelled
+    +-- TaskTimeoutError              the task ran longer than its time_limit; also a TimeoutError
+    +-- PendingCallsLimitExceeded     a handle has max_pending_calls unfinished calls
+    +-- PlacementGroupRemovedError    the placement group of the task was removed
+    +-- RuntimeEnvSetupError          the files of a runtime_env could not be unpacked
+    |  user code raised
+    +-- TaskError                     the original is `cause`; also an instance of its class      (RayTaskError)
+    |   +-- GpuOutOfMemoryError       a library found too little memory on a GPU
+    |  a process, a host or a device failed
+    +-- WorkerCrashedError            the process that ran the task died
+    |   +-- GpuExecutorDiedError      CUDA failed in it for good
+    +-- OutOfMemoryError              it was ended because the host ran out of memory
+    +-- ActorError                    the actor cannot answer                                      (RayActorError)
+    |   +-- ActorDiedError            for good
+    |   +-- ActorUnavailableError     now; a later call may succeed
+    +-- ObjectLostError               all copies of the value are gone
+    +-- ObjectStoreFullError          memory and disk have no room for the value
+    +-- HeadDiedError                 the scheduler's process died, and the job with it
+    |  this package has a bug
+    +-- InternalError                 please report it                                             (RaySystemError)
+
 All but `TaskError` and its subclasses are made from one message, so that the scheduler can send class name and text.
 
 - `arguments.py`: checks of arguments of public functions: TypeError and ValueError in one wording
@@ -43,9 +75,6 @@ class MpiRuntimeError(Exception):
         return frames.in_notebook(self, keeps_ours=isinstance(self, InternalError))
 
 
-# The program broke a rule.
-
-
 class RuntimeNotInitializedError(MpiRuntimeError):
     """A call needs a job, and no job runs: in a forked child, or in a pool of an ended job."""
 
@@ -77,9 +106,6 @@ class DeviceUnavailableError(MpiRuntimeError):
     """A value holds an array of a GPU, and the reading process has no GPU. `get(ref, device="cpu")` reads it."""
 
 
-# The program asked for it.
-
-
 class GetTimeoutError(MpiRuntimeError, TimeoutError):
     """`get` gave up after its timeout. The calls continue; `get` may be called again."""
 
@@ -102,9 +128,6 @@ class PlacementGroupRemovedError(MpiRuntimeError):
 
 class RuntimeEnvSetupError(MpiRuntimeError):
     """The files of a `runtime_env` could not be unpacked on a host. The message says where and why."""
-
-
-# User code raised.
 
 
 class TaskError(MpiRuntimeError):
@@ -162,9 +185,6 @@ class GpuOutOfMemoryError(TaskError):
     The message says which processes use how much of the device. Like any `TaskError` it is also an instance of the
     library's class: `except cupy.cuda.memory.OutOfMemoryError` works.
     """
-
-
-# A process, a host or a device failed.
 
 
 class WorkerCrashedError(MpiRuntimeError):
@@ -225,9 +245,6 @@ class HeadDiedError(MpiRuntimeError):
     It is also raised once in the main thread, even while that computes or sleeps, so that `except` and `finally` can
     run. If it died because the launcher was killed, the program has 5 seconds.
     """
-
-
-# This package has a bug.
 
 
 class InternalError(MpiRuntimeError):
