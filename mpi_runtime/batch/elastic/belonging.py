@@ -27,6 +27,18 @@ def in_words(error: OSError) -> str:
     return f"the files of the batch cannot be used: {error.strerror or error}{where}"
 
 
+def take(files: JobFiles, member: Member) -> str:
+    """Take the slices that a member wants. Return why that is impossible at present; empty: it is not."""
+    while (offer := member.wants()) is not None:
+        try:
+            is_ours = files.make_name(offer.slice) == member.token
+        except OSError as error:
+            member.doubt(offer)
+            return in_words(error)
+        member.took(offer, is_ours)
+    return ""
+
+
 class Turn(msgspec.Struct):
     """What the caller is to do after a turn."""
 
@@ -80,7 +92,7 @@ class Belonging:
             return turn
         if is_current and self._unconfirmed is None:
             if is_taking and turn.exit_code is None:
-                self._take()
+                self.problem = take(self._files, self.member)
             turn.start = [(work.number, now_s + LEASE_S) for work in self.member.start()]
         return turn
 
@@ -120,13 +132,3 @@ class Belonging:
             turn.end += self.member.stop(entry.numbers)
         else:
             turn.exit_code = entry.exit_code
-
-    def _take(self) -> None:
-        while (offer := self.member.wants()) is not None:
-            try:
-                is_ours = self._files.make_name(offer.slice) == self.member.token
-            except OSError as error:
-                self.member.doubt(offer)
-                self.problem = in_words(error)
-                return
-            self.member.took(offer, is_ours)

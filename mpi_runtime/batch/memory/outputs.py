@@ -16,6 +16,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory.past import FOLDER
 from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.journal.segments import write_all
 from mpi_runtime.show.terminal import visible
 
 ARCHIVE = "output.archive"
@@ -47,9 +48,7 @@ class Archive:
         begin = self._file.seek(0, os.SEEK_END)
         with source:
             while block := source.read(_BLOCK_BYTES):
-                rest = memoryview(block)
-                while rest:
-                    rest = rest[self._file.write(rest) :]
+                write_all(self._file, block)
         return begin, self._file.tell() - begin
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from mpi_runtime.batch.elastic.belonging import LEASE_S, in_words
+from mpi_runtime.batch.elastic.belonging import LEASE_S, take
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.leading import Leading
@@ -207,14 +207,7 @@ class Sharing:
             self._member.offered(offer)
         self.problem = self._leading.problem
         self._journal.published = self._leading.length
-        while (own := self._member.wants()) is not None:
-            try:
-                holder = self._files.make_name(own.slice)
-            except OSError as error:
-                self._member.doubt(own)
-                self.problem = in_words(error)
-                break
-            self._member.took(own, holder == self.token)
+        self.problem = take(self._files, self._member) or self.problem
         overdue = self._member.overdue(boot_clock())
         self.coordinator.returned(overdue, map(self._member.slices.__getitem__, overdue))
         for work in self._member.start():
