@@ -30,7 +30,7 @@ from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.run.stream import END, lines_of
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import check, stated_nodes
-from mpi_runtime.cli.batch_options import CONTROLS, NO_FLAGS, VIEWS, parser
+from mpi_runtime.cli.batch_options import NO_FLAGS, VERBS, parser
 from mpi_runtime.cli.leftovers import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
@@ -52,15 +52,11 @@ _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 def batch(words: Sequence[str]) -> int:
     """Run a batch: start its ranks, or become one of the ranks that a launcher has started. Or show a batch."""
-    if words and words[0] in CONTROLS:
-        from mpi_runtime.cli.batch_control import control  # not at the top: a run does not need it
+    if words and words[0] in VERBS:
+        from mpi_runtime.cli.batch_control import perform  # not at the top: a run does not need it
 
-        return control(words)
-    if words and words[0] in VIEWS:
-        from mpi_runtime.cli.batch_views import view  # not at the top: a run does not need it
-
-        return view(words)
-    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], (*VIEWS, *CONTROLS), 1)):
+        return perform(words)
+    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VERBS, 1)):
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
     options = parser().parse_args(words)
     if options.ranks < 1:

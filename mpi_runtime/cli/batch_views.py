@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,7 @@ from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import report
-from mpi_runtime.cli.facts import add_json, print_json
+from mpi_runtime.cli.facts import print_json
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.show.terminal import harmless
 from mpi_runtime.show.writing import replace_file
@@ -31,29 +31,6 @@ EARLIER_S = 0.1
 
 class NoBatchError(LaunchError):
     """There is no such batch."""
-
-
-def view(words: Sequence[str]) -> int:
-    """Show a batch, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="mpi-runtime batch", description="Show a batch.", allow_abbrev=False)
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, (_, what) in VERBS.items():
-        verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
-        verb.add_argument(
-            "name", metavar="NAME", help="the file of the batch, its name, or the directory of its output"
-        )
-        if name == "status":
-            add_json(verb)
-            verb.add_argument("--watch", action="store_true", help="again every two seconds, until it has ended")
-        elif name == "report":
-            verb.add_argument("-o", "--output", metavar="FILE", help="the file to write; NAME.html")
-        else:
-            verb.add_argument("command", metavar="COMMAND", help="the name of the command")
-            verb.add_argument(
-                "--follow", action="store_true", help="what it writes from now on, too, until it has ended"
-            )
-    chosen = parser.parse_args(words)
-    return VERBS[chosen.verb][0](directory_of(chosen.name), chosen)
 
 
 def directory_of(name: str) -> str:
@@ -208,10 +185,3 @@ def _follow(directory: str, name: str) -> None:
         if is_over:
             return
         time.sleep(FOLLOW_S)
-
-
-VERBS: dict[str, tuple[Callable[[str, argparse.Namespace], int], str]] = {
-    "status": (show_status, "print the state of a batch, from any terminal and any host that sees its directory"),
-    "report": (write_report, "write a page about all commands: charts, failures, a table"),
-    "log": (print_log, "print the output of a command"),
-}
