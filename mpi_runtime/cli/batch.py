@@ -242,8 +242,7 @@ class Part:
                     files.clear(journal.path)
             else:
                 groups, source = [*history.plan.values()], history.source  # the file may be another now
-                only = frozenset(history.only) if history.only is not None else None
-                selection = Selection(frozenset(history.again), only)
+                selection = history.selection
             setting = Setting(
                 self._directory,
                 self._say,

@@ -16,11 +16,11 @@ from mpi_runtime.batch.memory import past, submitted
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
-from mpi_runtime.batch.show.report import report
+from mpi_runtime.batch.show.report import document
 from mpi_runtime.cli.facts import print_json
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.show.page import Document, write
 from mpi_runtime.show.terminal import harmless
-from mpi_runtime.show.writing import replace_file
 
 FOLLOW_S = 0.5
 """Seconds between looks at an output that is followed."""
@@ -100,14 +100,18 @@ def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any
     }
 
 
+def document_of(directory: str) -> Document:
+    """The page of a batch now."""
+    history, is_running = past.planned_history(directory), bool(past.jobs_of(directory))
+    return document(name_of(directory), directory, history, time.time(), is_running)
+
+
 def write_report(directory: str, chosen: argparse.Namespace) -> int:
     """Write the page."""
-    path = Path(chosen.output or f"{name_of(directory)}.html")
-    page = report(
-        name_of(directory), directory, past.planned_history(directory), time.time(), bool(past.jobs_of(directory))
-    )
+    path = chosen.output or f"{name_of(directory)}.html"
+    page = document_of(directory)
     try:
-        replace_file(os.fspath(path), page)
+        write(path, page)
     except OSError as error:
         raise LaunchError(f"{path} cannot be written: {error.strerror}; -o names another file") from error
     print(path)

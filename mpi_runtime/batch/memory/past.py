@@ -32,6 +32,7 @@ from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.records import Note
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import claim, segments
@@ -106,9 +107,8 @@ class Planning(msgspec.Struct):
     """Whether these replace all commands so far; else they are added."""
     source: str = ""
     """The file of the batch, from the directory that has the directory of the output."""
-    again: list[str] = []
-    only: list[str] | None = None
-    """The selection of the run, for a job that takes its place."""
+    selection: Selection = Selection()
+    """That of the run, for a job that takes its place."""
     since: int = 0
     """Ends of this run have higher numbers."""
 
@@ -145,8 +145,7 @@ class History:
         self.number = self.since = 0
         self.controls: dict[str, str] = {}
         """Commands that were cancelled or paused in the last run."""
-        self.again: list[str] = []
-        self.only: list[str] | None = None
+        self.selection = Selection()
         self.damaged_bytes = 0
         """Since the last coordinator began: it has done again what was lost before."""
         self.is_planned = False
@@ -171,7 +170,7 @@ class History:
         """Note that commands were added."""
         if plan.is_new:
             self.plan = {}
-            self.again, self.only, self.since = plan.again, plan.only, plan.since
+            self.selection, self.since = plan.selection, plan.since
             self.is_planned = True
         self.source = plan.source or self.source
         self.plan |= {group.name: group for group in plan.groups}

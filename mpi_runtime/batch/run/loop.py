@@ -68,10 +68,9 @@ class BatchRun(Ends):
         Raises:
             OSError: the journal cannot be written.
         """
-        history, chosen = self._journal.history, self._selection
-        only = sorted(chosen.only) if chosen.only is not None else None
+        history = self._journal.history
         since = history.since if self._is_successor else history.number
-        self._journal.plan(Planning(groups, capacities(), True, source, sorted(chosen.again), only, since))
+        self._journal.plan(Planning(groups, capacities(), True, source, self._selection, since))
         self._add(groups)
         if self._is_successor:
             self._recover()

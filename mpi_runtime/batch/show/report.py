@@ -14,7 +14,7 @@ from mpi_runtime.batch.memory.results import shortened
 from mpi_runtime.batch.show.overview import Overview, overview
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, timeline, use
 from mpi_runtime.show.numbers import clock, count, plural, seconds, three
-from mpi_runtime.show.page import Block, Document, card, page, table
+from mpi_runtime.show.page import Block, Document, card, table
 
 TAILS_MAX = 200
 """How many failed commands are shown with the last lines of their output."""
@@ -24,13 +24,8 @@ OPEN_MAX = 3
 """How many of them are open at first."""
 
 
-def report(name: str, directory: str, history: History, now: float, is_running: bool) -> str:
-    """Return the page about a batch with this output directory; `now` in seconds since 1970."""
-    return page(document(name, directory, history, now, is_running))
-
-
 def document(name: str, directory: str, history: History, now: float, is_running: bool) -> Document:
-    """Make the document of that page."""
+    """Make the page about a batch with this output directory; `now` in seconds since 1970."""
     found = overview(history, now, is_running)
     groups = _groups(history)
     ran = [_ran(ended, groups) for ended in history.all_ends]

@@ -15,8 +15,9 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.outputs import ARCHIVE
 from mpi_runtime.batch.memory.past import Began, Capacity, Ended, History, Run, read_history
 from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.show import report
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
-from mpi_runtime.batch.show.report import report
+from mpi_runtime.show import page as pages
 from tests import helpers
 from tests.browser import Browser, loads_nothing, needs_browser
 from tests.e2e.cli.test_batch import run_batch, written
@@ -143,7 +144,7 @@ def block(document: Any, id: str) -> Any:
 
 
 def test_the_report_has_everything_in_it_and_loads_nothing() -> None:
-    page = report("c<b>", "/nowhere", some_history(), 120.0, True)
+    page = pages.page(report.document("c<b>", "/nowhere", some_history(), 120.0, True))
     assert "<title>c&lt;b&gt;</title>" in page
     assert loads_nothing(page)
     document = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
@@ -169,7 +170,7 @@ def test_the_report_has_everything_in_it_and_loads_nothing() -> None:
 def test_the_report_in_a_browser(tmp_path: Path) -> None:
     """What a person sees: charts with bars in them, a table that is sorted and searched."""
     path = tmp_path / "page.html"
-    path.write_text(report("sweep", "/nowhere", some_history(), 120.0, False), encoding="utf-8")
+    pages.write(str(path), report.document("sweep", "/nowhere", some_history(), 120.0, False))
     names = "[...document.querySelectorAll('#commands tbody td:first-child')].map(one => one.textContent).join(' ')"
     with Browser(tmp_path) as browser:
         browser.open(path.as_uri())
