@@ -20,7 +20,7 @@ _MARK_OR_QUOTED = re.compile(
     rf"""(?<!\S){MARK}(?!\S)"""  # a comment for the shell, and a word of its own
     r"""|\\.|'[^']*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|\\?$)"""
 )
-_LEFT_OUT = re.compile(rf"\s*(?:#(?!{MARK[1:]}(?!\S))|$)")
+_COMMENT = re.compile(rf"#(?!{MARK[1:]}(?!\S))")
 _LIKE_MARK = re.compile(r"(?<!\S)#(?!(?-i:batch)\s)\s*batch\s+\w+=", re.IGNORECASE)
 _OPTION = re.compile(r"""(?P<name>\w+)=(?P<value>(?:[^\s"']|"[^"]*"|'[^']*')*)(?=\s|$)""")
 
@@ -35,7 +35,8 @@ def read_lines(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
         if found := _LIKE_MARK.search(line):
             message = f"{found[0].rstrip('=')} is a comment: write {MARK}, with a blank before and after it"
             problems.append(Problem(number, found.start() + 1, message, is_note=True))
-        if _LEFT_OUT.match(line):
+        words = line.lstrip()
+        if not words or _COMMENT.match(words):
             continue
         entry, wrong = _read_line(line, number)
         problems += wrong

@@ -26,14 +26,17 @@ _ARRAY = ("product", "zip", "rows")
 _KEYS = ("command", *OPTIONS, *_ARRAY)
 
 
+NOWHERE: Place = (1, 1)
+
+
 class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a batch: a command, or the commands of an array."""
 
     name: str
     commands: tuple[Command, ...]
     after: tuple[str, ...] = ()
-    place: Place = (1, 1)
-    after_place: Place = (1, 1)
+    place: Place = NOWHERE
+    after_place: Place = NOWHERE
     """In the file from which it was read."""
     is_array: bool = False
     is_wrong: bool = False
@@ -121,8 +124,8 @@ def read_entry(entry: Entry, defaults: Mapping[str, Any], folder: str = ".") -> 
         for name in dict.fromkeys(quoted)
         if name in (*BUILT_IN, *(name for row in found[:1] for name in row))
     ]
-    after_place = entry.places.get("after", entry.place)
     after = commands[0].after if commands else names_after(options) if problems else ()
+    after_place = entry.places.get("after", entry.place) if after else NOWHERE
     if problems:  # the graph is checked all the same
         return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems + notes
     return Group(name, tuple(commands), after, entry.place, after_place, is_array), notes
