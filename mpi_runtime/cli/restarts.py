@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from pathlib import Path
 
 from mpi_runtime.errors import LaunchError
@@ -180,7 +181,7 @@ def _alive(hosts: str | None, env: Mapping[str, str]) -> str | None:
 
     places = [place.strip() for place in hosts.split(",") if place.strip()]
     with ThreadPoolExecutor(len(places) or 1) as pool:
-        answers = pool.map(lambda place: _answers(place.partition(":")[0], env), places)
+        answers = pool.map(_answers, (place.partition(":")[0] for place in places), repeat(env))
         return ",".join(place for place, has_answered in zip(places, answers, strict=True) if has_answered)
 
 

@@ -27,6 +27,7 @@ _KEYS = ("command", *OPTIONS, *_ARRAY)
 
 
 NOWHERE: Place = (1, 1)
+"""Where nothing is looked for."""
 
 
 class Group(msgspec.Struct, frozen=True, omit_defaults=True):
