@@ -31,7 +31,7 @@ from mpi_runtime.batch.run.stream import END, lines_of
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import check, stated_nodes
 from mpi_runtime.cli.batch_options import NO_FLAGS, VERBS, parser
-from mpi_runtime.cli.leftovers import clear_sessions
+from mpi_runtime.cli.open_mpi import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import HeadDiedError, JournalError, LaunchError
