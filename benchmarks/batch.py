@@ -34,8 +34,9 @@ from statistics import median
 
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import FOLDER, Planned
+from mpi_runtime.batch.memory.past import FOLDER, Planning
 from mpi_runtime.batch.memory.results import CommandResult
 
 
@@ -207,7 +208,7 @@ def journal_us(count: int) -> tuple[float, int]:
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(BatchJournal(folder)) as journal:
         commands = [Command(text="python train.py --seed {i}", name=f"train.{one}") for one in range(count)]
-        journal.plan([Planned("train", tuple(commands), True)])
+        journal.plan(Planning([Group("train", tuple(commands), is_array=True)]))
         journal.turn()
         before, size = cpu_s(), _size(folder)
         for command_of in commands:

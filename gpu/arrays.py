@@ -167,9 +167,9 @@ def find(array: Any) -> Found | None:
     base = known_class(type(array))
     if base is not None:
         return (_find_cupy if base.__name__ == "ndarray" else _find_torch)(array)
-    if not _is_on_device(array):
-        return None
     by_interface = hasattr(array, "__cuda_array_interface__")
+    if not by_interface and not (hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in CUDA_DEVICES):
+        return None
     cupy: Any = sys.modules.get("cupy")
     if cupy is not None:
         return _find_cupy(cupy.asarray(array) if by_interface else _by_dlpack(cupy, array))
@@ -183,12 +183,6 @@ def _by_dlpack(library: Any, array: Any) -> Any:
         return library.from_dlpack(array)
     except BufferError:
         return library.from_dlpack(array, copy=True)
-
-
-def _is_on_device(array: Any) -> bool:
-    if hasattr(array, "__cuda_array_interface__"):
-        return True
-    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in CUDA_DEVICES
 
 
 def make(facts: Facts) -> tuple[Any, Way]:

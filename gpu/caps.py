@@ -25,10 +25,7 @@ FRACTION, PREALLOCATE = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PRE
 def set_cap(cap: int, total: int, environment: MutableMapping[str, str]) -> None:
     """Limit the memory that libraries in this process, also later imports, take of its one device.
 
-    Args:
-        cap: bytes; 0: no limit.
-        total: bytes that the device has.
-        environment: of this process; JAX reads its limits there.
+    `cap` and `total` are bytes; with a `cap` of 0 the limit is lifted. JAX reads its limits in the environment.
     """
     if not cap and _Watch not in sys.meta_path:
         return  # there was no limit, and there is none now

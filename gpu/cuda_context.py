@@ -36,26 +36,18 @@ def error(cuda: Any) -> int:
 
     Waits for the work that was submitted to the devices, because errors of that work are reported only at its end.
     """
-    code = start_error(cuda)
-    if cuda is None or code:
-        return code
-    count = ctypes.c_int()
-    cuda.cuDeviceGetCount(ctypes.byref(count))
-    return next((code for ordinal in range(count.value) if (code := _error_on(cuda, ordinal))), 0)
+    return start_error(cuda) or next(filter(None, (_error_on(cuda, ordinal) for ordinal in _ordinals(cuda))), 0)
 
 
 def has_begun(cuda: Any) -> bool:
     """Whether this process has a context on any device, that is, uses one."""
-    if cuda is None:
-        return False
+    return any(_state(cuda, ordinal) == (0, True) for ordinal in _ordinals(cuda))
+
+
+def _ordinals(cuda: Any) -> range:
+    """Return CUDA's numbers for the devices of this process; none without the driver, or if it cannot count them."""
     count = ctypes.c_int()
-    return not cuda.cuDeviceGetCount(ctypes.byref(count)) and any(
-        _is_active(cuda, ordinal) for ordinal in range(count.value)
-    )
-
-
-def _is_active(cuda: Any, ordinal: int) -> bool:
-    return _state(cuda, ordinal) == (0, True)
+    return range(0 if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(count)) else count.value)
 
 
 def _state(cuda: Any, ordinal: int) -> tuple[int, bool]:
@@ -72,11 +64,7 @@ def register(cuda: Any, address: int, size: int, flags: int = PORTABLE) -> int:
     This asks the driver and not the CUDA runtime: libraries ask the runtime for its last error after each kernel, and
     would find a refusal there.
 
-    Args:
-        cuda: from `driver`.
-        address: where it starts: whole pages, mapped to be written.
-        size: in bytes.
-        flags: of `cuMemHostRegister`.
+    The memory must be whole pages, mapped to be written. `size` is in bytes, `flags` are those of `cuMemHostRegister`.
     """
     return _in_a_context(
         cuda, lambda: cuda.cuMemHostRegister_v2(ctypes.c_void_p(address), ctypes.c_size_t(size), flags)
@@ -90,10 +78,7 @@ def unregister(cuda: Any, address: int) -> int:
 
 def _in_a_context(cuda: Any, call: Callable[[], int]) -> int:
     """Make a call in a context that this process has."""
-    count = ctypes.c_int()
-    if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(count)):
-        return NO_CONTEXT
-    active = (ordinal for ordinal in range(count.value) if _is_active(cuda, ordinal))
+    active = (ordinal for ordinal in _ordinals(cuda) if _state(cuda, ordinal) == (0, True))
     return next((_in_context(cuda, ordinal, call) for ordinal in active), NO_CONTEXT)
 
 

@@ -95,7 +95,8 @@ def look() -> Report:
     report.cards.sort(key=lambda card: card.bus)
     report.devices.sort(key=lambda device: device.place)
     _look_at_links(pynvml, report, [(device, handle) for device, handle in handles if not device.is_instance])
-    if time.monotonic() - started_s > SLOW_S and _is_persistence_off(pynvml, [handle for _, handle in handles]):
+    modes = (_ask(pynvml, pynvml.nvmlDeviceGetPersistenceMode, handle) for _, handle in handles)
+    if time.monotonic() - started_s > SLOW_S and pynvml.NVML_FEATURE_DISABLED in modes:
         report.problems.append(
             f"NVML took {time.monotonic() - started_s:.0f} s to answer: persistence mode is off, so the driver starts "
             "the GPUs again for each job that finds them unused. Have it switched on (nvidia-persistenced, or "
@@ -104,11 +105,6 @@ def look() -> Report:
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlShutdown()
     return report
-
-
-def _is_persistence_off(nvml: Any, handles: list[Any]) -> bool:
-    answers = [_ask(nvml, nvml.nvmlDeviceGetPersistenceMode, handle) for handle in handles]
-    return nvml.NVML_FEATURE_DISABLED in answers
 
 
 def _look_at_one(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
@@ -297,11 +293,8 @@ def _measure(nvml: Any, uuid: str) -> Measures:
 def types_of(name: str, memory: int) -> tuple[str, ...]:
     """Return the names that `accelerator_type` accepts for a device.
 
-    The first is the model, as in Ray. If the model is sold with several sizes of memory, a second name has the size.
-
-    Args:
-        name: the driver's name: "NVIDIA A100-SXM4-40GB".
-        memory: in bytes; 0 for no second name.
+    The first is the model, as in Ray. If the model is sold with several sizes of memory, a second name has the size,
+    unless `memory`, in bytes, is 0. `name` is the driver's: "NVIDIA A100-SXM4-40GB".
     """
     text, _, profile = name.partition(" MIG ")
     words = re.split(r"[\s-]+", re.sub(r"\b(NVIDIA|Tesla|GeForce|Quadro|Generation)\b", " ", text).strip())
@@ -325,9 +318,7 @@ def types_of(name: str, memory: int) -> tuple[str, ...]:
 def variables(tokens: list[str], by_order: bool) -> Mapping[str, str]:
     """Return the environment variables that make CUDA show a process these devices and no others.
 
-    Args:
-        tokens: the name of each in `CUDA_VISIBLE_DEVICES`; empty: no device is shown.
-        by_order: whether the names are numbers in the order of PCI addresses.
+    `tokens` are their names in `CUDA_VISIBLE_DEVICES`, numbers in the order of PCI addresses if `by_order`.
     """
     shown = {"CUDA_VISIBLE_DEVICES": ",".join(tokens)}
     return {**shown, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if by_order else shown

@@ -32,10 +32,8 @@ def choose_set(candidates: Sequence[int], count: int, weights: Sequence[Sequence
     If several sets are connected equally well, take the one that leaves the best connected rest for later requests;
     if these are equal too, the one with the lowest numbers.
 
-    Args:
-        candidates: numbers of devices, in rising order.
-        count: how many to choose; at most as many as there are.
-        weights: `weights[a][b]` is the weight of the connection between a and b.
+    The candidates are numbers of devices, in rising order, at least as many as `count`. `weights[a][b]` is the weight
+    of the connection between a and b.
     """
     if count == len(candidates):
         return tuple(candidates)

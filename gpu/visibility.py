@@ -67,29 +67,23 @@ def _tokens(report: Report) -> dict[str, str]:
     return {device.uuid: numbers[device.card] if is_sure else device.uuid for device in report.devices}
 
 
-def _digits(entry: str) -> str:
-    """Return the number with which an entry begins; CUDA reads no further."""
-    match = re.match(r"\d+", entry)
-    return match[0] if match else ""
-
-
 def _named(entry: str, report: Report) -> tuple[list[Device], bool] | None:
     """Return the devices that an entry names, and whether it is a number; None if it names no device."""
-    if _digits(entry):
-        number = int(_digits(entry))
+    if found := re.match(r"\d+", entry):  # CUDA reads no further
+        number = int(found[0])
         return (_of_card(report.cards[number], report), True) if number < len(report.cards) else None
     old = re.fullmatch(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)", entry)
     if old:
         instance = (int(old[2]), int(old[3]))
-        found = [one for one in report.devices if one.card == old[1] and one.instance == instance]
+        named = [one for one in report.devices if one.card == old[1] and one.instance == instance]
     elif entry.startswith("MIG-"):
-        found = [one for one in report.devices if one.uuid.startswith(entry)]
+        named = [one for one in report.devices if one.uuid.startswith(entry)]
     elif entry.startswith("GPU-"):
         cards = [card for card in report.cards if card.uuid.startswith(entry)]
         return (_of_card(cards[0], report), False) if len(cards) == 1 else None
     else:
         return None
-    return (found, False) if len(found) == 1 else None
+    return (named, False) if len(named) == 1 else None
 
 
 def _of_card(card: Card, report: Report) -> list[Device]:
@@ -127,12 +121,7 @@ def not_told(report: Report, environment: Mapping[str, str]) -> str:
 
 
 def trap(environment: Mapping[str, str], launcher: str) -> str:
-    """Return a message about a known problem of this launcher in this environment; empty: no problem.
-
-    Args:
-        environment: of a rank.
-        launcher: its kind, as in `host/launch.py`.
-    """
+    """Return a message about a known problem of a kind of launcher in the environment of a rank; empty: no problem."""
     if launcher in ("openmpi", "mpich") and "SLURM_GPUS_PER_TASK" in environment:
         return (
             "Slurm was asked for --gpus-per-task, which does not reach ranks that mpirun starts: they may all see the "

@@ -82,7 +82,7 @@ def diagnose(
         node = granted.get(host)
         found += _bound(kind, host, working, node)
         found += _crowded(host, working, node, len(by_host))
-        found += _limits(host, there)
+        found += [*_small_room(host, there[0], len(there)), *_few_descriptors(host, there)]
         if node is not None:
             found += _memory(host, working, node)
             if node.gpus:
@@ -244,11 +244,6 @@ def _crowded(host: str, working: Sequence[Seen], node: Granted | None, hosts: in
             f"on {host} {len(working)} ranks share {have} CPUs",
             f"one rank for each node gives all its CPUs to calls: mpi-runtime run -n {hosts} app.py",
         )
-
-
-def _limits(host: str, there: Sequence[Seen]) -> Iterator[Finding]:
-    yield from _small_room(host, there[0], len(there))
-    yield from _few_descriptors(host, there)
 
 
 def _small_room(host: str, one: Seen, ranks_here: int) -> Iterator[Finding]:

@@ -70,7 +70,8 @@ def _follow_array(job: str | int, progress: Progress, found: list[Status]) -> in
         tasks |= {one.job: one for one in present}
         seen.update(*(task_numbers(one) for one in present))
         for number in seen.difference(*(task_numbers(one) for one in tasks.values())):
-            tasks[f"{job}_{number}"] = _never_begun(f"{job}_{number}", found[0].name)
+            name = f"{job}_{number}"  # cancelled while it waited: Slurm has forgotten it
+            tasks[name] = Status(name, "CANCELLED", "", None, "", found[0].name, "", "", "", "", None, None)
         counts: Counter[str] = Counter()
         for one in tasks.values():
             counts[one.state] += len(task_numbers(one))
@@ -110,11 +111,6 @@ def _rest(pause_s: float, found: list[Status]) -> bool:
         if watches and exit_file.read(file) is not None:
             return True
     return False
-
-
-def _never_begun(job: str, name: str) -> Status:
-    """Return the status of a task that was cancelled while it waited: Slurm has forgotten it."""
-    return Status(job, "CANCELLED", "", None, "", name, "", "", "", "", None, None)
 
 
 def _code(status: Status) -> int:

@@ -43,7 +43,11 @@ _SBATCH_NAMES = {
 _OF_A_JOB = re.compile("SLURM|PMI|PMIX_|OMPI_COMM_WORLD_|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL")
 """Variables that Slurm and launchers set in jobs."""
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")
-_SACCT = "JobID,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
+_SACCT = {
+    "JobID": "JobId", "State": "JobState", "ExitCode": "ExitCode", "NodeList": "NodeList", "Start": "StartTime",
+    "End": "EndTime", "Elapsed": "RunTime", "Timelimit": "TimeLimit", "JobName": "JobName", "WorkDir": "WorkDir",
+}  # fmt: skip
+"""The columns to ask the accounting for, and the names that the controller has for the same facts."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +257,7 @@ def _status(facts: dict[str, str]) -> Status:
     if task := facts.get("ArrayTaskId"):
         job = f"{facts['ArrayJobId']}_{task if task.isdecimal() else f'[{task}]'}"
     code, _, number = facts.get("ExitCode", "0:0").partition(":")
-    state = facts["JobState"]
+    state = facts["JobState"].split()[0]  # the accounting has "CANCELLED by 1000"
     return Status(
         job=job,
         state=state,
@@ -266,7 +270,7 @@ def _status(facts: dict[str, str]) -> Status:
         time_used=facts.get("RunTime", ""),
         time_limit=facts.get("TimeLimit", ""),
         output=facts.get("StdOut"),
-        program_exit_code=_left(facts.get("WorkDir", ""), facts.get("JobName", ""), job),
+        program_exit_code=exit_file.read(Path(facts.get("WorkDir", ""), f"{facts.get('JobName', '')}-{job}.exit")),
     )
 
 
@@ -328,30 +332,16 @@ def _from_accounting(job: str, error: SlurmError) -> list[Status]:
         SlurmError: `error`, the controller's, if there is no accounting or it does not know the job.
     """
     try:
-        rows = call(["sacct", "-n", "-P", "-X", "-j", job, "-o", _SACCT]).splitlines()
+        rows = call(["sacct", "-n", "-P", "-X", "-j", job, "-o", ",".join(_SACCT)]).splitlines()
     except SlurmError:
         raise error from None
     if not rows:
         raise error
-    return [_from_row(row) for row in rows]
-
-
-def _from_row(row: str) -> Status:
-    number, state, code, nodes, start, end, used, limit, name, directory = row.split("|")
-    first, _, second = code.partition(":")
-    state = state.split()[0]  # "CANCELLED by 1000"
-    exit_code = _exit_code(first, second) if state in ENDED else None
-    left = _left(directory, name, number)
-    times = _known(start), _known(end), used, limit
-    return Status(number, state, "", exit_code, _known(nodes), name, *times, None, left)
+    return [_status(dict(zip(_SACCT.values(), row.split("|"), strict=True))) for row in rows]
 
 
 def _exit_code(code: str, number: str) -> int:
     return int(code) or (128 + int(number) if number.isdecimal() and int(number) else 0)
-
-
-def _left(directory: str, name: str, job: str) -> int | None:
-    return exit_file.read(Path(directory, f"{name}-{job}.exit"))
 
 
 def _known(text: str | None) -> str:

@@ -3,13 +3,12 @@
 - `main.py`: the table of verbs, help, `version`
 - `facts.py`: what several verbs have: the argument JOB, paths, the option `--json`
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
-- `mpi_settings.py`: variables of Open MPI with which MPI cannot start
-- `leftovers.py`: clears what a killed launcher has left
+- `open_mpi.py`: variables with which Open MPI cannot start; what its killed launchers have left
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
 - `batch.py`: `batch`: runs the commands of a file
-- `batch_options.py`: its options and verbs, for the parser and for completion
+- `batch_options.py`: its options, and the table of its verbs
 - `batch_check.py`: `batch --check`: what can never run, on which nodes
-- `batch_control.py`: the verbs that change a batch which runs, `batch wait`, `batch list`
+- `batch_control.py`: the verbs of a batch; those that change one that runs, `batch wait`, `batch list`
 - `batch_views.py`: `batch status`, `batch report`, `batch log`
 - `experiments.py`: `tune`: lists, shows and resumes experiments
 - `view.py`: `view`: the live page of a job, a batch or a search

@@ -19,19 +19,9 @@ from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.file.selection import Selection, select
+from mpi_runtime.batch.memory import past
 from mpi_runtime.batch.memory.graph import wrong_names
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import (
-    SUCCESSOR,
-    check_source,
-    damage_in_words,
-    jobs_of,
-    not_in_plan,
-    planned_groups,
-    read_history,
-    source_of,
-    used_by,
-)
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
 from mpi_runtime.batch.run.events import TIME_IS_OVER, Place, Setting
 from mpi_runtime.batch.run.joining import MemberRun
@@ -40,8 +30,8 @@ from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.run.stream import END, lines_of
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import check, stated_nodes
-from mpi_runtime.cli.batch_options import CONTROLS, NO_FLAGS, VIEWS, parser
-from mpi_runtime.cli.leftovers import clear_sessions
+from mpi_runtime.cli.batch_options import NO_FLAGS, VERBS, parser
+from mpi_runtime.cli.open_mpi import clear_sessions
 from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import HeadDiedError, JournalError, LaunchError
@@ -62,15 +52,11 @@ _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 def batch(words: Sequence[str]) -> int:
     """Run a batch: start its ranks, or become one of the ranks that a launcher has started. Or show a batch."""
-    if words and words[0] in CONTROLS:
-        from mpi_runtime.cli.batch_control import control  # not at the top: a run does not need it
+    if words and words[0] in VERBS:
+        from mpi_runtime.cli.batch_control import perform  # not at the top: a run does not need it
 
-        return control(words)
-    if words and words[0] in VIEWS:
-        from mpi_runtime.cli.batch_views import view  # not at the top: a run does not need it
-
-        return view(words)
-    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], (*VIEWS, *CONTROLS), 1)):
+        return perform(words)
+    if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VERBS, 1)):
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
     options = parser().parse_args(words)
     if options.ranks < 1:
@@ -148,7 +134,7 @@ def run_batch(options: argparse.Namespace) -> int:
         raise LaunchError(str(error)) from error
     with job:
         directory = directory_of(options)
-        is_joining = options.join or used_by(directory)
+        is_joining = options.join or past.used_by(directory)
         if not is_joining and (problems := infeasible_here(groups)):
             return _refuse(options.file, problems)
         with live_view() as live:
@@ -216,22 +202,22 @@ class Part:
     def _joined(self) -> int | Place | None:
         """Take part as a member; None: no job runs the batch."""
         options = self._options
-        if not used_by(self._directory) and not self._runs:
+        if not past.used_by(self._directory) and not self._runs:
             return None
         stated = {
             "--fresh": options.fresh, "--retry-failed": options.retry_failed, "--only": options.only,
             "--from": options.begin, "standard input": self._is_stream,
         }  # fmt: skip
         wrong = [flag for flag, is_set in stated.items() if is_set]
-        job = used_by(self._directory)
+        job = past.used_by(self._directory)
         if wrong and not self._runs:
-            if not jobs_of(self._directory):
+            if not past.jobs_of(self._directory):
                 return None  # that job was killed on another host
             raise LaunchError(
                 f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: "
                 "wait until it has ended, or name another directory"
             )
-        check_source(self._directory, "" if options.directory else options.file)
+        past.own_history(self._directory, False, "" if options.directory else options.file)  # not that of another file
         self._say(f"the batch is run by {job}: this job joins it")
         self._has_joined = True
         run = MemberRun(self._directory, self._say, options.idle_timeout, self._drain_at())
@@ -244,20 +230,19 @@ class Part:
         if place is None:
             journal = BatchJournal(self._directory, options.fresh and not self._runs, own_file)
         else:
-            journal = BatchJournal(self._directory, role=SUCCESSOR, claim=place.claim)
+            journal = BatchJournal(self._directory, role=past.SUCCESSOR, claim=place.claim)
         with contextlib.closing(journal):
             history = journal.history
             if history.damaged_bytes and place is None:
-                self._say(damage_in_words(self._directory, history))
-            groups, source = self._groups, source_of(self._directory, options.file)
+                self._say(past.damage_in_words(self._directory, history))
+            groups, source = self._groups, past.source_of(self._directory, options.file)
             if place is None:
                 selection = _selection(options, groups, journal, self._is_stream)
                 if not self._runs and not files.statuses(journal.path):
                     files.clear(journal.path)
             else:
-                groups, source = planned_groups(history), history.source
-                only = frozenset(history.only) if history.only is not None else None
-                selection = Selection(frozenset(history.again), only)
+                groups, source = [*history.plan.values()], history.source  # the file may be another now
+                selection = history.selection
             setting = Setting(
                 self._directory,
                 self._say,
@@ -292,9 +277,9 @@ class Part:
         is_useful = not run.is_hopeless if isinstance(run, BatchRun) else run.has_run
         if code == TIME_IS_OVER and self._options.requeue and is_useful:
             _requeue()
-        history = read_history(self._directory) if code in (0, 1) and self._has_joined else None
+        history = past.read_history(self._directory) if code in (0, 1) and self._has_joined else None
         # Without a plan the directory is gone, or cannot be read.
-        if history is not None and history.is_planned and (left := not_in_plan(history, self._groups)):
+        if history is not None and history.is_planned and (left := past.not_in_plan(history, self._groups)):
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             self._say(
                 f"{self._options.file} differs from the batch that this job has joined: {left[0]}{more} are new or "

@@ -1,4 +1,4 @@
-"""The verbs that change a batch which runs (`cancel`, `pause`, `resume`, `priority`, `add`), `wait` and `list`."""
+"""The verbs of a batch: their options; those that change one that runs, `wait` and `list`."""
 
 import argparse
 import os
@@ -13,7 +13,8 @@ from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.past import FOLDER, damage_in_words, jobs_of, planned_history, read_history
 from mpi_runtime.batch.memory.requests import Request, send
 from mpi_runtime.batch.show.overview import overview
-from mpi_runtime.cli.batch_views import directory_of, facts, name_of
+from mpi_runtime.cli.batch_options import VERBS
+from mpi_runtime.cli.batch_views import directory_of, facts, name_of, print_log, show_status, write_report
 from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import JournalError, LaunchError
 
@@ -21,43 +22,45 @@ WAIT_S = 1.0
 """Seconds between looks at a batch that is awaited."""
 ASK_S = 5.0
 """Seconds between questions to Slurm about the jobs that are to run it."""
-VERBS = {
-    "cancel": "end commands, or never start them; what depends on them is skipped",
-    "pause": "start no command of these until they are resumed; those that run continue",
-    "resume": "let paused commands start",
-    "priority": "change the priority of commands that have not begun",
-    "add": "add the commands of a file to a batch that runs",
-    "wait": "wait until no job runs the batch or is submitted for it; the exit code is 0 if all is done, else 1",
-    "list": "list the batches of this directory",
-}
+CHANGES = ("cancel", "pause", "resume", "priority")
+"""Verbs that name commands of a batch that runs."""
 
 
-def control(words: Sequence[str]) -> int:
+def perform(words: Sequence[str]) -> int:
     """Perform a verb, and return the exit code."""
     chosen = _parser().parse_args(words)
     if chosen.verb == "list":
         return _list(chosen.json)
-    directory = directory_of(chosen.name)
-    return _wait(directory) if chosen.verb == "wait" else _send(directory, chosen)
+    functions = {"status": show_status, "report": write_report, "log": print_log, "wait": _wait}
+    return functions.get(chosen.verb, _send)(directory_of(chosen.name), chosen)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mpi-runtime batch", description="Control a batch.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="mpi-runtime batch", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, what in VERBS.items():
-        verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
-        if name == "list":
+    made = {
+        name: verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
+        for name, what in VERBS.items()
+    }
+    for name, verb in made.items():
+        if name != "list":
+            help_name = "the file of the batch, its name, or the directory of its output"
+            verb.add_argument("name", metavar="NAME", help=help_name)
+        if name in ("status", "list"):
             add_json(verb)
-            continue
-        verb.add_argument("name", metavar="NAME", help="the file of the batch, its name, or its directory")
-        if name == "add":
-            verb.add_argument("file", metavar="FILE", help="commands to add; they may come after those of the batch")
-            verb.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
-        elif name != "wait":
+        if name in CHANGES:
             help_names = "commands, arrays, or parts of them: train, train.7, train.3-7"
             verb.add_argument("commands", nargs="+", metavar="COMMAND", help=help_names)
-        if name == "priority":
-            verb.add_argument("--to", type=int, required=True, metavar="N", help="the new priority: higher goes first")
+    made["status"].add_argument("--watch", action="store_true", help="again every two seconds, until it has ended")
+    made["report"].add_argument("-o", "--output", metavar="FILE", help="the file to write; NAME.html")
+    made["log"].add_argument("command", metavar="COMMAND", help="the name of the command")
+    help_follow = "what it writes from now on, too, until it has ended"
+    made["log"].add_argument("--follow", action="store_true", help=help_follow)
+    help_to = "the new priority: higher goes first"
+    made["priority"].add_argument("--to", type=int, required=True, metavar="N", help=help_to)
+    help_file = "commands to add; they may come after those of the batch"
+    made["add"].add_argument("file", metavar="FILE", help=help_file)
+    made["add"].add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
     return parser
 
 
@@ -92,7 +95,7 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _wait(directory: str) -> int:
+def _wait(directory: str, chosen: argparse.Namespace) -> int:
     said = ""
     while True:
         while jobs_of(directory):

@@ -7,10 +7,19 @@ from mpi_runtime.batch.file.parse import FORMS
 from mpi_runtime.cli.batch_check import add_options
 from mpi_runtime.cli.facts import path
 
-VIEWS = ("status", "report", "log")
-"""Verbs that show a batch."""
-CONTROLS = ("cancel", "pause", "resume", "priority", "add", "wait", "list")
-"""Verbs that change a batch which runs, or wait for it."""
+VERBS = {
+    "status": "print the state of a batch, from any terminal and any host that sees its directory",
+    "report": "write a page about all commands: charts, failures, a table",
+    "log": "print the output of a command",
+    "cancel": "end commands, or never start them; what depends on them is skipped",
+    "pause": "start no command of these until they are resumed; those that run continue",
+    "resume": "let paused commands start",
+    "priority": "change the priority of commands that have not begun",
+    "add": "add the commands of a file to a batch that runs",
+    "wait": "wait until no job runs the batch or is submitted for it; the exit code is 0 if all is done, else 1",
+    "list": "list the batches of this directory",
+}
+"""Verbs that show a batch, change one that runs, or wait for it: see `batch_control.py`."""
 NO_FLAGS = ("name", "after", "ranks", "mpi")
 """Options that are not for all commands."""
 METAVARS = {
@@ -29,10 +38,12 @@ METAVARS = {
 
 def parser() -> argparse.ArgumentParser:
     """The options of a run, with the verbs in its help."""
+    verbs = [f"  {name + ' NAME' * (name != 'list'):14} {what}" for name, what in VERBS.items()]
+    verbs.append("  FILE           run the commands of a file, as many at a time as the resources allow")
     made = argparse.ArgumentParser(
         prog="mpi-runtime batch",
         usage="mpi-runtime batch VERB NAME ...\n       mpi-runtime batch FILE [options] [options of commands]",
-        description=_verbs_in_words(),
+        description="\n".join(["verbs:", *verbs]),
         epilog="Options of commands are for all commands; those in the file override them. docs/batch.md has examples.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -74,11 +85,3 @@ def parser() -> argparse.ArgumentParser:
         if name not in NO_FLAGS:
             group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=METAVARS[name], help=what)
     return made
-
-
-def _verbs_in_words() -> str:
-    from mpi_runtime.cli import batch_control, batch_views  # not at the top: a run does not need them
-
-    helps = {name: what for name, (_, what) in batch_views.VERBS.items()} | batch_control.VERBS
-    verbs = "\n".join(f"  {name + ' NAME' * (name != 'list'):14} {what}" for name, what in helps.items())
-    return f"verbs:\n{verbs}\n  FILE           run the commands of a file, as many at a time as the resources allow"

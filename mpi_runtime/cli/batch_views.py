@@ -5,32 +5,22 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from mpi_runtime.batch.file.model import unknown
-from mpi_runtime.batch.memory import submitted
+from mpi_runtime.batch.memory import past, submitted
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
-from mpi_runtime.batch.memory.past import (
-    FOLDER,
-    Began,
-    Ended,
-    damage_in_words,
-    jobs_of,
-    planned_history,
-    read_history,
-    readable,
-)
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
-from mpi_runtime.batch.show.report import report
-from mpi_runtime.cli.facts import add_json, print_json
+from mpi_runtime.batch.show.report import document
+from mpi_runtime.cli.facts import print_json
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.show.page import Document, write
 from mpi_runtime.show.terminal import harmless
-from mpi_runtime.show.writing import replace_file
 
 FOLLOW_S = 0.5
 """Seconds between looks at an output that is followed."""
@@ -43,29 +33,6 @@ class NoBatchError(LaunchError):
     """There is no such batch."""
 
 
-def view(words: Sequence[str]) -> int:
-    """Show a batch, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="mpi-runtime batch", description="Show a batch.", allow_abbrev=False)
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, (_, what) in VERBS.items():
-        verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
-        verb.add_argument(
-            "name", metavar="NAME", help="the file of the batch, its name, or the directory of its output"
-        )
-        if name == "status":
-            add_json(verb)
-            verb.add_argument("--watch", action="store_true", help="again every two seconds, until it has ended")
-        elif name == "report":
-            verb.add_argument("-o", "--output", metavar="FILE", help="the file to write; NAME.html")
-        else:
-            verb.add_argument("command", metavar="COMMAND", help="the name of the command")
-            verb.add_argument(
-                "--follow", action="store_true", help="what it writes from now on, too, until it has ended"
-            )
-    chosen = parser.parse_args(words)
-    return VERBS[chosen.verb][0](directory_of(chosen.name), chosen)
-
-
 def directory_of(name: str) -> str:
     """The directory of the output of a batch.
 
@@ -75,12 +42,12 @@ def directory_of(name: str) -> str:
     """
     tried = dict.fromkeys((name, f"batch-{name}", f"batch-{Path(name).stem}"))
     for directory in tried:
-        with readable(directory):
-            if Path(directory, FOLDER).is_dir():
+        with past.readable(directory):
+            if Path(directory, past.FOLDER).is_dir():
                 return directory
     raise NoBatchError(
-        f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {FOLDER!r} in it. Name the "
-        "directory of its output, or change to the directory in which it was started"
+        f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {past.FOLDER!r} in it. "
+        "Name the directory of its output, or change to the directory in which it was started"
     )
 
 
@@ -92,7 +59,7 @@ def name_of(directory: str) -> str:
 def show_status(directory: str, chosen: argparse.Namespace) -> int:
     """Print the state of a batch. Return 1 if a command has failed."""
     while True:
-        history, jobs, now = planned_history(directory), jobs_of(directory), time.time()
+        history, jobs, now = past.planned_history(directory), past.jobs_of(directory), time.time()
         found = overview(history, now, bool(jobs))
         runs = history.session()
         parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
@@ -102,7 +69,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
             return int(bool(found.failed))
         lines = in_lines(name_of(directory), found, job, now, parts)
         if history.damaged_bytes and not jobs:  # else the last record may be half written
-            lines.append(damage_in_words(directory, history))
+            lines.append(past.damage_in_words(directory, history))
         awaited = None if jobs else submitted.awaited(directory)
         if awaited is not None:
             lines.append(f"  {str(awaited).splitlines()[0]}")
@@ -133,12 +100,18 @@ def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any
     }
 
 
+def document_of(directory: str) -> Document:
+    """The page of a batch now."""
+    history, is_running = past.planned_history(directory), bool(past.jobs_of(directory))
+    return document(name_of(directory), directory, history, time.time(), is_running)
+
+
 def write_report(directory: str, chosen: argparse.Namespace) -> int:
     """Write the page."""
-    path = Path(chosen.output or f"{name_of(directory)}.html")
-    page = report(name_of(directory), directory, planned_history(directory), time.time(), bool(jobs_of(directory)))
+    path = chosen.output or f"{name_of(directory)}.html"
+    page = document_of(directory)
     try:
-        replace_file(os.fspath(path), page)
+        write(path, page)
     except OSError as error:
         raise LaunchError(f"{path} cannot be written: {error.strerror}; -o names another file") from error
     print(path)
@@ -148,13 +121,13 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
 def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
     name = chosen.command
-    history = read_history(directory)
+    history = past.read_history(directory)
     names = [command.name for command in history.commands()]
     if name not in history.ends and name not in names:
         if not names:
-            planned_history(directory)  # or why none is known
+            past.planned_history(directory)  # or why none is known
         raise LaunchError(unknown("command", name, names[:NAMES_MAX]))
-    is_begun = name in history.began and bool(jobs_of(directory))
+    is_begun = name in history.began and bool(past.jobs_of(directory))
     if chosen.follow and (is_begun or name not in history.ends):
         _follow(directory, name)
     elif is_begun:
@@ -167,7 +140,7 @@ def print_log(directory: str, chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _print_output(directory: str, ended: Ended) -> None:
+def _print_output(directory: str, ended: past.Ended) -> None:
     """Print the output of a command that has ended."""
     result = ended.result
     if not result.stdout:
@@ -182,7 +155,7 @@ def _print_output(directory: str, ended: Ended) -> None:
     _write(chain([first], blocks))
 
 
-def _print_from(path: Path, began: Began | None, position: int) -> int:
+def _print_from(path: Path, began: past.Began | None, position: int) -> int:
     """Print what a command has written from a position; return the next one. `began`: None if it has ended."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         found = os.fstat(file.fileno())
@@ -206,9 +179,9 @@ def _follow(directory: str, name: str) -> None:
     """Print the output of a command as it grows, until it has ended or no job runs the batch."""
     position = 0
     while True:
-        history = read_history(directory)
+        history = past.read_history(directory)
         began, ended = history.began.get(name), history.ends.get(name)
-        is_over = not jobs_of(directory) or (ended is not None and began is None)
+        is_over = not past.jobs_of(directory) or (ended is not None and began is None)
         if is_over and ended is not None and began is None and not position:
             _print_output(directory, ended)  # it may have none
             return
@@ -216,10 +189,3 @@ def _follow(directory: str, name: str) -> None:
         if is_over:
             return
         time.sleep(FOLLOW_S)
-
-
-VERBS: dict[str, tuple[Callable[[str, argparse.Namespace], int], str]] = {
-    "status": (show_status, "print the state of a batch, from any terminal and any host that sees its directory"),
-    "report": (write_report, "write a page about all commands: charts, failures, a table"),
-    "log": (print_log, "print the output of a command"),
-}

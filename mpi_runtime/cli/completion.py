@@ -88,31 +88,26 @@ def _parser_of(function: Callable[[Sequence[str]], int], words: Sequence[str]) -
 
 def verbs() -> Iterator[Verb]:
     """All verbs, and those below them."""
-    from mpi_runtime.cli.batch_options import CONTROLS, VIEWS  # not at the top: it loads the whole package
-
     for name, (place, what) in VERBS.items():
         module, _, function = place.partition(":")
         call = getattr(import_module(module), function)
         parser = _parser_of(call, [])
-        below: dict[str, argparse.ArgumentParser] = {}
-        for word in (*VIEWS, *CONTROLS) if name == "batch" else ():
-            below |= _below(_parser_of(call, [word]), word)
+        below = _below(_parser_of(call, ["list"]) if name == "batch" else parser)
         if parser is not None:
-            below |= _below(parser)
             own = _verb(name, what, parser, tuple(below))
             yield own._replace(positional=FILES) if name in _WITH_PROGRAM else own
         for word, one in below.items():
             yield _verb(f"{name} {word}", one.description or "", one)
 
 
-def _below(parser: argparse.ArgumentParser | None, word: str = "") -> dict[str, argparse.ArgumentParser]:
-    """The verbs below a parser; the parser itself, if there are none and `word` is its own verb."""
+def _below(parser: argparse.ArgumentParser | None) -> dict[str, argparse.ArgumentParser]:
+    """The verbs below a parser."""
     actions = parser._actions if parser is not None else []
     for action in actions:
         if isinstance(action, _SubParsers):
             found: Any = action.choices  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             return dict(found)
-    return {word: parser} if parser is not None and word else {}
+    return {}
 
 
 def _verb(path: str, what: str, parser: argparse.ArgumentParser, below: tuple[str, ...] = ()) -> Verb:

@@ -23,7 +23,7 @@ from mpi_runtime.agent.gpus import Finder, Gpus
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.cli import gpus
 from mpi_runtime.cli.facts import add_json, print_json
-from mpi_runtime.cli.mpi_settings import broken_settings
+from mpi_runtime.cli.open_mpi import broken_settings
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, detect

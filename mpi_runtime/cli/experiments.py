@@ -37,33 +37,30 @@ def list_all(directory: Path, as_json: bool) -> int:
             raise JournalError(f"there is no directory {directory}")
         is_open = all(os.access(path, os.R_OK | os.X_OK) for path in (directory, *directory.iterdir()) if path.is_dir())
         raise JournalError(f"{directory} has no experiments{'' if is_open else ' that you may read'}")
-    if as_json:
-        print_json([_summary(path) for path in found])
-        return 0
+    facts: list[dict[str, Any]] = []
     for path in found:
         seen, job = _read(path), living_owner_of(path)
         counts = Counter(trial.status for trial in seen)
-        words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items()))
         best, metric = _best(seen), seen.metric or ""
+        facts.append({
+            "name": path.name,
+            "trials": counts,
+            "metric": seen.metric,
+            "mode": seen.mode,
+            "best": best.trial_id if best else None,
+            "value": best.last[metric] if best else None,
+            "used_by": job,
+        })  # fmt: skip
+        if as_json:
+            continue
+        words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items()))
         end = f", best {metric} {best.last[metric]:.6g} in trial {best.trial_id}" if best else ""
         left = seen.remaining() if job else None
         rest = (f"; run by {job}" if job else "") + (f", {left}" if left is not None else "")
         print(f"{path.name}: {plural(len(seen), 'trial')} ({words}){end}{rest}")
+    if as_json:
+        print_json(facts)
     return 0
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    seen = _read(path)
-    best = _best(seen)
-    return {
-        "name": path.name,
-        "trials": Counter(trial.status for trial in seen),
-        "metric": seen.metric,
-        "mode": seen.mode,
-        "best": best.trial_id if best else None,
-        "value": best.last[seen.metric or ""] if best else None,
-        "used_by": living_owner_of(path),
-    }
 
 
 def _seconds(trial: WatchedTrial) -> float:

@@ -115,13 +115,10 @@ def _links(report: Report) -> list[str]:
         cells: list[str] = []
         for other in ids:
             link = known.get((one, other)) or known.get((other, one))
-            cells.append("X" if one == other else "-" if link is None else _link(link.nvlinks, link.distance))
+            far = "-" if link is None else f"NV{link.nvlinks}" if link.nvlinks else _DISTANCES.get(link.distance, "?")
+            cells.append("X" if one == other else far)
         rows.append((str(ids[one]), *cells))
     return _table(rows)
-
-
-def _link(nvlinks: int, distance: int) -> str:
-    return f"NV{nvlinks}" if nvlinks else _DISTANCES.get(distance, "?")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,65 +22,58 @@ def run(words: Sequence[str]) -> int:
 def show_runs(directory: Path, as_json: bool) -> int:
     """Print a line for each run, and the number of calls of each function."""
     counts: Counter[str] = Counter()
-    if as_json:
-        print_json(_runs(directory))
-        return 0
+    files: list[dict[str, Any]] = []
     for segment in upkeep.read(directory):
         counts.update(record.name for record in segment.records)
-        damage = f", {segment.damage.bytes} bytes cannot be read" if segment.damage.bytes else ""
         size = segment.path.stat().st_size
+        files.append({
+            "file": segment.path.name,
+            "bytes": size,
+            "damaged_bytes": segment.damage.bytes,
+            "calls": len(segment.records),
+            "states": len(segment.states),
+            "runs": [{"job": began.job, "begin": began.time_s} for began in segment.began],
+        })  # fmt: skip
+        if as_json:
+            continue
+        damage = f", {segment.damage.bytes} bytes cannot be read" if segment.damage.bytes else ""
         states = f" and {len(segment.states)} states of actors" if segment.states else ""
         print(f"{segment.path.name}: {len(segment.records)} calls{states} in {size} bytes{damage}")
         if segment.notes:
             print(f"    {len(segment.notes)} events of an experiment: mpi-runtime tune show {directory}")
         for began in segment.began:
             print(f"    {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began.time_s))} {began.job}")
-    for name, count in sorted(counts.items()):
+    functions, job = dict(sorted(counts.items())), claim.living_owner_of(directory)
+    if as_json:
+        print_json({"files": files, "functions": functions, "used_by": job})
+        return 0
+    for name, count in functions.items():
         print(f"{count:8} {name}")
-    job = claim.living_owner_of(directory)
     if job:
         print(f"in use by {job}")
     return 0
 
 
-def _runs(directory: Path) -> dict[str, Any]:
-    files, counts = list[dict[str, Any]](), Counter[str]()
-    for segment in upkeep.read(directory):
-        counts.update(record.name for record in segment.records)
-        files.append({
-            "file": segment.path.name,
-            "bytes": segment.path.stat().st_size,
-            "damaged_bytes": segment.damage.bytes,
-            "calls": len(segment.records),
-            "states": len(segment.states),
-            "runs": [{"job": began.job, "begin": began.time_s} for began in segment.began],
-        })  # fmt: skip
-    return {"files": files, "functions": dict(sorted(counts.items())), "used_by": claim.living_owner_of(directory)}
-
-
-def _calls(directory: Path) -> Iterator[dict[str, Any]]:
-    for segment in upkeep.read(directory):
-        for body in segment.bodies:
-            if isinstance(body, Record):
-                sizes = [value.size or len(value.data) for value in body.values]
-                yield {"id": body.id.hex(), "name": body.name, "seconds": body.duration_us / 1e6, "bytes": sizes}
-            elif isinstance(body, Checkpoint):
-                size = body.state.size or len(body.state.data)
-                yield {"id": body.id.hex(), "name": body.name, "calls": body.calls, "bytes": [size]}
-
-
 def show_calls(directory: Path, as_json: bool) -> int:
     """Print a line for each call."""
+    found: list[dict[str, Any]] = []
+    for body in (body for segment in upkeep.read(directory) for body in segment.bodies):
+        if isinstance(body, Record):
+            values, more = body.values, {"seconds": body.duration_us / 1e6}
+            text = f"{body.name} took {body.duration_us / 1e6:.6f} s"
+        elif isinstance(body, Checkpoint):
+            values, more = [body.state], {"calls": body.calls}
+            base = " and those of the state before" if body.base else ""
+            text = f"state of {body.name} after {body.calls} calls{base}"
+        else:
+            continue
+        if as_json:
+            sizes = [value.size or len(value.data) for value in values]
+            found.append({"id": body.id.hex(), "name": body.name, **more, "bytes": sizes})
+        else:
+            print(f"{body.id.hex()} {text}: {_values(values)}")
     if as_json:
-        print_json(list(_calls(directory)))
-        return 0
-    for segment in upkeep.read(directory):
-        for body in segment.bodies:
-            if isinstance(body, Record):
-                print(f"{body.id.hex()} {body.name} took {body.duration_us / 1e6:.6f} s: {_values(body.values)}")
-            elif isinstance(body, Checkpoint):
-                calls = f"after {body.calls} calls" + (" and those of the state before" if body.base else "")
-                print(f"{body.id.hex()} state of {body.name} {calls}: {_values([body.state])}")
+        print_json(found)
     return 0
 
 
@@ -93,24 +86,19 @@ def _values(values: list[Kept]) -> str:
 def verify(directory: Path, as_json: bool) -> int:
     """Read all of it, and print the damage."""
     health = upkeep.verify(directory)
+    is_damaged = bool(health.damaged_bytes or health.damaged_values)
     if as_json:
-        print_json({
-            "calls": health.calls,
-            "damaged_bytes": health.bytes_damaged,
-            "values": health.values,
-            "damaged_values": list(health.values_damaged),
-        })  # fmt: skip
-        return int(bool(health.bytes_damaged or health.values_damaged))
-    for name in health.values_damaged:
+        print_json(health)
+        return int(is_damaged)
+    for name in health.damaged_values:
         print(f"{name} is missing, or its bytes have changed")
     print(
-        f"{health.calls} calls, {health.bytes_damaged} bytes that cannot be read, {health.values} values in files, "
-        f"{len(health.values_damaged)} of them damaged"
+        f"{health.calls} calls, {health.damaged_bytes} bytes that cannot be read, {health.values} values in files, "
+        f"{len(health.damaged_values)} of them damaged"
     )
-    if health.bytes_damaged or health.values_damaged:
+    if is_damaged:
         print("Damaged calls run again. `mpi-runtime journal compact` removes them.")
-        return 1
-    return 0
+    return int(is_damaged)
 
 
 def compact(directory: Path, as_json: bool) -> int:

@@ -86,7 +86,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _perform(verb: str, words: Sequence[str]) -> int:
     if verb in ("-h", "--help", "help"):
-        print(help_text())
+        print(_HELP.format(verbs="\n".join(f"  {verb:10} {what}" for verb, (_, what) in VERBS.items())))
         return 0
     verb = "version" if verb in ("-V", "--version") else verb
     if verb not in VERBS:
@@ -163,11 +163,6 @@ def advice(word: str) -> str:
 
     near = get_close_matches(word, VERBS, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(VERBS)}"
-
-
-def help_text() -> str:
-    """Return the list of verbs."""
-    return _HELP.format(verbs="\n".join(f"  {verb:10} {what}" for verb, (_, what) in VERBS.items()))
 
 
 def version(words: Sequence[str]) -> int:

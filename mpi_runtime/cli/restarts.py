@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from pathlib import Path
 
 from mpi_runtime.errors import LaunchError
@@ -176,30 +177,26 @@ def _alive(hosts: str | None, env: Mapping[str, str]) -> str | None:
     """The hosts that answer, all probed at the same time; None: no hosts were named."""
     if hosts is None:
         return None
+    from concurrent.futures import ThreadPoolExecutor  # not at the top: few programs are restarted
+
     places = [place.strip() for place in hosts.split(",") if place.strip()]
-    asked = [(place, _ask(place.partition(":")[0], env)) for place in places]
-    return ",".join(place for place, process in asked if process is None or _answers(process))
+    with ThreadPoolExecutor(len(places) or 1) as pool:
+        answers = pool.map(_answers, (place.partition(":")[0] for place in places), repeat(env))
+        return ",".join(place for place, has_answered in zip(places, answers, strict=True) if has_answered)
 
 
-def _ask(host: str, env: Mapping[str, str]) -> "subprocess.Popen[bytes] | None":
-    """Begin to probe a host; None: it is this one."""
+def _answers(host: str, env: Mapping[str, str]) -> bool:
+    """Whether a host answers; this one does."""
     if host in ("localhost", os.uname().nodename):
-        return None
+        return True
     agent = next((env[name] for name in _AGENTS if env.get(name)), "")
     options = [] if agent else ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={HOST_LIMIT_S}"]
+    words = [agent or "ssh", *options, host, "true"]
+    nothing = subprocess.DEVNULL
     try:
-        return subprocess.Popen(
-            [agent or "ssh", *options, host, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = subprocess.run(words, stdin=nothing, stdout=nothing, stderr=nothing, timeout=HOST_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False
     except OSError as error:
         raise LaunchError(f"{agent or 'ssh'} cannot be started to see whether {host} answers: {error}") from error
-
-
-def _answers(process: "subprocess.Popen[bytes]") -> bool:
-    try:
-        return process.wait(HOST_LIMIT_S) == 0
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return False
+    return done.returncode == 0

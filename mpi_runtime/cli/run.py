@@ -16,8 +16,7 @@ from typing import TextIO
 
 from mpi_runtime.cli import restarts
 from mpi_runtime.cli.facts import path
-from mpi_runtime.cli.leftovers import clear_sessions
-from mpi_runtime.cli.mpi_settings import broken_settings
+from mpi_runtime.cli.open_mpi import broken_settings, clear_sessions
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.host.launchers import environment_of_launcher

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime.batch.memory.past import FOLDER, jobs_of, planned_history, readable
-from mpi_runtime.batch.show import report
+from mpi_runtime.batch.memory.past import FOLDER, readable
+from mpi_runtime.cli.batch_views import document_of
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.errors import LaunchError, MpiRuntimeError
 from mpi_runtime.head import visitor
@@ -120,11 +120,8 @@ class Files:
 
 
 def _batch(directory: Path) -> Document:
-    name = os.path.basename(os.path.abspath(directory)).removeprefix("batch-")
     try:
-        return report.document(
-            name, str(directory), planned_history(str(directory)), time.time(), bool(jobs_of(str(directory)))
-        )
+        return document_of(str(directory))
     except (MpiRuntimeError, OSError) as error:
         raise LaunchError(str(error)) from error
 

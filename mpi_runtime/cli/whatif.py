@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.batch.memory.past import History, planned_history
+from mpi_runtime.batch.memory.past import planned_history
 from mpi_runtime.calls.options import size_in_bytes
 from mpi_runtime.cli.batch_views import NoBatchError, directory_of
 from mpi_runtime.cli.facts import add_json, print_json
@@ -82,7 +82,8 @@ def _batch(directory: str) -> tuple[Batch, Shape, str]:
     if not batch.durations:
         raise LaunchError(f"no command of the batch {directory} has run")
     guessed = f", of {batch.guessed} the time is a guess" if batch.guessed else ""
-    return batch, _node_of(history), f"{len(batch.durations)} commands{guessed}"
+    nodes = [Shape(one.cpus, one.gpus, int(one.memory), custom(one.resources)) for one in history.nodes()]
+    return batch, _largest(nodes), f"{len(batch.durations)} commands{guessed}"
 
 
 def _job(path: str) -> tuple[Job, Shape, str]:
@@ -97,12 +98,6 @@ def _job(path: str) -> tuple[Job, Shape, str]:
         raise LaunchError(f"{path} has no calls that have ended")
     left_out = f"; {record.unended} had not ended, and are left out" if record.unended else ""
     return Job(record), _largest(record.nodes), f"{len(record.calls)} calls{left_out}"
-
-
-def _node_of(history: History) -> Shape:
-    """The largest node of the last run."""
-    nodes = history.nodes()
-    return _largest([Shape(one.cpus, one.gpus, int(one.memory), custom(one.resources)) for one in nodes])
 
 
 def _largest(nodes: Sequence[Shape]) -> Shape:

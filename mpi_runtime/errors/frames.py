@@ -46,9 +46,7 @@ def definition(function: object) -> str:
 def lines(error: BaseException, is_deliberate: Callable[[BaseException], bool]) -> list[str]:
     """Return the lines of a traceback as `traceback.format_exception` does, with user frames only, also for causes.
 
-    Args:
-        error: the error.
-        is_deliberate: whether this package raised an error on purpose, so that its own frames do not help users.
+    `is_deliberate`: whether this package raised an error on purpose, so that its own frames do not help users.
     """
     described = traceback.TracebackException(type(error), error, error.__traceback__)
     _clean(described, error, is_deliberate)

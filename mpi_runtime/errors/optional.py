@@ -7,12 +7,9 @@ from typing import Any
 
 
 def load(user: str, module: str, package: str = "") -> Any:
-    """Return a module of an optional library.
+    """Return a module of an optional library, which is installed as `package`; empty: under the same name.
 
-    Args:
-        user: the public name that needs it.
-        module: the name under which it is imported.
-        package: the name under which it is installed; empty: the same.
+    `user` is the public name that needs it.
 
     Raises:
         ImportError: it cannot be imported.

@@ -178,7 +178,7 @@ class Claim:
     def _perform(self, what: str, number: int, spare: Path, limit_s: float) -> Any:
         path = self._directory / f"{PREFIX}{number}"
         if what == "numbers":
-            return _numbers(self._directory)
+            return numbers_in(os.listdir(self._directory))
         if what == "link":
             return _link(spare, path)
         if what == "remove":
@@ -205,8 +205,7 @@ class Claim:
     def beat(self, published: int = 0) -> None:
         """Show that this job lives, if a second has passed, and check that no other job has taken the journal over.
 
-        Args:
-            published: the number for other jobs; a new one is written at once.
+        A new number for other jobs is `published` at once.
 
         Raises:
             TakenOverError: another job has.
@@ -288,7 +287,7 @@ def _is_recent(path: Path) -> bool:
 def _last(directory: Path) -> tuple[Path, bytes] | None:
     """Return the file of the last owner, and its content."""
     try:
-        path = directory / f"{PREFIX}{max(_numbers(directory), default=0)}"
+        path = directory / f"{PREFIX}{max(numbers_in(os.listdir(directory)), default=0)}"
         return path, _content(path)
     except OSError:
         return None
@@ -356,10 +355,6 @@ def is_dead(host: str, pid: int, started: str) -> bool:
         return False
     state, known = state_and_start(pid)
     return state in "ZX" or known != started
-
-
-def _numbers(directory: Path) -> list[int]:
-    return numbers_in(os.listdir(directory))
 
 
 def _link(spare: Path, path: Path) -> bool:

@@ -98,9 +98,9 @@ class Earlier:
     def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
         """Return the state with which an actor begins, and its name; both empty: it has no state."""
         for state in self.states.candidates(wanted):
-            if value_files.has_size(self._directory, state.kept):
+            if value_files.has_size(self._directory, state.state):
                 self.states.begin(wanted, state)
-                return [state.kept], state.number
+                return [state.state], state.number
         return [], b""
 
     def _take_of_actor(self, wanted: Recall) -> tuple[list[Kept], str]:

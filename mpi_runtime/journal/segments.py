@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 
@@ -56,8 +56,9 @@ class Noted(msgspec.Struct, array_like=True, tag=2):
 
 
 Body = Began | Record | Checkpoint | Noted
+BODIES = msgspec.msgpack.Decoder(Body)
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Body)
+T = TypeVar("T")
 
 
 class NewerFormatError(Exception):
@@ -84,8 +85,8 @@ def header() -> bytes:
     return start + digest(start, _HASH_BYTES)
 
 
-def frame(body: Body) -> bytes:
-    """Return a record as bytes."""
+def frame(body: object) -> bytes:
+    """Return a record as bytes. Other files of this package have records of this form too, with bodies of their own."""
     data = _encoder.encode(body)
     length = _LENGTH.pack(len(data))
     return _MARK + length + digest(length + data, _HASH_BYTES) + data
@@ -106,7 +107,7 @@ def read(file: BinaryIO, damage: Damage) -> Iterator[Place]:
         return
     at = HEADER_BYTES
     while True:
-        body, size = _read_one(file)
+        body, size = _read_one(file, BODIES)
         if body is not None:
             yield Place(at, body)
             at += size
@@ -122,10 +123,10 @@ def read(file: BinaryIO, damage: Damage) -> Iterator[Place]:
 def read_at(file: BinaryIO, position: int) -> Body | None:
     """Return the record at a position; None: it is damaged."""
     file.seek(position)
-    return _read_one(file)[0]
+    return _read_one(file, BODIES)[0]
 
 
-def _read_one(file: BinaryIO) -> tuple[Body | None, int]:
+def _read_one(file: BinaryIO, bodies: msgspec.msgpack.Decoder[T]) -> tuple[T | None, int]:
     """Return the record that begins here and its size; None and a size above 0: damage; None and 0: the end."""
     start = file.read(_HEAD.size)
     if len(start) < _HEAD.size:
@@ -137,25 +138,23 @@ def _read_one(file: BinaryIO) -> tuple[Body | None, int]:
     if len(data) < length or digest(start[2:6] + data, _HASH_BYTES) != expected:
         return None, len(start)
     try:
-        return _decoder.decode(data), len(start) + length
+        return bodies.decode(data), len(start) + length
     except msgspec.DecodeError:  # also of a kind that a later version has added
         return None, len(start)
 
 
-def bodies_in(data: bytes) -> tuple[list[Body], int]:
-    """Return the whole records at the start of these bytes, and how many bytes they take.
+def bodies_in(data: bytes, bodies: msgspec.msgpack.Decoder[T]) -> tuple[list[T], int]:
+    """Return the bodies of the whole records at the start of these bytes, and how many bytes they take.
 
     What is cut off or damaged, and all behind it, is left.
     """
-    found: list[Body] = []
+    found: list[T] = []
     file = io.BytesIO(data)
     at = 0
-    while True:
-        body, size = _read_one(file)
-        if body is None:
-            return found, at
-        found.append(body)
-        at += size
+    while (one := _read_one(file, bodies))[0] is not None:
+        found.append(one[0])
+        at += one[1]
+    return found, at
 
 
 def _next_mark(file: BinaryIO, at: int) -> int:

@@ -11,7 +11,6 @@ from collections import deque
 from typing import NamedTuple
 
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
-from mpi_runtime.scheduler.protocol.events import Kept
 
 STATES_KEPT = 2
 """The number of last states of each life of an actor to keep: the last one may be damaged."""
@@ -24,17 +23,6 @@ class Had(NamedTuple):
     key: bytes
     place: int
     """Where its record is."""
-
-
-class State(NamedTuple):
-    """A state that can be restored, according to the records."""
-
-    actor: bytes
-    number: bytes
-    life: bytes
-    calls: int
-    base: bytes
-    kept: Kept
 
 
 class Taken:
@@ -77,8 +65,8 @@ class States:
     def __init__(self) -> None:
         self.count = 0
         self._lives: dict[bytes, list[Had]] = {}
-        self._known: dict[bytes, State] = {}
-        self._by_key: dict[bytes, list[State]] = {}
+        self._known: dict[bytes, Checkpoint] = {}
+        self._by_key: dict[bytes, list[Checkpoint]] = {}
         self._actors: dict[bytes, Taken] = {}
         """Actors of this run that began with a state."""
         self._owners: dict[bytes, bytes] = {}
@@ -92,27 +80,26 @@ class States:
         """Add a state, in the same order."""
         is_complete = len(self._lives.get(body.life, ())) == body.calls
         if is_complete and (not body.base or body.base in self._known):
-            state = State(body.id, body.number, body.life, body.calls, body.base, body.state)
-            self._known[body.number] = state
-            self._by_key.setdefault(body.key, []).append(state)
+            self._known[body.number] = body
+            self._by_key.setdefault(body.key, []).append(body)
             self.count += 1
 
-    def candidates(self, wanted: Recall) -> list[State]:
+    def candidates(self, wanted: Recall) -> list[Checkpoint]:
         """Return the states with which an actor may begin, all of one actor of an earlier run, the last first."""
         free = [
-            state for state in self._by_key.get(wanted.key, []) if self._owners.get(state.actor, wanted.id) == wanted.id
+            state for state in self._by_key.get(wanted.key, []) if self._owners.get(state.id, wanted.id) == wanted.id
         ]
         if not free:
             return []
-        ids = [state.actor for state in free]
+        ids = [state.id for state in free]
         own = wanted.id if wanted.id in ids else ids[0]
-        return [state for state in reversed(free) if state.actor == own]
+        return [state for state in reversed(free) if state.id == own]
 
-    def begin(self, wanted: Recall, state: State) -> None:
+    def begin(self, wanted: Recall, state: Checkpoint) -> None:
         """Note that an actor of this run begins with a state."""
-        self._owners[state.actor] = wanted.id
+        self._owners[state.id] = wanted.id
         calls: list[Had] = []
-        at: State | None = state
+        at: Checkpoint | None = state
         while at is not None:
             calls[:0] = self._lives.get(at.life, [])[: at.calls]
             at = self._known[at.base] if at.base else None

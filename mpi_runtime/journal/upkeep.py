@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments, value_files
 from mpi_runtime.journal.claim import Claim
@@ -47,14 +49,14 @@ class Segment(NamedTuple):
         return [body for body in self.bodies if isinstance(body, Noted)]
 
 
-class Health(NamedTuple):
+class Health(msgspec.Struct, frozen=True):
     """The findings of `verify`."""
 
     calls: int
-    bytes_damaged: int
+    damaged_bytes: int
     values: int
     """Files of values."""
-    values_damaged: list[str]
+    damaged_values: list[str]
 
 
 def _paths(directory: Path) -> list[Path]:

@@ -9,6 +9,8 @@ from zlib import crc32
 
 import msgspec
 
+from mpi_runtime.show.page import Block
+
 STEPS = 300
 """Number of parts of the time in the curves of use."""
 BARS_MAX = 5000
@@ -95,15 +97,22 @@ def _bars(ran: Sequence[Ran], number: dict[str, int], begin_s: float, grain_s: f
     return [[round(start, 6), round(end, 6), *rest] for start, end, *rest in bars]
 
 
-def use(ran: Sequence[Ran], begin_s: float, end_s: float, capacity: tuple[float, float]) -> list[dict[str, Any]]:
-    """The series of CPUs and GPUs that were given, for a block of areas."""
+def timeline(ran: Iterable[Ran], begin_s: float, end_s: float, said: str) -> Block:
+    """The block of a timeline."""
+    found = lanes(ran, begin_s, end_s)
+    return {"id": "timeline", "kind": "lanes", "title": "Timeline", "said": said, "clock": True, **found}
+
+
+def use(ran: Sequence[Ran], begin_s: float, end_s: float, capacity: tuple[float, float], said: str) -> list[Block]:
+    """The block of the CPUs and GPUs that were given, if any were."""
     series = []
     amounts = ((one, one.cpus) for one in ran), ((one, one.gpus) for one in ran)
     for name, of, given in zip(("CPUs", "GPUs"), capacity, amounts, strict=True):
         values = _use(given, begin_s, end_s)
         if any(values):
             series.append({"name": name, "said": f"of {of:g}" if of else "", "of": of, "values": values})
-    return series
+    span = {"from": begin_s, "to": end_s, "clock": True, "series": series}
+    return [{"id": "use", "kind": "areas", "title": "Use over time", "said": said, **span}] if series else []
 
 
 def _use(amounts: Iterable[tuple[Ran, float]], begin_s: float, end_s: float) -> list[float]:

@@ -33,10 +33,10 @@ def document(facts: Facts) -> Document:
         f"started {clock(facts.begin_s)}",
         f"{'took' if facts.is_over else 'elapsed'} {seconds(rest)}",
     ]
+    looks = {"killed": "bad", "lost": "warn"}
     ran = sections.ran_of(facts)
-    blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": _cards(facts), "join": _has_wall(facts)}]
-    if _has_wall(facts):
-        blocks.append(_wall(facts))
+    wall = _wall(facts)
+    blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": _cards(facts), "join": bool(wall)}, *wall]
     if facts.curves:
         blocks.append(_tiles(facts))
     if rows := sections.warnings(facts):
@@ -57,15 +57,10 @@ def document(facts: Facts) -> Document:
         "name": facts.name,
         "pill": PILLS[facts.state],
         "meta": meta,
-        "banner": _banner(facts),
+        "banner": [looks[facts.state], facts.cause] if facts.state in looks and facts.cause else None,
         "colours": colours(one["name"] for one in functions),
         "blocks": blocks,
     }
-
-
-def _banner(facts: Facts) -> list[str] | None:
-    looks = {"killed": "bad", "lost": "warn"}
-    return [looks[facts.state], facts.cause] if facts.state in looks and facts.cause else None
 
 
 # The four answers
@@ -74,11 +69,12 @@ def _banner(facts: Facts) -> list[str] | None:
 def _cards(facts: Facts) -> list[dict[str, Any]]:
     counts, functions = facts.glance["counts"], facts.glance["functions"]
     ended = counts["finished"] + counts["failed"]
+    when = _when(facts, counts, ended)
     return [
         _doing(facts, counts, functions, ended),
         _went(facts, ended) if facts.is_over else _waits(facts, counts),
         _failed(facts, counts, ended),
-        _with_searches(facts, _when(facts, counts, ended)),
+        {**when, "rows": [*([f"search {name}", progress] for name, progress in facts.searches), *when["rows"]]},
     ]
 
 
@@ -165,11 +161,6 @@ def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
     return card("When is it done?", clock(found.end_s, fine), small, rows, note=note, bad=late_s > 0, **known)
 
 
-def _with_searches(facts: Facts, answer: dict[str, Any]) -> dict[str, Any]:
-    rows = [[f"search {name}", progress] for name, progress in facts.searches]
-    return {**answer, "rows": [*rows, *answer["rows"]]}
-
-
 def _not_before(facts: Facts) -> dict[str, Any]:
     """What is known of the end while most open calls are of functions of which too few have ended."""
     ends = {name: one.end_s for name, one in facts.estimates.items() if name}
@@ -182,15 +173,13 @@ def _not_before(facts: Facts) -> dict[str, Any]:
     return {"big": f"> {clock(ends[last], False)}", "small": f"when {last} may be done", "rows": rows, "bad": is_late}
 
 
-def _has_wall(facts: Facts) -> bool:
-    return not facts.is_over and bool(facts.glance["end_us"])
-
-
-def _wall(facts: Facts) -> Block:
+def _wall(facts: Facts) -> list[Block]:
+    """The time of the job, if that is known and it runs."""
+    if facts.is_over or not facts.end_s:
+        return []
     found = facts.estimates.get("")
     span = {} if found is None else {"estimate": found.end_s, "low": found.low_s, "high": found.high_s}
-    end_s = facts.glance["end_us"] / 1e6
-    return {"id": "wall", "kind": "wall", "begin": facts.begin_s, "now": facts.now_s, "end": end_s, **span}
+    return [{"id": "wall", "kind": "wall", "begin": facts.begin_s, "now": facts.now_s, "end": facts.end_s, **span}]
 
 
 def _tiles(facts: Facts) -> Block:

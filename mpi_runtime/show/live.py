@@ -254,11 +254,7 @@ class LiveJob:
             blocks.append(table("running", "", columns, rows, noun="running calls", sort=5, down=True, limit=5))
             longest = running[0]
             blocks.append({"kind": "stack", "host": longest[3], "pid": longest[5]})
-        try:
-            found = self._ask("oldest", name) or {}
-        except LookupError:
-            found = {}
-        if found:
+        if found := self._ask_one("oldest", name):
             text = f"The oldest waiting call, {found['id'][-12:]}: {found['why']}"
             blocks.append({"kind": "note", "text": text})
             if found.get("story"):

@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, lanes, use
+from mpi_runtime.show import charts
+from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, use
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.numbers import clock, count, plural, size
 from mpi_runtime.show.page import Block, Column, table
@@ -93,12 +94,10 @@ def use_over_time(facts: Facts, ran: list[Ran]) -> list[Block]:
     total = facts.glance["total"]
     begin_s = min((one.start for one in ran), default=facts.begin_s)
     end_s = max((one.end for one in ran), default=begin_s)
-    series = use(ran, begin_s, end_s, (total.get("CPU", 0.0), total.get("GPU", 0.0)))
     said = "given to calls"
     if facts.ran > len(facts.runs):
         said += f"; only the last {count(len(facts.runs))} of {count(facts.ran)} calls are kept"
-    span = {"from": begin_s, "to": end_s, "clock": True, "series": series}
-    return [{"id": "use", "kind": "areas", "title": "Use over time", "said": said, **span}] if series else []
+    return use(ran, begin_s, end_s, (total.get("CPU", 0.0), total.get("GPU", 0.0)), said)
 
 
 def timeline(facts: Facts, ran: list[Ran]) -> Block:
@@ -114,10 +113,10 @@ def timeline(facts: Facts, ran: list[Ran]) -> Block:
         ran = [one for one in ran if one.end > begin_s]
         if facts.ran > len(facts.runs):
             said += f", {count(len(facts.runs))} of {count(facts.ran)}"
-    found = lanes(ran, begin_s, end_s)
-    if found["hidden"]:
-        said += f"; {count(found['hidden'])} more lanes are not shown"
-    return {"id": "timeline", "kind": "lanes", "title": "Timeline", "said": said, "clock": True, **found}
+    block = charts.timeline(ran, begin_s, end_s, said)
+    if block["hidden"]:
+        block["said"] += f"; {count(block['hidden'])} more lanes are not shown"
+    return block
 
 
 def actors(facts: Facts) -> list[Block]:

@@ -7,14 +7,11 @@ import itertools
 from collections.abc import Iterator
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.graph import Graph
 from mpi_runtime.batch.memory.past import History
 from mpi_runtime.batch.memory.paths import Paths
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, custom
-
-_NOWHERE = (1, 1)
 
 
 class Shared:
@@ -63,10 +60,7 @@ class Batch:
         The duration of a command that has not run is its `time_limit`, or that of the others in its array, or else the
         mean of all commands.
         """
-        self.groups = []
-        for planned in history.plan.values():
-            after = planned.commands[0].after if planned.commands else ()
-            self.groups.append(Group(planned.name, planned.commands, after, _NOWHERE, _NOWHERE, planned.is_array))
+        self.groups = [*history.plan.values()]
         paths = Paths()
         paths.add(self.groups)
         good = {name: ended.result for name, ended in history.ends.items() if ended.result.is_success}

@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import Closed, Files, Offer, Status, Stop, entries_in
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Offer, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
+from mpi_runtime.journal.segments import bodies_in
 
 GAP_S = 5.0
 """After a longer pause of its own a job may count as lost: it starts nothing until it has seen what has changed."""
@@ -23,6 +25,18 @@ def in_words(error: OSError) -> str:
     """Why a job cannot take part at present."""
     where = f" ({error.filename})" if error.filename else ""
     return f"the files of the batch cannot be used: {error.strerror or error}{where}"
+
+
+def take(files: JobFiles, member: Member) -> str:
+    """Take the slices that a member wants. Return why that is impossible at present; empty: it is not."""
+    while (offer := member.wants()) is not None:
+        try:
+            is_ours = files.make_name(offer.slice) == member.token
+        except OSError as error:
+            member.doubt(offer)
+            return in_words(error)
+        member.took(offer, is_ours)
+    return ""
 
 
 class Turn(msgspec.Struct):
@@ -41,7 +55,7 @@ class Turn(msgspec.Struct):
 class Belonging:
     """One job of a batch."""
 
-    def __init__(self, files: Files, member: Member, clock: Callable[[], float]) -> None:
+    def __init__(self, files: JobFiles, member: Member, clock: Callable[[], float]) -> None:
         """Join a batch."""
         self.member = member
         self.epoch = 0
@@ -78,7 +92,7 @@ class Belonging:
             return turn
         if is_current and self._unconfirmed is None:
             if is_taking and turn.exit_code is None:
-                self._take()
+                self.problem = take(self._files, self.member)
             turn.start = [(work.number, now_s + LEASE_S) for work in self.member.start()]
         return turn
 
@@ -104,7 +118,8 @@ class Belonging:
             self._unconfirmed = None
         turn.is_orphaned = self._watch.look(beat, self._clock())
         if length > self._position:
-            entries, size = entries_in(self._files.read_offers(epoch, self._position, length - self._position))
+            data = self._files.read_offers(epoch, self._position, length - self._position)
+            entries, size = bodies_in(data, ENTRIES)
             self._position += size
             for entry in entries:
                 self._read(entry, turn)
@@ -117,13 +132,3 @@ class Belonging:
             turn.end += self.member.stop(entry.numbers)
         else:
             turn.exit_code = entry.exit_code
-
-    def _take(self) -> None:
-        while (offer := self.member.wants()) is not None:
-            try:
-                is_ours = self._files.make_name(offer.slice) == self.member.token
-            except OSError as error:
-                self.member.doubt(offer)
-                self.problem = in_words(error)
-                return
-            self.member.took(offer, is_ours)

@@ -1,11 +1,12 @@
 """The files of one job of an elastic batch, in the directory of the journal.
 
-    member-TOKEN   token: 16 characters | newline | length: u32 | hash: 8 bytes | a `Status` in msgpack, in place
+    member-TOKEN   token: 16 characters | newline | a `Status`, in place
     fence-TOKEN    `fence`
     taken/SLICE    another name of `member-TOKEN`, if the job has begun the slice; of `fence-TOKEN`, if the coordinator
                    has taken it back
     offers-EPOCH   the entries of a coordinator, each added to the end
 
+Statuses and entries have the form of records in a journal, with a hash (`journal/segments.py`).
 The member file has its full size from the start, so that a full disk does not look like the death of a job. What is not
 whole is read again: over a network a part of what was written may be seen first.
 """
@@ -14,9 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -38,21 +37,17 @@ WAITS_AGAIN = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 LIST_EVERY = 5
 """Every how many looks a member lists the directory: the coordinator's file tells it of most changes."""
 _TOKEN_BYTES = 17
-_HEAD = struct.Struct("<I8s")
 _FENCE_TEXT = b"fence"
 _statuses = msgspec.msgpack.Decoder(Status)
 
 
 class JobFiles:
-    """The files of this job. It is a `records.Files`."""
+    """The files of this job, and those that it reads. Each method raises OSError if its file system fails."""
 
     def __init__(self, folder: Path, token: str, notes_in: Callable[[Iterable[segments.Body]], list[Note]]) -> None:
-        """Make them.
+        """Make them in the directory of the journal. The token has 16 characters.
 
-        Args:
-            folder: the directory of the journal.
-            token: of this job, 16 characters.
-            notes_in: finds the records for a coordinator among those of a segment.
+        `notes_in` finds the records for a coordinator among those of a segment.
 
         Raises:
             OSError: they cannot be made.
@@ -84,8 +79,7 @@ class JobFiles:
 
     def write_status(self, status: Status) -> None:
         """Write the status of this job in place."""
-        data = msgspec.msgpack.encode(status)
-        _write_all(self._status, _HEAD.pack(len(data), _hash(data)) + data, _TOKEN_BYTES)
+        _write_all(self._status, segments.frame(status), _TOKEN_BYTES)
 
     def tokens(self) -> list[str]:
         """The jobs that are known, also those that are gone."""
@@ -100,7 +94,7 @@ class JobFiles:
         return status.token in self._ended or claim.is_dead(status.host, status.pid, status.started)
 
     def ask(self, status: Status) -> None:
-        """Ask Slurm in a thread whether the job of a status has ended, at most every `ASK_S`."""
+        """Ask Slurm in a thread whether the job of a status has ended, at most every `ASK_S`: see `is_gone`."""
         now_s = time.monotonic()
         if status.batch_job and now_s - self._asked_s.get(status.token, -ASK_S) >= ASK_S:
             self._asked_s[status.token] = now_s
@@ -113,18 +107,21 @@ class JobFiles:
                 self._ended.add(status.token)
 
     def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
-        """The records of a job from a position, and the next position."""
+        """The records of a job from a position, and the next position. `is_last`: to the end of the file."""
         begin = begin or segments.HEADER_BYTES
         with open(self._folder / f"{status.segment:06d}{segments.SUFFIX}", "rb") as file:
             file.seek(begin)
             data = file.read() if is_last else file.read(max(0, status.length - begin))
-        bodies, size = segments.bodies_in(data)
+        bodies, size = segments.bodies_in(data, segments.BODIES)
         if is_last and begin + size < status.length:
             raise OSError(errno.EAGAIN, "its last records cannot be read yet")
         return self._notes_in(bodies), begin + size
 
     def make_name(self, slice: str, is_back: bool = False) -> str:
-        """Make the name of a slice unless it exists; return the token of its job, empty if it was taken back."""
+        """Make the name of a slice, to begin it or to take it back, unless it exists.
+
+        Return the token of the job that has begun it; empty: it was taken back.
+        """
         path = self._folder / TAKEN / slice
         with contextlib.suppress(FileExistsError):
             os.link(self._folder / f"{FENCE if is_back else MEMBER}{self.token}", path)
@@ -181,12 +178,8 @@ def read_status(path: Path) -> Status | None:
     Raises:
         OSError: the file cannot be read.
     """
-    content = path.read_bytes()[_TOKEN_BYTES:]
-    if len(content) < _HEAD.size:
-        return None
-    length, expected = _HEAD.unpack_from(content)
-    data = content[_HEAD.size : _HEAD.size + length]
-    return _statuses.decode(data) if length and _hash(data) == expected else None
+    found, _ = segments.bodies_in(path.read_bytes()[_TOKEN_BYTES:], _statuses)
+    return found[0] if found else None
 
 
 def statuses(folder: Path) -> list[Status]:
@@ -219,7 +212,3 @@ def _write_all(file: int, data: bytes, at: int) -> None:
         written = os.pwrite(file, view, at)
         view, at = view[written:], at + written
     os.close(os.dup(file))  # at a close NFS sends the data
-
-
-def _hash(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=8).digest()

@@ -8,8 +8,10 @@ import msgspec
 
 from mpi_runtime.batch.elastic.belonging import GAP_S, in_words
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
-from mpi_runtime.batch.elastic.records import Entry, Files, Note, Offer, Status, Stop, entries_in, framed
+from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.records import ENTRIES, Entry, Note, Offer, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
+from mpi_runtime.journal.segments import bodies_in, frame
 
 SILENT_LOOKS = 10
 """How many looks in a row must find a job unchanged until it counts as silent: it is offered nothing more."""
@@ -37,7 +39,7 @@ class _Seen(msgspec.Struct):
 class Leading:
     """The coordinator of a batch."""
 
-    def __init__(self, files: Files, coordinator: Coordinator, token: str, clock: Callable[[], float]) -> None:
+    def __init__(self, files: JobFiles, coordinator: Coordinator, token: str, clock: Callable[[], float]) -> None:
         """Begin to lead; `token`: this job's own."""
         self.coordinator = coordinator
         self.notes: list[tuple[Status, Note]] = []
@@ -63,17 +65,15 @@ class Leading:
     def recover(self, is_strict: bool = True) -> bool:
         """Read what earlier coordinators have offered; return whether all of it could be read.
 
-        The caller has noted all ends that it knows in the coordinator before.
-
-        Args:
-            is_strict: whether the records of all jobs must be readable, not the offers alone.
+        The caller has noted all ends that it knows in the coordinator before. `is_strict`: the records of all jobs must
+        be readable, not the offers alone.
         """
         try:
             if not self._look_at_all() and is_strict:
                 return False
             offers = []
             for epoch in sorted(self._files.earlier_epochs()):
-                entries, _ = entries_in(self._files.read_offers(epoch, 0, -1))
+                entries, _ = bodies_in(self._files.read_offers(epoch, 0, -1), ENTRIES)
                 offers += [entry for entry in entries if isinstance(entry, Offer)]
         except OSError as error:
             self.problem = in_words(error)
@@ -205,7 +205,7 @@ class Leading:
     def _write(self) -> list[Offer]:
         if not self._entries:
             return []
-        data = b"".join(map(framed, self._entries))
+        data = b"".join(map(frame, self._entries))
         try:
             self._files.write_offers(self.length, data)
         except OSError as error:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -74,33 +73,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 Entry = Offer | Stop | Closed
-_HASH_BYTES = 8
-_LENGTH = struct.Struct("<I")
-_entries = msgspec.msgpack.Decoder(Entry)
-
-
-def framed(entry: Entry) -> bytes:
-    """An entry of the offers as bytes: length, hash, content."""
-    data = msgspec.msgpack.encode(entry)
-    return _LENGTH.pack(len(data)) + _hash(data) + data
-
-
-def entries_in(data: bytes) -> tuple[list[Entry], int]:
-    """The whole entries at the start of these bytes, and how many bytes they take. What is not readable yet is left."""
-    found: list[Entry] = []
-    at = 0
-    while at + _LENGTH.size + _HASH_BYTES <= len(data):
-        begin = at + _LENGTH.size + _HASH_BYTES
-        end = begin + _LENGTH.unpack_from(data, at)[0]
-        if end > len(data) or _hash(data[begin:end]) != data[at + _LENGTH.size : begin]:
-            break
-        found.append(_entries.decode(data[begin:end]))
-        at = end
-    return found, at
-
-
-def _hash(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_HASH_BYTES).digest()
+ENTRIES = msgspec.msgpack.Decoder(Entry)
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -142,47 +115,6 @@ class Note(msgspec.Struct, frozen=True):
     """For the history of the batch."""
 
 
-class Files(Protocol):
-    """The files of a job, and those that it reads. Each method raises OSError if its file system fails."""
-
-    def write_status(self, status: Status) -> None:
-        """Write the status of this job in place."""
-
-    def tokens(self) -> list[str]:
-        """The jobs that are known, also those that are gone."""
-
-    def read_status(self, token: str, slice: str = "") -> Status | None:
-        """The status of a job, by the name of a slice that it has begun if that is given; None: look again."""
-
-    def is_gone(self, status: Status) -> bool:
-        """Whether a job is known to have ended, though it did not write this."""
-
-    def ask(self, status: Status) -> None:
-        """Ask the batch system whether a job has ended, if it has one: `is_gone` has the answer later."""
-
-    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
-        """The records of a job from a position, and the next position. `is_last`: to the end of the file."""
-
-    def make_name(self, slice: str, is_back: bool = False) -> str:
-        """Make the name of a slice, to begin it or to take it back, unless it exists.
-
-        Returns:
-            The token of the job that has begun it; empty: it was taken back.
-        """
-
-    def coordinator(self) -> tuple[int, str, int] | None:
-        """Epoch and beat of the last coordinator, and how many bytes it has offered; None: look again."""
-
-    def read_offers(self, epoch: int, begin: int, length: int) -> bytes:
-        """Some bytes of the offers of a coordinator; empty: look again. A length below 0: all."""
-
-    def write_offers(self, at: int, data: bytes) -> None:
-        """Write to the own offers at a position."""
-
-    def earlier_epochs(self) -> list[int]:
-        """Epochs before that of this coordinator that have offers."""
-
-
 def share_of(request: Request, nodes: tuple[dict[str, float], ...]) -> float:
     """The largest share of a resource of all nodes of a job that a command needs."""
     most = 0.0
@@ -203,8 +135,8 @@ def share_on(work: Work, nodes: tuple[dict[str, float], ...]) -> float:
 def fits(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
     """Whether the nodes of a job have room for a command when they are empty."""
     if work.ranks > 1:
-        each = [(name, amount / work.ranks) for name, amount in work.request]
-        return sum(_room(each, node, work) for node in nodes) >= work.ranks
+        each = {name: amount / work.ranks for name, amount in work.request}
+        return room_for_ranks(each, nodes, work.ranks_per_node or work.ranks) >= work.ranks
     return any(_has_room(one, nodes) for one in (work.request, *work.others))
 
 
@@ -212,7 +144,10 @@ def _has_room(request: Request, nodes: tuple[dict[str, float], ...]) -> bool:
     return any(all(node.get(name, 0.0) >= amount for name, amount in request) for node in nodes)
 
 
-def _room(each: list[tuple[str, float]], node: dict[str, float], work: Work) -> int:
-    """How many ranks a node has room for."""
-    room = [node.get(name, 0.0) / amount + 1e-9 for name, amount in each]
-    return int(min([*room, work.ranks_per_node or work.ranks]))
+def room_for_ranks(each: Mapping[str, float], nodes: Iterable[Mapping[str, float]], most: int) -> int:
+    """The number of ranks with these amounts for which empty nodes have room; `most`: on each."""
+    found = 0
+    for node in nodes:
+        fit = [node.get(name, 0.0) / amount + 1e-9 for name, amount in each.items() if amount]
+        found += int(min([*fit, most]))
+    return found

@@ -37,14 +37,9 @@ def launcher_of(value: Any) -> str:
 
 
 def wrong_with_launcher(fields: Mapping[str, Any], texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Problems of a command that a launcher starts, and of one that has none.
+    """Problems of a command that a launcher starts, and of one that has none: the option and a message, for each.
 
-    Args:
-        fields: of the command, as far as they could be read.
-        texts: the names of those that may have placeholders, besides `env`.
-
-    Returns:
-        The name of the option and a message, for each.
+    `fields` are those that could be read; `texts` the names of those that may have placeholders, besides `env`.
     """
     launcher = fields.get("launcher", "")
     shown = [*(fields[name] for name in texts if name in fields), *fields.get("env", {}).values()]

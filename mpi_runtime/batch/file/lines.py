@@ -16,6 +16,11 @@ import shlex
 from mpi_runtime.batch.file.entries import Entry, Place, Problem
 
 MARK = "#batch"
+_MARK_OR_QUOTED = re.compile(
+    rf"""(?<!\S){MARK}(?!\S)"""  # a comment for the shell, and a word of its own
+    r"""|\\.|'[^']*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|\\?$)"""
+)
+_COMMENT = re.compile(rf"#(?!{MARK[1:]}(?!\S))")
 _LIKE_MARK = re.compile(r"(?<!\S)#(?!(?-i:batch)\s)\s*batch\s+\w+=", re.IGNORECASE)
 _OPTION = re.compile(r"""(?P<name>\w+)=(?P<value>(?:[^\s"']|"[^"]*"|'[^']*')*)(?=\s|$)""")
 
@@ -30,7 +35,8 @@ def read_lines(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
         if found := _LIKE_MARK.search(line):
             message = f"{found[0].rstrip('=')} is a comment: write {MARK}, with a blank before and after it"
             problems.append(Problem(number, found.start() + 1, message, is_note=True))
-        if not line.strip() or (line.lstrip().startswith("#") and not _is_mark(line, len(line) - len(line.lstrip()))):
+        words = line.lstrip()
+        if not words or _COMMENT.match(words):
             continue
         entry, wrong = _read_line(line, number)
         problems += wrong
@@ -62,7 +68,12 @@ def _read_line(line: str, number: int) -> tuple[Entry, list[Problem]]:
             break
         if found["name"] in content:
             problems.append(Problem(number, at + 1, f"{found['name']} is given twice"))
-        content[found["name"]] = "".join(shlex.split(found["value"])) if found["value"] else ""
+        try:
+            content[found["name"]] = "".join(shlex.split(found["value"]))
+        except ValueError as error:
+            problems.append(
+                Problem(number, at + 1, f"{found[0]} is not a word for a shell ({error}): write \\\\ for \\")
+            )
         places[found["name"]] = (number, at + 1)
         at = found.end()
     return Entry(content, (number, begin + 1), f"line-{number}", places), problems
@@ -72,25 +83,4 @@ def _find_mark(line: str) -> int:
     """The index of the options, outside of quotes; the length of the line if there are none."""
     if MARK not in line:
         return len(line)
-    quote = ""
-    at = 0
-    while at < len(line):
-        letter = line[at]
-        if letter == "\\" and quote != "'":
-            at += 2
-            continue
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        elif _is_mark(line, at):
-            return at
-        at += 1
-    return len(line)
-
-
-def _is_mark(line: str, at: int) -> bool:
-    """Whether the options begin here: a comment for the shell, and a word of its own."""
-    end = at + len(MARK)
-    begins_word = at == 0 or line[at - 1].isspace()
-    return begins_word and line.startswith(MARK, at) and (end == len(line) or line[end].isspace())
+    return next((found.start() for found in _MARK_OR_QUOTED.finditer(line) if found[0] == MARK), len(line))

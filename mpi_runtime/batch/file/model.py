@@ -9,32 +9,9 @@ from typing import Any
 
 import msgspec
 
+from mpi_runtime.batch.file import values as read
 from mpi_runtime.batch.file.launchers import launcher_of, wrong_with_launcher
 from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in
-from mpi_runtime.batch.file.values import (
-    SKIP,
-    amount,
-    codes,
-    command_text,
-    count,
-    environment,
-    file_name,
-    file_names,
-    flag,
-    gpus,
-    on_failure,
-    paths,
-    plain_text,
-    positive_seconds,
-    ranks,
-    resources,
-    seconds,
-    shell,
-    size,
-    text_of,
-    weight,
-    whole,
-)
 
 SHELL = "/bin/sh"
 NAMES_SHOWN = 50
@@ -48,6 +25,10 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     num_gpus: float = 0.0
     memory: int = 0
     resources: dict[str, float] = {}
+
+    def amounts(self) -> dict[str, float]:
+        """Its amounts by the names that nodes have for them."""
+        return {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float(self.memory), **self.resources}
 
     def shown(self) -> str:
         """Its amounts, for people."""
@@ -126,7 +107,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_delay: float = 0.0
     """Seconds before a retry."""
     success_codes: tuple[int, ...] = (0,)
-    on_failure: str = SKIP
+    on_failure: str = read.SKIP
     pin: bool = False
     """Whether it is bound to processors that no other command uses."""
     keep_workdir: bool = False
@@ -163,41 +144,41 @@ def _alternatives(value: Any) -> list[dict[str, Any]]:
 
 OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     # name: (its reader, its help)
-    "name": (file_name, "its name, and the name of its files"),
-    "num_cpus": (amount, "CPUs reserved for it; 1"),
-    "num_gpus": (gpus, "GPUs reserved for it: a whole number, or a share below 1; 0"),
-    "memory": (size, "memory reserved for it, which is also its limit, such as 4GB; no limit"),
-    "resources": (resources, "custom resources reserved for it, such as licence=1; none"),
-    "batch_resources": (resources, "resources that all jobs of the batch share, such as licence=3; none"),
+    "name": (read.file_name, "its name, and the name of its files"),
+    "num_cpus": (read.amount, "CPUs reserved for it; 1"),
+    "num_gpus": (read.gpus, "GPUs reserved for it: a whole number, or a share below 1; 0"),
+    "memory": (read.size, "memory reserved for it, which is also its limit, such as 4GB; no limit"),
+    "resources": (read.resources, "custom resources reserved for it, such as licence=1; none"),
+    "batch_resources": (read.resources, "resources that all jobs of the batch share, such as licence=3; none"),
     "alternatives": (_alternatives, "requests of which it gets the first that fits, such as 'num_cpus=4 | num_gpus=1'"),
-    "output_limit": (size, "the largest size of its output, such as 1GB; no limit"),
-    "time_limit": (positive_seconds, "how long it may run, such as 10m; no limit"),
-    "expect": (positive_seconds, "how long it will take, as a guess until that is known; its time_limit"),
-    "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
-    "priority": (whole, "commands with a higher number start first; 0"),
-    "group": (file_name, "the name of a group: groups of equal priority get fair shares"),
-    "group_weight": (weight, "the weight of its group: with twice the weight it gets twice the share; 1"),
-    "group_limit": (count, "how many commands of its group run at a time; any number"),
-    "after": (file_names, "commands or arrays that end before it starts"),
-    "env": (environment, "variables of its environment"),
-    "shell": (shell, "the shell that runs it: a path, or a name such as bash; /bin/sh"),
-    "cwd": (plain_text, "the directory in which it starts; that of the batch"),
-    "stdin": (plain_text, "the file of its standard input; empty"),
-    "inputs": (paths, "files that it reads: it starts once they are there; none"),
-    "latency_wait": (seconds, "how long it waits for its inputs on a network file system before it fails; 5s"),
-    "stdout": (plain_text, "the file of its standard output; NAME.out in the directory of the batch"),
-    "stderr": (plain_text, "the file of its standard error; that of its standard output"),
-    "rerun": (flag, "whether it may start again after a start whose end is not known; true"),
-    "retries": (count, "how often it is retried if it fails; 0"),
-    "retry_codes": (codes, "codes after which it is retried; every code but those of success"),
-    "retry_delay": (seconds, "the time before a retry; 0"),
-    "success_codes": (codes, "exit codes that are a success; 0"),
-    "on_failure": (on_failure, "if it fails: skip the commands after it, continue, or stop the batch; skip"),
-    "pin": (flag, "bind it to processors that no other command uses; false"),
-    "keep_workdir": (flag, "keep its scratch directory beside its output if it fails; false"),
-    "ranks": (ranks, "how many MPI ranks it has, each with its own num_cpus, num_gpus and memory; 1"),
-    "ranks_per_node": (ranks, "how many of its ranks run on each node; any number"),
-    "mpi": (flag, "whether all its ranks must start MPI; true"),
+    "output_limit": (read.size, "the largest size of its output, such as 1GB; no limit"),
+    "time_limit": (read.positive_seconds, "how long it may run, such as 10m; no limit"),
+    "expect": (read.positive_seconds, "how long it will take, as a guess until that is known; its time_limit"),
+    "grace": (read.seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
+    "priority": (read.whole, "commands with a higher number start first; 0"),
+    "group": (read.file_name, "the name of a group: groups of equal priority get fair shares"),
+    "group_weight": (read.weight, "the weight of its group: with twice the weight it gets twice the share; 1"),
+    "group_limit": (read.count, "how many commands of its group run at a time; any number"),
+    "after": (read.file_names, "commands or arrays that end before it starts"),
+    "env": (read.environment, "variables of its environment"),
+    "shell": (read.shell, "the shell that runs it: a path, or a name such as bash; /bin/sh"),
+    "cwd": (read.plain_text, "the directory in which it starts; that of the batch"),
+    "stdin": (read.plain_text, "the file of its standard input; empty"),
+    "inputs": (read.paths, "files that it reads: it starts once they are there; none"),
+    "latency_wait": (read.seconds, "how long it waits for its inputs on a network file system before it fails; 5s"),
+    "stdout": (read.plain_text, "the file of its standard output; NAME.out in the directory of the batch"),
+    "stderr": (read.plain_text, "the file of its standard error; that of its standard output"),
+    "rerun": (read.flag, "whether it may start again after a start whose end is not known; true"),
+    "retries": (read.count, "how often it is retried if it fails; 0"),
+    "retry_codes": (read.codes, "codes after which it is retried; every code but those of success"),
+    "retry_delay": (read.seconds, "the time before a retry; 0"),
+    "success_codes": (read.codes, "exit codes that are a success; 0"),
+    "on_failure": (read.on_failure, "if it fails: skip the commands after it, continue, or stop the batch; skip"),
+    "pin": (read.flag, "bind it to processors that no other command uses; false"),
+    "keep_workdir": (read.flag, "keep its scratch directory beside its output if it fails; false"),
+    "ranks": (read.ranks, "how many MPI ranks it has, each with its own num_cpus, num_gpus and memory; 1"),
+    "ranks_per_node": (read.ranks, "how many of its ranks run on each node; any number"),
+    "mpi": (read.flag, "whether all its ranks must start MPI; true"),
     "launcher": (launcher_of, "what starts its ranks, such as 'srun --overlap' or mpiexec; the job itself"),
 }
 _DEMANDED = ("num_cpus", "num_gpus", "memory", "resources")
@@ -215,7 +196,7 @@ def read_command(
     wrong: list[Wrong] = []
     fields: dict[str, Any] = {}
     for name, value in [("text", text), *options.items()]:
-        reader = command_text if name == "text" else OPTIONS[name][0] if name in OPTIONS else None
+        reader = read.command_text if name == "text" else OPTIONS[name][0] if name in OPTIONS else None
         label = "command" if name == "text" else name
         if reader is None:
             wrong.append((name, unknown("option", name, (*OPTIONS, "command"))))
@@ -228,11 +209,13 @@ def read_command(
     if "alternatives" in fields and not wrong:
         wrong += _set_alternatives(fields)
     if not wrong and (fields.get("batch_resources") or not fields.get("rerun", True)):
-        wrong += _set_batch_resources(fields) + _wrong_rerun(fields)
+        wrong += _set_batch_resources(fields)
+        if fields.get("retries") and not fields.get("rerun", True):
+            wrong.append(("retries", "retries start a command again, and rerun=false forbids that"))
     wrong += wrong_with_launcher(fields, _TEXTS)
     if wrong:
         return None, wrong
-    return Command(values={name: text_of(value) for name, value in values.items()}, **fields), []
+    return Command(values={name: read.text_of(value) for name, value in values.items()}, **fields), []
 
 
 def _set_alternatives(fields: dict[str, Any]) -> list[Wrong]:
@@ -267,16 +250,10 @@ def _set_batch_resources(fields: dict[str, Any]) -> list[Wrong]:
     ]
 
 
-def _wrong_rerun(fields: Mapping[str, Any]) -> list[Wrong]:
-    if fields.get("rerun", True) or not fields.get("retries"):
-        return []
-    return [("retries", "retries start a command again, and rerun=false forbids that")]
-
-
 def names_after(options: Mapping[str, Any]) -> tuple[str, ...]:
     """The names in `after`, for an entry with problems."""
     try:
-        return file_names(options.get("after", ()))
+        return read.file_names(options.get("after", ()))
     except ValueError:
         return ()
 

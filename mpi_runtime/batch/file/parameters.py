@@ -6,7 +6,7 @@ import csv
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def rows(path: str | Path) -> list[Row]:
         try:
             if Path(path).suffix in (".jsonl", ".ndjson", ".json"):
                 return [_json_row(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
-            return _csv_rows(path, csv.DictReader(file, strict=True))
+            return [*_csv_rows(path, csv.DictReader(file, strict=True))]
         except UnicodeDecodeError as error:
             wrong = error.object[error.start]
             raise ValueError(f"{path} is not text in UTF-8: it has the byte {wrong:#x}. Save it as UTF-8") from error
@@ -101,15 +101,14 @@ def _json_row(path: str | Path, number: int, line: str) -> Row:
     return row
 
 
-def _csv_rows(path: str | Path, reader: csv.DictReader[str]) -> list[Row]:
+def _csv_rows(path: str | Path, reader: csv.DictReader[str]) -> Iterator[Row]:
     try:
-        return [_csv_row(path, reader, row) for row in reader]
+        for row in reader:
+            if None in row or None in row.values():
+                count = len(reader.fieldnames or ())
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: the first line names {count} columns, this one has others"
+                )
+            yield row
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
-
-
-def _csv_row(path: str | Path, reader: csv.DictReader[str], row: Row) -> Row:
-    if None in row or None in row.values():
-        count = len(reader.fieldnames or ())
-        raise ValueError(f"{path}, line {reader.line_num}: the first line names {count} columns, this one has others")
-    return row

@@ -26,14 +26,19 @@ _ARRAY = ("product", "zip", "rows")
 _KEYS = ("command", *OPTIONS, *_ARRAY)
 
 
-class Group(msgspec.Struct, frozen=True):
-    """One entry of a file: a command, or the commands of an array."""
+NOWHERE: Place = (1, 1)
+"""Where nothing is looked for."""
+
+
+class Group(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of a batch: a command, or the commands of an array."""
 
     name: str
     commands: tuple[Command, ...]
-    after: tuple[str, ...]
-    place: Place
-    after_place: Place
+    after: tuple[str, ...] = ()
+    place: Place = NOWHERE
+    after_place: Place = NOWHERE
+    """In the file from which it was read."""
     is_array: bool = False
     is_wrong: bool = False
     """Whether it has a problem, so that its commands are not known."""
@@ -66,17 +71,10 @@ def read_text(path: str) -> str:
 def read_batch(
     text: str, form: str, defaults: Mapping[str, Any], folder: str = ".", prefix: str = ""
 ) -> tuple[list[Group], list[Problem]]:
-    """Read a whole batch.
+    """Read a whole batch: its groups in the order of the file, and all problems in the order of places.
 
-    Args:
-        text: of the file.
-        form: one of `FORMS`.
-        defaults: options for all commands; the options of the file override them.
-        folder: the directory of files of rows.
-        prefix: the begin of the names of commands that have none of their own.
-
-    Returns:
-        The groups in the order of the file, and all problems in the order of places.
+    Options of the file override the `defaults`. `folder` has its files of rows. Names of commands that have none of
+    their own begin with `prefix`.
     """
     own = Entry({}, (1, 1), "")
     if form == JSON:
@@ -127,8 +125,8 @@ def read_entry(entry: Entry, defaults: Mapping[str, Any], folder: str = ".") -> 
         for name in dict.fromkeys(quoted)
         if name in (*BUILT_IN, *(name for row in found[:1] for name in row))
     ]
-    after_place = entry.places.get("after", entry.place)
     after = commands[0].after if commands else names_after(options) if problems else ()
+    after_place = entry.places.get("after", entry.place) if after else NOWHERE
     if problems:  # the graph is checked all the same
         return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems + notes
     return Group(name, tuple(commands), after, entry.place, after_place, is_array), notes

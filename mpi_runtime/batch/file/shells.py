@@ -27,8 +27,7 @@ _SIGNS = ("source", "[[", "module", "ml", "shopt", "declare", "(", "<<<", "&>", 
 def notes_on_shells(found: Iterable[tuple[Place, Command]]) -> list[Problem]:
     """One note for all commands that look like bash and run in a shell without its extensions.
 
-    Args:
-        found: the first command of each entry, and the entry's place.
+    `found` are the first command of each entry, and the entry's place.
     """
     like_bash = [(place, command, word) for place, command in found if (word := _word_of_bash(command))]
     if not like_bash:

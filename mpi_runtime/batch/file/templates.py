@@ -24,10 +24,7 @@ def names_in(text: str) -> set[str]:
 def fill(text: str, values: Mapping[str, str], quote: Callable[[str], str] = shlex.quote) -> str:
     """Put values in the place of their placeholders; a placeholder without a value stays as it is.
 
-    Args:
-        text: with placeholders.
-        values: by name.
-        quote: applied to each value; by default a shell reads the result as one word.
+    `quote` is applied to each value; by default a shell reads the result as one word.
     """
     if "{" not in text:
         return text

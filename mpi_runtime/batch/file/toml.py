@@ -18,6 +18,14 @@ from mpi_runtime.batch.file.entries import Entry, Place, Problem
 
 _HEADER = re.compile(r"\s*\[\[?\s*([\w.\s\"'-]+?)\s*\]\]?\s*(#.*)?$")
 _KEY = re.compile(r"\s*([\w-]+)\s*(?:\.[^=]*)?=")
+_TEXT = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'
+    r"|'''.*?'{3,5}"  # of several lines
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'"  # of one
+    r"|#[^\n]*",
+    re.DOTALL,
+)
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TOP = ("defaults", "task")
 
@@ -59,11 +67,7 @@ def _find_places(text: str) -> tuple[dict[str, Place], dict[str, Place], list[di
     defaults: dict[str, Place] = {}
     tasks: list[dict[str, Place]] = []
     here = top
-    quote = ""
-    for number, line in enumerate(text.split("\n"), 1):
-        was_inside, quote = quote, _quote_after(line, quote)
-        if was_inside:
-            continue
+    for number, line in enumerate(_TEXT.sub(_first_line, text).split("\n"), 1):
         place = (number, len(line) - len(line.lstrip()) + 1)
         if header := _HEADER.match(line):
             first, *rest = (part.strip(" \"'") for part in header[1].split("."))
@@ -79,33 +83,7 @@ def _find_places(text: str) -> tuple[dict[str, Place], dict[str, Place], list[di
     return top, defaults, tasks
 
 
-def _quote_after(line: str, quote: str) -> str:
-    """The quotes of the text of several lines that is open after a line; `quote`: those before it."""
-    at = 0
-    while at < len(line):
-        three = line[at : at + 3]
-        if quote:
-            if line[at] == "\\" and quote == '"""':
-                at += 2
-                continue
-            if three == quote:
-                quote = ""
-                at += 2
-        elif three in ('"""', "'''"):
-            quote = three
-            at += 2
-        elif line[at] in "\"'":
-            at = _end_of_text(line, at)
-        elif line[at] == "#":
-            break
-        at += 1
-    return quote
-
-
-def _end_of_text(line: str, at: int) -> int:
-    """The end of the text of one line that begins here."""
-    mark = line[at]
-    at += 1
-    while at < len(line) and line[at] != mark:
-        at += 2 if line[at] == "\\" and mark == '"' else 1
-    return at
+def _first_line(found: re.Match[str]) -> str:
+    """A text or a comment without its further lines, which may look like headers and keys."""
+    first, newline, rest = found[0].partition("\n")
+    return first + newline + "\n" * rest.count("\n")

@@ -25,8 +25,7 @@ class Graph:
     def __init__(self, settled: Callable[[str, list[str]], object] = lambda _name, _members: None) -> None:
         """Make a graph without commands.
 
-        Args:
-            settled: called with each array that has ended and its members, before any of its followers is ready.
+        `settled` is called with each array that has ended and its members, before any of its followers is ready.
         """
         self._settled = settled
         self._members: dict[str, list[str]] = {}
@@ -39,8 +38,8 @@ class Graph:
         """For a command: how many names it waits for. For an array: how many of its members have not ended."""
         self._followers: dict[str, list[str]] = {}
         """The commands that wait for a name, and the array of a command."""
-        self._known: dict[str, str] = {}
-        """The outcome of each name: `DONE`, `FAILED` or `SKIPPED`; "" until it has ended."""
+        self.outcomes: dict[str, str] = {}
+        """The outcome of each name, of commands and of arrays: `DONE`, `FAILED` or `SKIPPED`; "" until it has ended."""
         self._is_broken: set[str] = set()
         """Commands that will be skipped once all that they wait for has ended, and arrays with such members."""
 
@@ -51,17 +50,17 @@ class Graph:
             for command in group.commands:
                 self.commands[command.name] = command
                 self.states[command.name] = WAITING
-                self._known[command.name] = ""
+                self.outcomes[command.name] = ""
                 self._followers[command.name] = [group.name] if group.is_array else []
             if group.is_array:
-                self._known[group.name] = "" if group.commands else DONE
+                self.outcomes[group.name] = "" if group.commands else DONE
                 self._waits_for[group.name] = len(group.commands)
                 self._members[group.name] = [command.name for command in group.commands]
                 self._followers[group.name] = []
             self.counts[WAITING] += len(group.commands)
         for group in groups:
-            open_names = [name for name in group.after if not self._known[name]]
-            is_broken = any(self._known[name] in (FAILED, SKIPPED) for name in group.after)
+            open_names = [name for name in group.after if not self.outcomes[name]]
+            is_broken = any(self.outcomes[name] in (FAILED, SKIPPED) for name in group.after)
             for command in group.commands:
                 self._waits_for[command.name] = len(open_names)
                 for name in open_names:
@@ -106,21 +105,9 @@ class Graph:
         """Whether nothing waits and nothing runs."""
         return not self.counts[WAITING] and not self.counts[STARTED]
 
-    def names(self) -> list[str]:
-        """All commands and arrays."""
-        return [*self._known]
-
     def members_of(self, name: str) -> list[str] | None:
         """The commands that a name stands for; None: it is unknown."""
         return [name] if name in self.commands else self._members.get(name)
-
-    def is_open(self, name: str) -> bool:
-        """Whether a command has not ended."""
-        return self.states[name] in (WAITING, STARTED)
-
-    def knows(self, name: str) -> bool:
-        """Whether a name stands for a command or an array."""
-        return name in self._known
 
     def _move(self, name: str, state: str) -> None:
         self.counts[self.states[name]] -= 1
@@ -132,7 +119,7 @@ class Graph:
         ended = [(name, outcome)]
         while ended:
             name, outcome = ended.pop()
-            self._known[name] = outcome
+            self.outcomes[name] = outcome
             for follower in self._followers.pop(name):
                 self._waits_for[follower] -= 1
                 if outcome != DONE:
@@ -158,20 +145,21 @@ class Graph:
 def wrong_names(groups: Sequence[Group], graph: Graph | None = None) -> list[Problem]:
     """Problems of the names of new groups: given twice, unknown, or in a cycle. `graph` has the commands so far."""
     problems: list[Problem] = []
+    before = graph.outcomes if graph is not None else {}
     owners: dict[str, int] = {}
     for number, group in enumerate(groups):
         for name in dict.fromkeys([group.name, *(command.name for command in group.commands)]):
-            if name in owners or (graph is not None and graph.knows(name)):
+            if name in owners or name in before:
                 problems.append(Problem(*group.place, f"there are two of the name {name!r}"))
                 break
             owners[name] = number
-    known = [*owners, *(graph.names() if graph is not None else ())][:NAMES_MAX]
+    known = [*owners, *before][:NAMES_MAX]
     wrong_arrays = {group.name for group in groups if group.is_wrong and group.is_array}
     for group in groups:
         problems += [
             Problem(*group.after_place, unknown("command or array", name, known))
             for name in group.after
-            if name not in owners and (graph is None or not graph.knows(name))
+            if name not in owners and name not in before
             if name.rpartition(".")[0] not in wrong_arrays
         ]
     return problems + _cycles(groups, owners)

@@ -14,26 +14,8 @@ import msgspec
 from mpi_runtime.batch.elastic.records import EPOCH_BITS
 from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
+from mpi_runtime.batch.memory import past
 from mpi_runtime.batch.memory.outputs import ARCHIVE, STARTED
-from mpi_runtime.batch.memory.past import (
-    BEGAN,
-    CONTROL,
-    ENDED,
-    FOLDER,
-    PLAN,
-    RETURNED,
-    RUN,
-    Began,
-    Capacity,
-    Control,
-    Ended,
-    History,
-    Planned,
-    Planning,
-    Returned,
-    Run,
-    own_history,
-)
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private, segments
@@ -48,49 +30,45 @@ SYNC_S = 5.0
 _ID_BYTES = 16
 
 
-def job_in_words() -> str:
-    """This process, for people."""
-    return f"{os.uname().nodename} (pid {os.getpid()})"
-
-
 class BatchJournal:
     """The journal of a batch that runs."""
 
     def __init__(
-        self, directory: str, is_fresh: bool = False, file: str = "", role: str = RUN, claim: Claim | None = None
+        self, directory: str, is_fresh: bool = False, file: str = "", role: str = past.RUN, claim: Claim | None = None
     ) -> None:
         """Read the records of earlier runs, and begin to write.
 
         Args:
             directory: of the output.
             is_fresh: whether earlier runs are forgotten.
-            file: the file of the batch, if the directory must not have the records of another file.
-            role: a member does not claim the journal.
-            claim: that of a successor.
+            file: the batch, if the directory must not have the records of another file.
+            role: a member does not claim the journal; a successor has a `claim`.
+            claim: of a successor.
 
         Raises:
             JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.
         """
-        self.path = Path(directory, FOLDER)
-        self.job = job_in_words()
+        self.path = Path(directory, past.FOLDER)
+        self.job = f"{os.uname().nodename} (pid {os.getpid()})"
         self.published = 0
         """The number for other jobs: see `Claim`."""
         self._claim = claim
-        self._length = segments.HEADER_BYTES
+        self.length = segments.HEADER_BYTES
+        """The number of bytes of its file that are written."""
         self._pending: list[bytes] = []
         self._synced_s = time.monotonic()
         self._is_synced = True
         try:
             private.make_directory(self.path)
-            if role == RUN:
+            if role == past.RUN:
                 self._claim = Claim(self.path, self.job)
             try:
-                self.history = own_history(directory, is_fresh, file)
+                self.history = past.own_history(directory, is_fresh, file)
                 if is_fresh:
                     for path in (*segments.paths(self.path), Path(directory, ARCHIVE)):
                         path.unlink(missing_ok=True)
                     shutil.rmtree(self.path / STARTED, ignore_errors=True)
-                    self.history = History()
+                    self.history = past.History()
                 path, self._file = segments.create(self.path)
             except BaseException:
                 if self._claim is not None:
@@ -106,28 +84,16 @@ class BatchJournal:
         """The key of each command and array that has ended in this run or before, with the number of its end."""
         self.segment = int(path.stem)
         self._pending.append(segments.frame(segments.Began(role, self.job, time.time())))
-        self.history.runs.append(Run(self.job, time.time(), role=role))
-        if role == RUN:
+        self.history.runs.append(past.Run(self.job, time.time(), role=role))
+        if role == past.RUN:
             self.history.began = {}
             self.history.controls = {}
         if self._claim is not None:
             self.history.number = max(self.history.number, self._claim.number << EPOCH_BITS)
 
-    def plan(
-        self,
-        groups: Sequence[Planned],
-        nodes: Sequence[Capacity] = (),
-        is_new: bool = True,
-        source: str = "",
-        again: Iterable[str] = (),
-        only: Iterable[str] | None = None,
-        since: int | None = None,
-    ) -> None:
-        """Record the commands of this run, and its selection; `since`: of the run whose place this one takes."""
-        chosen = sorted(only) if only is not None else None
-        since = self.history.number if since is None else since
-        plan = Planning([*groups], [*nodes], is_new, source, sorted(again), chosen, since)
-        self._add(PLAN, b"", b"", 0, plan)
+    def plan(self, plan: past.Planning) -> None:
+        """Record commands of this run; with the first ones, its selection."""
+        self._add(past.PLAN, b"", b"", 0, plan)
         self.history.note_plan(plan)
 
     def key_of(self, command: Command) -> tuple[bytes, int]:
@@ -135,7 +101,7 @@ class BatchJournal:
         before = [self.keys.get(name, (b"", 0)) for name in command.after]
         return key_of(command, [key for key, _ in before]), max((number for _, number in before), default=0)
 
-    def known_end(self, command: Command, key: bytes, after: int) -> Ended | None:
+    def known_end(self, command: Command, key: bytes, after: int) -> past.Ended | None:
         """The end of a command in an earlier run, if it is still valid."""
         found = self.history.ends.get(command.name)
         return found if found is not None and found.key == key and found.number > after else None
@@ -161,17 +127,17 @@ class BatchJournal:
 
     def began(self, name: str, number: int) -> None:
         """Record that a command is submitted to the scheduler."""
-        self._began(Began(name, time.time(), "", number))
+        self._began(past.Began(name, time.time(), "", number))
 
     def placed(self, name: str, host: str, time_s: float) -> None:
         """Record where a submitted command runs and since when, unless this is known."""
         known = self.history.began.get(name)
         if known is not None and known.host != host:
-            self._began(Began(name, time_s, host, known.number))
+            self._began(past.Began(name, time_s, host, known.number))
 
-    def _began(self, began: Began) -> None:
+    def _began(self, began: past.Began) -> None:
         self.history.began[began.name] = began
-        self._add(BEGAN, b"began" + began.name.encode(), b"", 0, began)
+        self._add(past.BEGAN, b"began" + began.name.encode(), b"", 0, began)
 
     def ended(
         self,
@@ -183,31 +149,21 @@ class BatchJournal:
     ) -> None:
         """Record that a command has ended; `packed` is the place of its output in the archive."""
         had, ranks = command.demands()[result.alternative], command.ranks
-        ended = Ended(number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed)
+        ended = past.Ended(number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed)
         self.history.note(ended)
         self.settled(command.name, key, ended.number)
         took_us = max(0, round((result.end - result.start) * 1e6))
-        self._add(ENDED, command.name.encode(), key, took_us, ended)
-
-    def ended_elsewhere(self, ended: Ended) -> None:
-        """Note the end of a command that another job has recorded."""
-        self.history.note(ended)
-        self.settled(ended.result.name, ended.key, ended.number)
+        self._add(past.ENDED, command.name.encode(), key, took_us, ended)
 
     def returned(self, numbers: Sequence[int], slices: Mapping[int, str], is_begun: bool) -> None:
         """Record that this job gives commands back; `slices`: with which it had them."""
         if numbers:
             own = tuple(slices.get(number, "") for number in numbers)
-            self._add(RETURNED, b"", b"", 0, Returned(tuple(numbers), own, is_begun))
+            self._add(past.RETURNED, b"", b"", 0, past.Returned(tuple(numbers), own, is_begun))
 
     def controlled(self, names: Sequence[str], what: str) -> None:
         """Record that a user has cancelled, paused or resumed commands."""
-        self._add(CONTROL, b"", b"", 0, Control([*names], what))
-
-    @property
-    def length(self) -> int:
-        """How many bytes of the file are written."""
-        return self._length
+        self._add(past.CONTROL, b"", b"", 0, past.Control([*names], what))
 
     @property
     def names(self) -> list[str]:
@@ -231,9 +187,9 @@ class BatchJournal:
             self._claim.beat(self.published)
         if self._pending:
             data = b"".join(self._pending)
-            self._file.seek(self._length)  # what a full disk has cut off is written again
+            self._file.seek(self.length)  # what a full disk has cut off is written again
             segments.write_all(self._file, data)
-            self._length += len(data)
+            self.length += len(data)
             self._pending.clear()
             self._is_synced = False
         if not self._is_synced and time.monotonic() - self._synced_s > SYNC_S:

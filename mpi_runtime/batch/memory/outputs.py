@@ -9,7 +9,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -17,6 +16,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory.past import FOLDER
 from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.journal.segments import write_all
 from mpi_runtime.show.terminal import visible
 
 ARCHIVE = "output.archive"
@@ -48,9 +48,7 @@ class Archive:
         begin = self._file.seek(0, os.SEEK_END)
         with source:
             while block := source.read(_BLOCK_BYTES):
-                rest = memoryview(block)
-                while rest:
-                    rest = rest[self._file.write(rest) :]
+                write_all(self._file, block)
         return begin, self._file.tell() - begin
 
 
@@ -128,13 +126,9 @@ def open_output(directory: str, result: CommandResult, place: Place | None) -> I
     with open(Path(directory, ARCHIVE) if place is not None else result.stdout, "rb") as file:
         begin, left = place or (0, os.fstat(file.fileno()).st_size)
         file.seek(begin)
-        yield from _blocks(file, left)
-
-
-def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
-    while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
-        left -= len(block)
-        yield block
+        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+            left -= len(block)
+            yield block
 
 
 def is_full(directory: str) -> bool:

@@ -32,6 +32,7 @@ from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.records import Note
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import claim, segments
@@ -43,14 +44,6 @@ PLAN, BEGAN, ENDED, RETURNED = "batch plan", "batch began", "batch command", "ba
 CONTROL = "batch control"
 RUN, SUCCESSOR, MEMBER = "mpi-runtime batch", "mpi-runtime batch successor", "mpi-runtime batch member"
 """What the first record of a file calls its job: a run, one that took the place of its coordinator, or another job."""
-
-
-class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One entry of a batch: a command, or an array of them."""
-
-    name: str
-    commands: tuple[Command, ...]
-    is_array: bool = False
 
 
 _what = operator.attrgetter("text", "values", "after")
@@ -99,7 +92,7 @@ class Run(msgspec.Struct):
     job: str
     """Host and process, in words."""
     begin_s: float
-    nodes: list[Capacity] = []
+    nodes: Sequence[Capacity] = []
     role: str = RUN
     ended: int = 0
     """How many ends it has recorded."""
@@ -108,15 +101,14 @@ class Run(msgspec.Struct):
 class Planning(msgspec.Struct):
     """Commands were added."""
 
-    groups: list[Planned]
-    nodes: list[Capacity] = []
+    groups: Sequence[Group]
+    nodes: Sequence[Capacity] = []
     is_new: bool = True
     """Whether these replace all commands so far; else they are added."""
     source: str = ""
     """The file of the batch, from the directory that has the directory of the output."""
-    again: list[str] = []
-    only: list[str] | None = None
-    """The selection of the run, for a job that takes its place."""
+    selection: Selection = Selection()
+    """That of the run, for a job that takes its place."""
     since: int = 0
     """Ends of this run have higher numbers."""
 
@@ -141,7 +133,7 @@ class History:
     """The records of all runs of a batch."""
 
     def __init__(self) -> None:
-        self.plan: dict[str, Planned] = {}
+        self.plan: dict[str, Group] = {}
         self.ends: dict[str, Ended] = {}
         """The last end of each command."""
         self.began: dict[str, Began] = {}
@@ -153,8 +145,7 @@ class History:
         self.number = self.since = 0
         self.controls: dict[str, str] = {}
         """Commands that were cancelled or paused in the last run."""
-        self.again: list[str] = []
-        self.only: list[str] | None = None
+        self.selection = Selection()
         self.damaged_bytes = 0
         """Since the last coordinator began: it has done again what was lost before."""
         self.is_planned = False
@@ -179,7 +170,7 @@ class History:
         """Note that commands were added."""
         if plan.is_new:
             self.plan = {}
-            self.again, self.only, self.since = plan.again, plan.only, plan.since
+            self.selection, self.since = plan.selection, plan.since
             self.is_planned = True
         self.source = plan.source or self.source
         self.plan |= {group.name: group for group in plan.groups}
@@ -312,19 +303,6 @@ def source_of(directory: str, file: str) -> str:
     return os.path.relpath(os.path.realpath(file), os.path.dirname(os.path.realpath(directory))) if file != "-" else ""
 
 
-def planned_groups(history: History) -> list[Group]:
-    """The groups of the last plan, for a job that takes the place of its coordinator: their file may be another now."""
-    return [
-        Group(one.name, one.commands, one.commands[0].after if one.commands else (), (1, 1), (1, 1), one.is_array)
-        for one in history.plan.values()
-    ]
-
-
-def check_source(directory: str, file: str) -> None:
-    """Raise JournalError if a directory has the records of another file."""
-    own_history(directory, False, file)
-
-
 def not_in_plan(history: History, groups: Sequence[Group]) -> list[str]:
     """The names of commands that the last plan does not have, or has with another text or after others."""
     known = {command.name: _what(command) for command in history.commands()}
@@ -332,12 +310,7 @@ def not_in_plan(history: History, groups: Sequence[Group]) -> list[str]:
 
 
 def own_history(directory: str, is_fresh: bool, file: str) -> History:
-    """The records of a directory.
-
-    Args:
-        directory: of the output.
-        is_fresh: whether they may be unreadable.
-        file: the batch, if the directory must not have the records of another file.
+    """The records of a directory, which may be unreadable if `is_fresh`. Those of another `file` are refused.
 
     Raises:
         JournalError: they cannot be read, or are of another file.

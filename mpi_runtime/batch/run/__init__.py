@@ -10,7 +10,7 @@
 - `loop.py`: the loop of a batch: events, requests, new commands, the report
 - `starts.py`: submits ready commands, or offers them to all jobs
 - `ends.py`: the ends of commands, here and in other jobs, and the end of the batch
-- `events.py`: how a job runs a batch, its events, what it has in its scheduler, and doubtful ends
+- `events.py`: how a job runs a batch, its events, and the commands in its scheduler
 - `sharing.py`: the coordinator's side of a batch that several jobs run
 - `joining.py`: a job that joins the batch of another
 - `control.py`: requests of users to a batch that runs

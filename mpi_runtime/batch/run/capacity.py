@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 import mpi_runtime
+from mpi_runtime.batch.elastic.records import room_for_ranks
 from mpi_runtime.batch.file.entries import Problem
 from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.parse import Group
@@ -52,10 +53,7 @@ def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]], cp
 def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Problem]:
     """A problem for each group that a job within these bounds can never run; custom resources are not bounded.
 
-    Args:
-        groups: of a batch.
-        bounds: of the job.
-        reserve_s: how long before the end of the job's time commands must have ended.
+    Commands must have ended `reserve_s` before the end of the job's time.
     """
     demands = [demand for group in groups for command in group.commands for demand in command.demands()]
     custom = {name: math.inf for demand in demands for name in demand.resources}
@@ -75,15 +73,6 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
     return found
 
 
-def _ranks_that_fit(command: Command, request: Mapping[str, float], nodes: Sequence[Mapping[str, float]]) -> int:
-    """How many ranks of a command the nodes have room for at the most."""
-    found = 0
-    for node in nodes:
-        fit = [node.get(name, 0) / amount + 1e-9 for name, amount in request.items() if amount]
-        found += int(min([*fit, command.ranks_per_node or command.ranks]))
-    return found
-
-
 def _claim_s(command: Command) -> tuple[float, str]:
     """How much time a command must have left to be started, and the option that claims it; 0: none does."""
     if command.expect is not None:
@@ -100,28 +89,25 @@ def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]], cpu_limit
 
 
 def _cannot_have_ranks(command: Command, nodes: Sequence[Mapping[str, float]], cpu_limit: str) -> str:
-    request = _request(command.demands()[0])
-    room = _ranks_that_fit(command, request, nodes)
+    request = command.demands()[0].amounts()
+    room = room_for_ranks(request, nodes, command.ranks_per_node or command.ranks)
     if room >= command.ranks:
         return ""
-    asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
-    why = f"; {cpu_limit}" if cpu_limit else ""
-    return f"can never run: the nodes have room for {room} of its {command.ranks} ranks, each with {asked}{why}"
+    each = _in_words(request) + (f"; {cpu_limit}" if cpu_limit else "")
+    return f"can never run: the nodes have room for {room} of its {command.ranks} ranks, each with {each}"
 
 
-def _request(demand: Demand) -> dict[str, float]:
-    own = {"CPU": demand.num_cpus, "GPU": demand.num_gpus, "memory": float(demand.memory)}
-    return {**own, **demand.resources}
+def _in_words(request: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
 
 
 def _cannot_have(demand: Demand, nodes: Sequence[Mapping[str, float]], cpu_limit: str) -> str:
-    request = _request(demand)
+    request = demand.amounts()
     if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
         return ""
-    asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
     for name, amount in request.items():
         most = max((node.get(name, 0) for node in nodes), default=0)
         if amount > most:
             why = f"; {cpu_limit}" if cpu_limit and name == "CPU" else ""
-            return f"can never run: it needs {asked}, and no node has more than {name} {most:g}{why}"
-    return f"can never run: it needs {asked}, and no one node has all of it"
+            return f"can never run: it needs {_in_words(request)}, and no node has more than {name} {most:g}{why}"
+    return f"can never run: it needs {_in_words(request)}, and no one node has all of it"

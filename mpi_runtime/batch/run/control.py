@@ -3,61 +3,59 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from mpi_runtime.batch.file.entries import is_refused
 from mpi_runtime.batch.file.model import unknown
-from mpi_runtime.batch.file.parse import Group, read_batch
-from mpi_runtime.batch.memory.graph import NAMES_MAX, WAITING, Graph, wrong_names
+from mpi_runtime.batch.file.parse import read_batch
+from mpi_runtime.batch.memory.graph import NAMES_MAX, STARTED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.memory.requests import Answer, Request
 from mpi_runtime.batch.run.capacity import infeasible_here
+from mpi_runtime.batch.run.ends import Ends
 
 _RANGE = re.compile(r"(.+)\.(\d+)-(\d+)")
+_DONE = {
+    "cancel": "cancelled; the same line runs them again",
+    "pause": "paused; those that have begun continue",
+    "resume": "resumed",
+    "priority": "with the new priority; those that have begun continue",
+}
+"""What requests have done to commands, in words."""
 
 
-class Controlled(Protocol):
-    """What requests act on: a `BatchRun`."""
-
-    graph: Graph
-    paused: set[str]
-
-    def add_groups(self, groups: list[Group]) -> None:
-        """Add commands."""
-
-    def cancel(self, names: list[str]) -> None:
-        """End these commands, or never start them."""
-
-    def withdraw(self, names: list[str]) -> None:
-        """Take back commands that have not begun, so that they are submitted as they are now, or held."""
-
-    def resume(self, names: list[str]) -> None:
-        """Let these commands start."""
-
-
-def perform(run: Controlled, request: Request) -> Answer:
+def perform(run: Ends, request: Request) -> Answer:
     """Do what a request says."""
     if request.verb == "add":
         return _add(run, request)
     names, wrong = _expanded(run.graph, request.names)
     if wrong:
         return Answer(False, wrong)
-    action = _ACTIONS.get(request.verb)
-    if action is None:
+    if request.verb not in _DONE:
         return Answer(
             False, f"the job that coordinates the batch does not know {request.verb!r}: it is of another version"
         )
-    open_names = [name for name in names if run.graph.is_open(name)]
+    open_names = [name for name in names if run.graph.states[name] in (WAITING, STARTED)]
     if not open_names:
         return Answer(False, "all of these have ended")
-    action(run, open_names, request)
+    if request.verb == "cancel":
+        run.cancel(open_names)
+    elif request.verb == "pause":
+        run.paused.update(open_names)
+        run.withdraw(open_names)
+    elif request.verb == "resume":
+        run.paused.difference_update(open_names)
+        run.resume(open_names)
+    else:
+        commands = run.graph.commands
+        for name in open_names:
+            commands[name] = msgspec.structs.replace(commands[name], priority=request.priority)
+        run.withdraw([name for name in open_names if run.graph.states[name] != WAITING])
     return Answer(True, f"{_counted(len(open_names))} {_DONE[request.verb]}")
 
 
-def _add(run: Controlled, request: Request) -> Answer:
+def _add(run: Ends, request: Request) -> Answer:
     # Names of their own, or the second line would have the name of the batch's second. The same file has the same names
     # again: a later run to which it is added knows what has been done.
     prefix = re.sub(r"[^A-Za-z0-9_]", "_", Path(request.file).stem) + "-"
@@ -85,41 +83,6 @@ def _expanded(graph: Graph, asked: tuple[str, ...]) -> tuple[list[str], str]:
             members = [f"{parts[1]}.{number}" for number in range(int(parts[2]), int(parts[3]) + 1)]
             members = members if members and all(one in graph.commands for one in members) else None
         if members is None:
-            return [], unknown("command or array", name, graph.names()[:NAMES_MAX])
+            return [], unknown("command or array", name, [*graph.outcomes][:NAMES_MAX])
         found |= dict.fromkeys(members)
     return [*found], ""
-
-
-def _cancel(run: Controlled, names: list[str], request: Request) -> None:
-    run.cancel(names)
-
-
-def _pause(run: Controlled, names: list[str], request: Request) -> None:
-    run.paused.update(names)
-    run.withdraw(names)
-
-
-def _resume(run: Controlled, names: list[str], request: Request) -> None:
-    run.paused.difference_update(names)
-    run.resume(names)
-
-
-def _set_priority(run: Controlled, names: list[str], request: Request) -> None:
-    commands = run.graph.commands
-    for name in names:
-        commands[name] = msgspec.structs.replace(commands[name], priority=request.priority)
-    run.withdraw([name for name in names if run.graph.states[name] != WAITING])
-
-
-_ACTIONS: Mapping[str, Callable[[Controlled, list[str], Request], None]] = {
-    "cancel": _cancel,
-    "pause": _pause,
-    "resume": _resume,
-    "priority": _set_priority,
-}
-_DONE = {
-    "cancel": "cancelled; the same line runs them again",
-    "pause": "paused; those that have begun continue",
-    "resume": "resumed",
-    "priority": "with the new priority; those that have begun continue",
-}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import time
 from collections.abc import Container
 
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.memory.graph import STARTED
-from mpi_runtime.batch.memory.outputs import Archive, kept
+from mpi_runtime.batch.memory.outputs import Archive
 from mpi_runtime.batch.memory.past import Ended
-from mpi_runtime.batch.memory.results import CommandResult, lost
-from mpi_runtime.batch.run.events import DOUBT_S, ENDED, LOOK_S, Setting, Trouble, expired, is_doubtful, results
+from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.run.events import LOOK_S, Setting, is_doubtful
 from mpi_runtime.batch.run.starts import Starts
 from mpi_runtime.client import current
 from mpi_runtime.client.ref_futures import Outcome
@@ -42,11 +41,6 @@ class Ends(Starts):
         """Outputs in the archive that the journal has not recorded yet."""
         self._idle_s = setting.idle_s
         self._busy_s = time.monotonic()
-        self._doubted: set[str] = set()
-        self._returned: set[str] = set()
-        """Commands that are withdrawn because they cannot begin here, or not in time."""
-        self._expired_s = 0.0
-        self._trouble = Trouble(setting.say)
         self._ends_s = math.inf
         """When commands that still run are ended."""
         self._cpu_time = 0.0
@@ -55,19 +49,15 @@ class Ends(Starts):
 
     def _end(self, name: str, outcome: Outcome[bytes]) -> None:
         is_in_doubt = (self._sharing.is_on or self._is_in_job) and is_doubtful(outcome)
-        if is_in_doubt and name not in self._doubted:
-            self._doubted.add(name)
-            self._after(DOUBT_S, name, outcome)
+        if is_in_doubt and self._is_held_back(name, outcome):
             return
         one = self._running.pop(name)
-        self._doubted.discard(name)
         was_returned = name in self._returned
         self._returned.discard(name)
         del self._names[one.ref.binary()]
         error = outcome.exception()
-        value = outcome.result() if error is None else b""
         command = self.graph.commands[name]
-        is_empty = error is None and not value
+        is_empty = error is None and not outcome.result()
         was_ended = self.is_late and is_in_doubt  # by a signal to all of this job
         if isinstance(error, TaskCancelledError) or is_empty or was_ended:
             self._journal.history.began.pop(name, None)
@@ -88,8 +78,7 @@ class Ends(Starts):
                     self.graph.cancelled(name)
             return
         self._withdrawn.discard(name)
-        result = lost(name, command.shown(), error) if error is not None else results.decode(value)
-        result = kept(result, self._directory, one.attempt)
+        result = self._result(command, one, outcome)
         self._journal.ended(command, one.key, result, one.number, self._packed(command, result))
         self._sharing.ended(one.number)
         if self._sharing.is_on and self._shared.get(name) != one.number:
@@ -97,21 +86,15 @@ class Ends(Starts):
         self._shared.pop(name, None)
         self._settle(name, result)
 
-    def _after(self, seconds: float, name: str, outcome: Outcome[bytes]) -> None:
-        """Handle the end of a command a little later."""
-        timer = threading.Timer(seconds, self._events.put, ((ENDED, name, outcome),))
-        timer.daemon = True
-        timer.start()
-
     def _ended_elsewhere(self, ended: Ended) -> None:
         name = ended.result.name
+        self._journal.history.note(ended)
         if self._shared.get(name) != ended.number:
-            self._journal.history.note(ended)  # it was run twice
-            return
+            return  # it was run twice
         del self._shared[name]
         if name in self._running:
             mpi_runtime.cancel(self._running[name].ref)
-        self._journal.ended_elsewhere(ended)
+        self._journal.settled(name, ended.key, ended.number)
         self._settle(name, ended.result)
 
     def _settle(self, name: str, result: CommandResult) -> None:
@@ -143,20 +126,13 @@ class Ends(Starts):
         for ended in self._sharing.turn(time.time()):
             self._ended_elsewhere(ended)
         self._trouble.note(self._sharing.problem, time.monotonic())
-        if self._sharing.is_on and time.monotonic() - self._expired_s > LOOK_S:
-            self._expired_s = time.monotonic()
-            self._give_back(expired(self._running))
+        if self._sharing.is_on:
+            self._return_expired()
         self._end_if_nothing_fits()
         for path in self._to_remove:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         self._to_remove.clear()
-
-    def _give_back(self, names: list[str]) -> None:
-        """Withdraw commands that cannot begin here, so that they are offered again to whatever job can run them."""
-        self._returned.update(names)
-        for name in names:
-            mpi_runtime.cancel(self._running[name].ref)
 
     def _packed(self, command: Command, result: CommandResult) -> tuple[int, int] | None:
         """Append the output of a command to the archive, unless it names a file of its own."""

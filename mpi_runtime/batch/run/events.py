@@ -1,4 +1,4 @@
-"""How a job runs a batch, its events, what it has in its scheduler, and ends that are doubtful."""
+"""How a job runs a batch, its events, and the commands in its scheduler: as coordinator or as member."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import contextlib
 import math
 import queue
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
+import mpi_runtime
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.results import CommandError, CommandResult
+from mpi_runtime.batch.memory.outputs import kept, of_attempt
+from mpi_runtime.batch.memory.results import CommandError, CommandResult, lost
+from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.batch.show.live import Live
 from mpi_runtime.client import current
 from mpi_runtime.client.ref_futures import Outcome
-from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.client.refs import ObjectRef, when_done
 from mpi_runtime.journal.claim import Claim
 
 LOOK_S = 2.0
@@ -76,16 +81,6 @@ class Running(msgspec.Struct, frozen=True):
 
 
 Events = queue.SimpleQueue[tuple[str, Any, Any]]
-
-
-def expired(running: Mapping[str, Running]) -> list[str]:
-    """Names of commands whose turn in the scheduler of this job has not come in time: others may have room for them."""
-    now_s = time.time() - EXPIRED_S
-    late = [name for name, one in running.items() if 0 < one.until_s < now_s]
-    if not late:
-        return []
-    begun = {id for id, _, _ in current.client().questions.query("running")}
-    return [name for name in late if running[name].ref.binary() not in begun]
 
 
 def is_doubtful(outcome: Outcome[bytes]) -> bool:
@@ -151,3 +146,79 @@ class Setting:
     idle_s: float | None = None
     """Other jobs are expected: the commands are shared from the start, and this job waits this long for a job that has
     room for what has none here. None: all must run here."""
+
+
+class Commands:
+    """The commands in the scheduler of this job until they have ended, and all events."""
+
+    def __init__(self, directory: str, say: Callable[[str], None], journal: BatchJournal, place: Place | None) -> None:
+        """Begin without commands, or with those that this job had as a member."""
+        self._directory = directory
+        self._say = say
+        self._journal = journal
+        self._events: Events = queue.SimpleQueue() if place is None else place.events
+        self._running: dict[str, Running] = {} if place is None else place.running
+        """By name."""
+        self._doubted: set[str] = set()
+        self._returned: set[str] = set()
+        """Commands that are withdrawn because they cannot begin here, or not in time."""
+        self._expired_s = 0.0
+        self._trouble = Trouble(say)
+
+    def end_in_time(self) -> None:
+        """Start nothing more, and end: the job's time is nearly over. Any thread may call this."""
+        self._events.put((LATE, None, None))
+
+    def _run(
+        self, command: Command, key: bytes, number: int, path_us: int, until_s: float, attempt: int
+    ) -> ObjectRef[Any]:
+        """Submit a command to the scheduler of this job."""
+        name = command.name
+        self._journal.began(name, number)
+        made = of_attempt(command, self._directory, attempt, key)
+        ref = submit(made, self._directory, False, path_us=path_us, until_s=until_s)
+        self._running[name] = Running(ref, key, number, attempt, until_s)
+        when_done(ref, lambda outcome: self._events.put((ENDED, name, outcome)))  # in another thread
+        return ref
+
+    def _handle_events(self, wait_s: float) -> None:
+        """Wait for an event, and handle all that have arrived."""
+        with contextlib.suppress(queue.Empty):
+            self._handle(*self._events.get(timeout=wait_s))
+            while True:
+                self._handle(*self._events.get_nowait())
+
+    def _handle(self, what: str, name: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def _is_held_back(self, name: str, outcome: Outcome[bytes]) -> bool:
+        """Whether a doubtful end is handled a little later; if so, it is an event once more."""
+        if name in self._doubted:
+            self._doubted.remove(name)
+            return False
+        self._doubted.add(name)
+        timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, outcome),))
+        timer.daemon = True
+        timer.start()
+        return True
+
+    def _result(self, command: Command, one: Running, outcome: Outcome[bytes]) -> CommandResult:
+        error = outcome.exception()
+        found = results.decode(outcome.result()) if error is None else lost(command.name, command.shown(), error)
+        return kept(found, self._directory, one.attempt)
+
+    def _return_expired(self) -> None:
+        """From time to time withdraw commands whose turn here has not come in time: others may have room for them."""
+        if time.monotonic() - self._expired_s <= LOOK_S:
+            return
+        self._expired_s = time.monotonic()
+        now_s = time.time() - EXPIRED_S
+        late = [name for name, one in self._running.items() if 0 < one.until_s < now_s]
+        begun = {id for id, _, _ in current.client().questions.query("running")} if late else set()
+        self._return([name for name in late if self._running[name].ref.binary() not in begun])
+
+    def _return(self, names: Iterable[str]) -> None:
+        """Withdraw commands that cannot begin here, so that they are offered again to whatever job can run them."""
+        for name in names:
+            self._returned.add(name)
+            mpi_runtime.cancel(self._running[name].ref)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -19,31 +18,11 @@ from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.outputs import kept, of_attempt
-from mpi_runtime.batch.memory.past import MEMBER, notes_in
-from mpi_runtime.batch.memory.results import lost
+from mpi_runtime.batch.memory.past import MEMBER, Planning, notes_in
+from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities
-from mpi_runtime.batch.run.events import (
-    DOUBT_S,
-    DRAIN_S,
-    ENDED,
-    INTERRUPTED,
-    LATE,
-    LOOK_S,
-    TIME_IS_OVER,
-    Events,
-    Place,
-    Running,
-    Trouble,
-    ctrl_c_as_event,
-    expired,
-    is_doubtful,
-    results,
-)
 from mpi_runtime.batch.run.sharing import TURN_S, Statuses, boot_clock
-from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.client.ref_futures import Outcome
-from mpi_runtime.client.refs import when_done
 from mpi_runtime.errors import JournalError, TaskCancelledError
 from mpi_runtime.journal.claim import Claim
 
@@ -51,66 +30,49 @@ PROGRESS_S = 10.0
 _commands = msgspec.msgpack.Decoder(Command)
 
 
-class MemberRun:
+class MemberRun(events.Commands):
     """This job as a member."""
 
     def __init__(self, directory: str, say: Callable[[str], None], idle_s: float, end_s: float | None) -> None:
-        """Join.
-
-        Args:
-            directory: of the output.
-            say: shows a line.
-            idle_s: it leaves if it has had nothing to do for this long.
-            end_s: when this job starts nothing more, in seconds since 1970; None: not known.
+        """Join, until it has had nothing to do for `idle_s`, or until `end_s`, in seconds since 1970; None: not known.
 
         Raises:
             JournalError, OSError: the journal cannot be used.
         """
         self.has_run = self.is_late = False
         """Whether it has run a command; whether the end of its time has ended it."""
-        self._directory = directory
-        self._say = say
+        super().__init__(directory, say, BatchJournal(directory, role=MEMBER), None)
         self._idle_s = idle_s
-        self._journal = BatchJournal(directory, role=MEMBER)
-        self._journal.plan([], capacities(), is_new=False)
+        self._journal.plan(Planning([], capacities(), is_new=False))
         token = os.urandom(8).hex()
         self._files = JobFiles(self._journal.path, token, notes_in)
         self._statuses = Statuses(token, self._journal, end_s)
         self._member = Member(token, self._statuses.nodes)
         self._belonging = Belonging(self._files, self._member, boot_clock)
-        self._events: Events = queue.SimpleQueue()
-        self._running: dict[str, Running] = {}
-        self._doubted: set[str] = set()
-        self._expired: set[str] = set()
-        self._expired_s = 0.0
         self._done = self._failed = 0
         self._busy_s = self._said_s = time.monotonic()
         self._leave_s: float | None = None
         """When commands that still run are ended, and the job leaves; None: it stays."""
         self._is_interrupted = False
-        self._trouble = Trouble(say)
         self._election: threading.Thread | None = None
         self._claim: Claim | None = None
 
-    def end_in_time(self) -> None:
-        """Take nothing more, and leave: the job's time is nearly over. Any thread may call this."""
-        self._events.put((LATE, None, None))
-
-    def run(self) -> int | Place:
+    def run(self) -> int | events.Place:
         """Take part until the batch has ended, or this job must end.
 
         Returns:
             The exit code; or the place of the coordinator, if that is gone and this job takes it.
         """
-        with ctrl_c_as_event(self._events):
+        with events.ctrl_c_as_event(self._events):
             while True:
                 problem = self._write()
                 turn = self._belonging.turn(
                     self._statuses.next(not problem and self._leave_s is None), not problem and self._leave_s is None
                 )
                 self._trouble.note(problem or self._belonging.problem, time.monotonic())
-                for number in turn.end:
-                    self._cancel(number)
+                for one in self._running.values():
+                    if one.number in turn.end:
+                        mpi_runtime.cancel(one.ref)
                 now_s = time.time() - boot_clock()
                 for number, until_s in turn.start:
                     self._start(self._member.started[number], until_s + now_s)
@@ -128,7 +90,12 @@ class MemberRun:
                         return self._succeed(self._claim)
                 if (code := self._end_if_due()) is not None:
                     return self._leave(code)
-                self._handle_events()
+                self._handle_events(TURN_S)
+                if self._leave_s is None:
+                    self._return_expired()
+                if time.monotonic() - self._said_s >= PROGRESS_S:
+                    self._said_s = time.monotonic()
+                    self._say(f"{self._done} commands were done by this job, {len(self._running)} are running or ready")
 
     def _elect(self) -> None:
         """Try to take the place of the coordinator. This takes ten seconds if it is not known to be dead."""
@@ -139,11 +106,11 @@ class MemberRun:
         except OSError as error:
             self._say(f"the coordinator of the batch is gone, and its place cannot be taken: {error.strerror or error}")
 
-    def _succeed(self, claim: Claim) -> Place:
+    def _succeed(self, claim: Claim) -> events.Place:
         self._say("the coordinator of the batch is gone: this job takes its place")
         self._write()
         self._journal.close()
-        return Place(claim, self._events, self._running, self._member, self._files)
+        return events.Place(claim, self._events, self._running, self._member, self._files)
 
     def _end_if_due(self) -> int | None:
         """The exit code, if this job is to leave now."""
@@ -155,7 +122,7 @@ class MemberRun:
                 return None
             if self._running:
                 self._end_all()
-            return 130 if self._is_interrupted else TIME_IS_OVER
+            return 130 if self._is_interrupted else events.TIME_IS_OVER
         if time.monotonic() - self._busy_s > self._idle_s:
             why, problem = f"nothing to do for {self._idle_s:g} s", self._trouble.problem
             self._say(f"{why}{problem and ', and '}{problem}: this job leaves the batch")
@@ -167,9 +134,9 @@ class MemberRun:
         numbers = tuple(one.number for one in self._running.values())
         for one in self._running.values():
             mpi_runtime.cancel(one.ref)
-        limit_s = time.monotonic() + DRAIN_S
+        limit_s = time.monotonic() + events.DRAIN_S
         while self._running and time.monotonic() < limit_s:
-            self._handle_events()
+            self._handle_events(TURN_S)
         left = [number for number in numbers if number in self._member.started]
         self._journal.returned(left, self._member.slices, True)
 
@@ -185,60 +152,34 @@ class MemberRun:
 
     def _start(self, work: Work, until_s: float) -> None:
         self.has_run = True
-        self._journal.began(work.name, work.number)
-        made = of_attempt(_commands.decode(work.command), self._directory, work.attempt, work.key)
-        ref = submit(made, self._directory, False, path_us=work.path_us, until_s=until_s)
-        self._running[work.name] = Running(ref, work.key, work.number, work.attempt, until_s)
-        when_done(ref, lambda outcome: self._events.put((ENDED, work.name, outcome)))  # in another thread
-
-    def _cancel(self, number: int) -> None:
-        for one in self._running.values():
-            if one.number == number:
-                mpi_runtime.cancel(one.ref)
-
-    def _handle_events(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            self._handle(*self._events.get(timeout=TURN_S))
-            while True:
-                self._handle(*self._events.get_nowait())
-        if time.monotonic() - self._expired_s > LOOK_S and self._leave_s is None:
-            self._expired_s = time.monotonic()
-            self._expired = set(expired(self._running))
-            for name in self._expired:
-                mpi_runtime.cancel(self._running[name].ref)
-        if time.monotonic() - self._said_s >= PROGRESS_S:
-            self._said_s = time.monotonic()
-            self._say(f"{self._done} commands were done by this job, {len(self._running)} are running or ready")
+        self._run(_commands.decode(work.command), work.key, work.number, work.path_us, until_s, work.attempt)
 
     def _handle(self, what: str, name: Any, value: Any) -> None:
-        if what == ENDED:
+        if what == events.ENDED:
             self._end(name, value)
-        elif what == INTERRUPTED:
+        elif what == events.INTERRUPTED:
             self._is_interrupted = True
             self._leave_s = 0.0
             self._say("interrupted: this job ends what it runs, and leaves the batch; others continue")
-        elif what == LATE and self._leave_s is None:
+        elif what == events.LATE and self._leave_s is None:
             self.is_late = True
-            self._leave_s = time.monotonic() + DRAIN_S
+            self._leave_s = time.monotonic() + events.DRAIN_S
             self._say("SIGTERM or the end of the job's time: this job leaves the batch")
 
     def _end(self, name: str, outcome: Outcome[bytes]) -> None:
-        if name not in self._doubted and is_doubtful(outcome):
-            self._doubted.add(name)
-            timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, outcome),))
-            timer.daemon = True
-            timer.start()
+        if events.is_doubtful(outcome) and self._is_held_back(name, outcome):
             return
         one = self._running.pop(name)
-        self._doubted.discard(name)
+        was_returned = name in self._returned
+        self._returned.discard(name)
         work = self._member.started.get(one.number)
         error = outcome.exception()
         # With this job, by a signal to all its processes.
-        was_ended = self._leave_s is not None and is_doubtful(outcome)
+        was_ended = self._leave_s is not None and events.is_doubtful(outcome)
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)
-            if name in self._expired and work is not None:
+            if was_returned and work is not None:
                 self._give_back([one.number])
             return
         if error is None and not outcome.result():
@@ -246,8 +187,7 @@ class MemberRun:
             return
         self._member.ended(one.number)
         command = _commands.decode(work.command)
-        result = lost(name, command.shown(), error) if error is not None else results.decode(outcome.result())
-        result = kept(result, self._directory, one.attempt)
+        result = self._result(command, one, outcome)
         self._journal.ended(command, one.key, result, one.number)
         self._done += result.is_success
         if not result.is_success:

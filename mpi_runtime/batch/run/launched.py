@@ -57,14 +57,9 @@ def environment_of(env: Mapping[str, str], cpus: int) -> dict[str, str]:
 
 
 def line_of(program: Command, places: Sequence[Where], hostfile: str, env: Mapping[str, str], name: str) -> str:
-    """The line that starts all ranks.
+    """The line that starts the ranks of a command at these places, which `hostfile` names too.
 
-    Args:
-        program: the command, with its values.
-        places: the place of each rank.
-        hostfile: a file with the host of each rank.
-        env: the environment of the launcher.
-        name: of the variable by which agents find the processes.
+    `env` is the environment of the launcher, `name` the variable in it by which agents find the processes.
 
     Raises:
         LaunchProblemError: there is no such launcher on this host, or it is not known.
@@ -76,14 +71,11 @@ def line_of(program: Command, places: Sequence[Where], hostfile: str, env: Mappi
     if path is None:
         raise LaunchProblemError(f"its launcher {first!r} is not in the PATH of the host {places[0].host}")
     words = _options(program, kind_of(path, env), len(places), hostfile, [one.node for one in places])
-    variables = {name: env[name] for name in (name, *_EVERYWHERE, *_threads(env), *program.env) if name in env}
+    threads = [name for name in env if name.endswith("_NUM_THREADS")]
+    variables = {name: env[name] for name in (name, *_EVERYWHERE, *threads, *program.env) if name in env}
     settings = [f"{name}={text}" for name, text in variables.items()]
     line = _devices(places) + program.text
     return f"exec {program.launcher} {shlex.join([*words, 'env', *settings, program.shell, '-c', line])}"
-
-
-def _threads(env: Mapping[str, str]) -> list[str]:
-    return [name for name in env if name.endswith("_NUM_THREADS")]
 
 
 def kind_of(path: str, env: Mapping[str, str]) -> str:

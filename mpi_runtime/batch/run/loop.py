@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,23 +14,14 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
 from mpi_runtime.batch.memory.outputs import is_full, tail
-from mpi_runtime.batch.memory.past import Planned
+from mpi_runtime.batch.memory.past import Planning
 from mpi_runtime.batch.memory.requests import Answer, answer, pending
 from mpi_runtime.batch.memory.results import CommandResult, shortened
+from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.ends import Ends
-from mpi_runtime.batch.run.events import (
-    DRAIN_S,
-    ENDED,
-    INTERRUPTED,
-    LATE,
-    LOOK_S,
-    TIME_IS_OVER,
-    Setting,
-    ctrl_c_as_event,
-)
-from mpi_runtime.batch.run.starts import TURN_S
+from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.client import current
@@ -44,7 +34,7 @@ FAILURES_SHOWN = 10
 class BatchRun(Ends):
     """One batch while it runs."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: events.Setting) -> None:
         """Make a run without commands."""
         super().__init__(setting)
         self.refused = 0
@@ -52,7 +42,7 @@ class BatchRun(Ends):
         self._start_s = time.time()
         self._live = setting.live
         self._begin_s = self._said_s = time.monotonic()
-        self._looked_s = self._begin_s - LOOK_S + TURN_S
+        self._looked_s = self._begin_s - events.LOOK_S + TURN_S
         self._stream: Stream | None = None
         self._names_seen: list[str] = []
 
@@ -78,10 +68,9 @@ class BatchRun(Ends):
         Raises:
             OSError: the journal cannot be written.
         """
-        history, chosen = self._journal.history, self._selection
-        since = history.since if self._is_successor else None
-        planned = [_planned(group) for group in groups]
-        self._journal.plan(planned, capacities(), True, source, chosen.again, chosen.only, since)
+        history = self._journal.history
+        since = history.since if self._is_successor else history.number
+        self._journal.plan(Planning(groups, capacities(), True, source, self._selection, since))
         self._add(groups)
         if self._is_successor:
             self._recover()
@@ -90,12 +79,13 @@ class BatchRun(Ends):
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
-        with ctrl_c_as_event(self._events):
+        with events.ctrl_c_as_event(self._events):
             self._submit_ready()
             while self._handle_requests() or not self._is_over():
                 self._look()
                 self._turn()
-                self._handle_events()
+                self._handle_events(0.0 if self._ready else TURN_S)
+                self._show()
                 self._submit_ready()
         self._turn()
         self._report()
@@ -107,11 +97,7 @@ class BatchRun(Ends):
         self._sharing.leave()
         if self.is_interrupted:
             return 130
-        return TIME_IS_OVER if self.is_late and is_left else code
-
-    def end_in_time(self) -> None:
-        """Start nothing more, and end running commands: the job's time is nearly over. Any thread may call this."""
-        self._events.put((LATE, None, None))
+        return events.TIME_IS_OVER if self.is_late and is_left else code
 
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""
@@ -121,23 +107,17 @@ class BatchRun(Ends):
         self._journal.lose_claim()
         for one in self._running.values():
             mpi_runtime.cancel(one.ref)
-        limit_s = time.monotonic() + DRAIN_S
+        limit_s = time.monotonic() + events.DRAIN_S
         while self._running and time.monotonic() < limit_s:
             self.graph.stop()
-            with contextlib.suppress(queue.Empty):
-                self._handle(*self._events.get(timeout=TURN_S))
+            self._handle_events(TURN_S)
         self._sharing.leave()
 
     def _is_over(self) -> bool:
         is_open = self._stream is not None and not self.graph.is_stopped
         return not is_open and self.graph.is_over()
 
-    def _handle_events(self) -> None:
-        """Wait for an event, and handle all that have arrived."""
-        with contextlib.suppress(queue.Empty):
-            self._handle(*self._events.get(timeout=0 if self._ready else TURN_S))
-            while True:
-                self._handle(*self._events.get_nowait())
+    def _show(self) -> None:
         if self._live is not None:
             self._live.show(self._shown)
         elif time.monotonic() - self._said_s >= PROGRESS_S:
@@ -146,7 +126,7 @@ class BatchRun(Ends):
 
     def _look(self) -> None:
         """Ask the scheduler where commands run, and record it: the driver submits them without knowing."""
-        if time.monotonic() - self._looked_s < LOOK_S or not self._running:
+        if time.monotonic() - self._looked_s < events.LOOK_S or not self._running:
             return
         self._looked_s = time.monotonic()
         running = current.client().questions.query("running")
@@ -162,7 +142,7 @@ class BatchRun(Ends):
         if sum(count for _, count, _ in found["calls"]) < len(self._running):
             return
         if self._shared.keys() - self._running.keys():
-            self._give_back(list(self._running))  # another job may have the time, and this one for others
+            self._return(self._running)  # another job may have the time, and this one for others
             return
         name, _, least_us = min(found["calls"], key=lambda one: one[2])
         end_s = found["end_us"] / 1e6
@@ -184,18 +164,18 @@ class BatchRun(Ends):
         return in_lines(os.path.basename(self._directory), found, "this process", now)
 
     def _handle(self, what: str, name: Any, value: Any) -> None:
-        if what == ENDED:
+        if what == events.ENDED:
             self._end(name, value)
-        elif what == INTERRUPTED:
+        elif what == events.INTERRUPTED:
             self.is_interrupted = True
             self._say("interrupted: ending what runs; Ctrl-C once more ends at once")
             self._stop()
-        elif what == LATE:
+        elif what == events.LATE:
             self.is_late = True
             self._say("SIGTERM or the end of the job's time: ending what runs; the same line continues later")
             running = {id for id, _, _ in current.client().questions.query("running")}
             self._stop(running)
-            self._ends_s = time.monotonic() + DRAIN_S
+            self._ends_s = time.monotonic() + events.DRAIN_S
         elif what == END_OF_LINES:
             self._stream = None
         elif self._stream is not None:
@@ -223,13 +203,6 @@ class BatchRun(Ends):
             with contextlib.suppress(OSError):  # the user sees that there is no answer
                 answer(self._journal.path, token, reply)
         return bool(found)
-
-    def add_groups(self, groups: list[Group]) -> None:
-        """Add commands to the batch."""
-        self._journal.plan([_planned(group) for group in groups], is_new=False)
-        self._add(groups)
-        if self._has_shares and not self._sharing.is_on:
-            self._share()
 
     def _cancel_jobs(self) -> None:
         """Cancel jobs that still wait in the queue for this batch: nothing is left for them."""
@@ -265,7 +238,3 @@ class BatchRun(Ends):
         lines = [f"--- {result.name}: {result.ending()}", f"    {shortened(result.command)}"]
         lines += [f"    {os.path.relpath(result.stdout)}:"] if result.stdout and place is None else []
         return lines + [f"    | {line}" for line in tail(self._directory, result, place)]
-
-
-def _planned(group: Group) -> Planned:
-    return Planned(group.name, group.commands, group.is_array)

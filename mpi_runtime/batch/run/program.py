@@ -115,10 +115,9 @@ def not_started(error: Exception, start: float) -> Ending:
 def _run_to_its_end(
     made: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool, outputs: tuple[int, int] | None
 ) -> tuple[int, str]:
-    """Start a program and wait until its shell has ended. The shell is not reaped.
+    """Start a program and wait until its shell has ended, which is not reaped.
 
-    Returns:
-        Its process id, and the limit that it exceeded, in words.
+    Return its process id, and the limit that it exceeded, in words.
     """
     opened: list[int] = []
     before = _children() if made.memory else set()
@@ -187,15 +186,9 @@ def _spawn(words: list[str], env: Mapping[str, str], cwd: str, streams: tuple[in
     return os.posix_spawn(words[0], words, env, file_actions=actions, setsid=True, setsigdef=_NOT_IGNORED)
 
 
-@functools.cache
-def _adopt_for_good() -> None:
-    """Adopt orphans from now on. The system call and ctypes are needed once for all commands of this process."""
-    adopt_orphans()
-
-
-@functools.cache
-def _memory() -> Memory:
-    return Memory()
+_adopt_for_good = functools.cache(adopt_orphans)
+"""Adopts orphans from now on. The system call and ctypes are needed once for all commands of this process."""
+_memory = functools.cache(Memory)
 
 
 class _Limits(msgspec.Struct, frozen=True):

@@ -71,14 +71,8 @@ class Rank:
     def run(self, program: Command, env: Mapping[str, str], cpus: Sequence[int], is_own: bool) -> Ending:
         """Run the program of this rank to its end, and wait for the others if it succeeds.
 
-        Args:
-            program: the command, with the values of this rank.
-            env: its environment.
-            cpus: processors to which it is bound; empty: no change.
-            is_own: whether no other command writes to its output.
-
-        Returns:
-            The end of this rank; on rank 0 the end of all. With a `problem` that makes it a failure.
+        The arguments are those of `run_program`, with the values of this rank. Return the end of this rank; on rank 0
+        the end of all. With a `problem` that makes it a failure.
         """
         env = {name: text for name, text in env.items() if name != VARIABLE}
         if program.launcher:

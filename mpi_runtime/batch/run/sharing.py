@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from mpi_runtime.batch.elastic.belonging import LEASE_S, in_words
+from mpi_runtime.batch.elastic.belonging import LEASE_S, take
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.leading import Leading
@@ -22,6 +22,7 @@ from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
+from mpi_runtime.batch.run.events import Place
 from mpi_runtime.journal import claim
 from mpi_runtime.slurm import allocation
 
@@ -38,8 +39,7 @@ def boot_clock() -> float:
 
 def request_of(demand: Demand, ranks: int = 1) -> Request:
     """The resources of an alternative, of all ranks together, for the decisions of the coordinator."""
-    own = {"CPU": demand.num_cpus, "GPU": demand.num_gpus, "memory": float(demand.memory), **demand.resources}
-    return tuple(sorted((name, ranks * amount) for name, amount in own.items() if amount))
+    return tuple(sorted((name, ranks * amount) for name, amount in demand.amounts().items() if amount))
 
 
 def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: int) -> Work:
@@ -105,22 +105,14 @@ class Sharing:
         journal: BatchJournal,
         start: Callable[[Work, float], None],
         end_s: float | None,
-        token: str = "",
-        member: Member | None = None,
-        files: JobFiles | None = None,
+        place: Place | None,
     ) -> None:
-        """Begin without other jobs.
+        """Begin without other jobs; `place`: if this job was a member before.
 
-        Args:
-            journal: of the batch.
-            start: submits a command to the scheduler of this job, with the time, in seconds since 1970, after which it
-                must not begin.
-            end_s: when this job starts nothing more, in seconds since 1970; None: not known.
-            token: of this job, if it was a member before; so for `member` and `files`.
-            member: its work so far.
-            files: its files.
+        `start` submits a command to the scheduler of this job, with the time, in seconds since 1970, after which it
+        must not begin. After `end_s` this job starts nothing more; None: not known.
         """
-        self.token = token or os.urandom(8).hex()
+        self.token = os.urandom(8).hex() if place is None else place.member.token
         self.is_on = False
         """Whether there are other jobs, or were."""
         self.problem = ""
@@ -128,8 +120,8 @@ class Sharing:
         self._journal = journal
         self._start = start
         self._end_s = end_s
-        self._files = files
-        self._member = member
+        self._files: JobFiles | None = None if place is None else place.files
+        self._member: Member | None = None if place is None else place.member
         self._turned_s = 0.0
 
     def must_begin(self) -> bool:
@@ -169,8 +161,7 @@ class Sharing:
     def recover(self, is_strict: bool) -> dict[str, Work]:
         """Read what earlier coordinators have offered; return the works that have not ended, by name.
 
-        Args:
-            is_strict: whether the records of all jobs must be readable now. The journal has read them, too.
+        `is_strict`: the records of all jobs must be readable now. The journal has read them, too.
 
         Raises:
             OSError: it cannot be read at this moment.
@@ -185,10 +176,6 @@ class Sharing:
                 self.coordinator.ended(work.number)  # it has run with a later number
         works = [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]
         return {work.name: work for work in works}
-
-    def add(self, work: Work) -> None:
-        """A command may start."""
-        self.coordinator.add(work)
 
     def ended(self, number: int) -> None:
         """A command has ended in this job."""
@@ -220,14 +207,7 @@ class Sharing:
             self._member.offered(offer)
         self.problem = self._leading.problem
         self._journal.published = self._leading.length
-        while (own := self._member.wants()) is not None:
-            try:
-                holder = self._files.make_name(own.slice)
-            except OSError as error:
-                self._member.doubt(own)
-                self.problem = in_words(error)
-                break
-            self._member.took(own, holder == self.token)
+        self.problem = take(self._files, self._member) or self.problem
         overdue = self._member.overdue(boot_clock())
         self.coordinator.returned(overdue, map(self._member.slices.__getitem__, overdue))
         for work in self._member.start():

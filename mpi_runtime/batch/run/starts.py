@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -15,19 +14,16 @@ from mpi_runtime.batch.elastic.records import Work, share_on
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.graph import STARTED, Graph
-from mpi_runtime.batch.memory.outputs import SharedFiles, forget_start, of_attempt
+from mpi_runtime.batch.memory.outputs import SharedFiles, forget_start
+from mpi_runtime.batch.memory.past import Planning
 from mpi_runtime.batch.memory.paths import Paths
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
-from mpi_runtime.batch.run.events import ENDED, Events, Running, Setting
-from mpi_runtime.batch.run.sharing import Sharing, work_of
-from mpi_runtime.batch.run.submission import submit
+from mpi_runtime.batch.run.events import Commands, Setting
+from mpi_runtime.batch.run.sharing import TURN_S, Sharing, work_of
 from mpi_runtime.client import current
-from mpi_runtime.client.refs import when_done
 from mpi_runtime.util.streams import together
 
-TURN_S = 0.5
-"""Seconds between turns of the journal while nothing happens."""
 SUBMITTED_MAX = 1000
 """How many commands are submitted, in about 0.1 s, before events are handled."""
 SOON_S = 0.3
@@ -36,26 +32,21 @@ RECOVER_S = 120.0
 """How long a job tries to read what the coordinator before it has offered."""
 
 
-class Starts:
+class Starts(Commands):
     """The commands of a batch until they are started."""
 
     def __init__(self, setting: Setting) -> None:
         """Begin without commands."""
         place = setting.place
+        super().__init__(setting.directory, setting.say, setting.journal, place)
         self.graph = Graph(setting.journal.settled_array)
         self.failures: list[CommandResult] = []
         self.done_before = self.left_out = 0
         """Commands that an earlier run has done, and those that were not selected."""
-        self._directory = setting.directory
-        self._say = setting.say
-        self._journal = setting.journal
         self._selection = setting.selection
         self._ready: deque[Command] = deque()
         """Taken from the graph, and not submitted yet."""
         self._has_reported_before = False
-        self._events: Events = queue.SimpleQueue() if place is None else place.events
-        self._running: dict[str, Running] = {} if place is None else place.running
-        """Commands in the scheduler of this job that have not ended."""
         self._names: dict[bytes, str] = {one.ref.binary(): name for name, one in self._running.items()}
         """The names of submitted commands, by the ids of their calls."""
         self._shared: dict[str, int] = {}
@@ -65,18 +56,20 @@ class Starts:
         self._is_successor = place is not None
         self._has_shares = False
         """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
-        self._sharing = Sharing(
-            setting.journal,
-            self._start_offered,
-            setting.end_s,
-            *(() if place is None else (place.member.token, place.member, place.files)),
-        )
+        self._sharing = Sharing(setting.journal, self._start_offered, setting.end_s, place)
         self.paused = {name for name, what in setting.journal.history.controls.items() if what == "pause"}
         """Commands that do not start until they are resumed."""
         self._held: dict[str, bytes] = {}
         """Of these the ones that could start, with their keys."""
         self._paths = Paths()
         self._outputs = SharedFiles()
+
+    def add_groups(self, groups: list[Group]) -> None:
+        """Add commands to the batch."""
+        self._journal.plan(Planning(groups, is_new=False))
+        self._add(groups)
+        if self._has_shares and not self._sharing.is_on:
+            self._share()
 
     def _add(self, groups: Sequence[Group]) -> None:
         self.graph.add(groups)
@@ -141,7 +134,7 @@ class Starts:
         number = self._journal.next_number()
         if self._sharing.is_on:
             self._shared[command.name] = number
-            self._sharing.add(self._work(command, number, key))
+            self._sharing.coordinator.add(self._work(command, number, key))
         else:
             self._start(command, key, number)
 
@@ -152,12 +145,8 @@ class Starts:
 
     def _start(self, command: Command, key: bytes, number: int, until_s: float = 0.0, attempt: int = 0) -> None:
         name = command.name
-        self._journal.began(name, number)
-        made = of_attempt(self._outputs.marked(command), self._directory, attempt, key)
-        ref = submit(made, self._directory, False, path_us=self._paths.path_us(name), until_s=until_s)
-        self._running[name] = Running(ref, key, number, attempt, until_s)
+        ref = self._run(self._outputs.marked(command), key, number, self._paths.path_us(name), until_s, attempt)
         self._names[ref.binary()] = name
-        when_done(ref, lambda outcome: self._events.put((ENDED, name, outcome)))  # in another thread
 
     def _start_offered(self, work: Work, until_s: float) -> None:
         self._start(self.graph.commands[work.name], work.key, work.number, until_s, work.attempt)

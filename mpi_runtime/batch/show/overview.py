@@ -91,14 +91,9 @@ def _use(had: Sequence[tuple[Ended, float]], whole: float, time_s: float) -> flo
 
 
 def in_lines(name: str, found: Overview, job: str, now: float, jobs: Sequence[tuple[str, int]] = ()) -> list[str]:
-    """A batch in lines for people.
+    """A batch in lines for people; `job`, in words, runs it; empty: none does. `now`: in seconds since 1970.
 
-    Args:
-        name: of the batch.
-        found: its state.
-        job: that runs it, in words; empty: none.
-        now: in seconds since 1970.
-        jobs: those of an elastic batch, in words, with the number of commands that each has ended.
+    `jobs` are those of an elastic batch, in words, with the number of commands that each has ended.
     """
     begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
     idle = f"not running; last started {begin}" if found.total else "no job has started it yet"

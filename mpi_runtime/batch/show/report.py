@@ -12,9 +12,9 @@ from mpi_runtime.batch.memory.outputs import tail
 from mpi_runtime.batch.memory.past import RUN, Began, Ended, History
 from mpi_runtime.batch.memory.results import shortened
 from mpi_runtime.batch.show.overview import Overview, overview
-from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, lanes, use
+from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, timeline, use
 from mpi_runtime.show.numbers import clock, count, plural, seconds, three
-from mpi_runtime.show.page import Block, Document, page, table
+from mpi_runtime.show.page import Block, Document, card, table
 
 TAILS_MAX = 200
 """How many failed commands are shown with the last lines of their output."""
@@ -24,13 +24,8 @@ OPEN_MAX = 3
 """How many of them are open at first."""
 
 
-def report(name: str, directory: str, history: History, now: float, is_running: bool) -> str:
-    """Return the page about a batch with this output directory; `now` in seconds since 1970."""
-    return page(document(name, directory, history, now, is_running))
-
-
 def document(name: str, directory: str, history: History, now: float, is_running: bool) -> Document:
-    """Make the document of that page."""
+    """Make the page about a batch with this output directory; `now` in seconds since 1970."""
     found = overview(history, now, is_running)
     groups = _groups(history)
     ran = [_ran(ended, groups) for ended in history.all_ends]
@@ -46,35 +41,15 @@ def document(name: str, directory: str, history: History, now: float, is_running
     if jobs:
         meta.insert(0, jobs[0] if len(jobs) == 1 else plural(len(jobs), "job"))
     capacity = (sum(one.cpus for one in nodes), sum(one.gpus for one in nodes))
-    series = use(ran, begin_s, end_s, capacity)
     blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": _cards(found, history, groups, now, is_running)}]
     if found.failed:
         blocks.append(_failures(directory, found.failed))
-    blocks += [_functions(history, found, groups)]
-    if series:
-        blocks.append(
-            {
-                "id": "use",
-                "kind": "areas",
-                "title": "Use over time",
-                "said": "assigned to commands",
-                "from": begin_s,
-                "to": end_s,
-                "clock": True,
-                "series": series,
-            }
-        )
-    blocks.append(
-        {
-            "id": "timeline",
-            "kind": "lanes",
-            "title": "Timeline",
-            "said": "what ran where",
-            "clock": True,
-            **lanes(ran, begin_s, end_s),
-        }
-    )
-    blocks.append(_commands(history, found, begin_s, now))
+    blocks += [
+        _functions(history, found, groups),
+        *use(ran, begin_s, end_s, capacity, "assigned to commands"),
+        timeline(ran, begin_s, end_s, "what ran where"),
+        _commands(history, found, begin_s, now),
+    ]
     pill = ["run live", "Running"] if is_running else ["hollow", "Not running"]
     return {
         "name": name,
@@ -101,39 +76,20 @@ def _cards(
     seen = [began for began in found.running if began.host]
     kinds = Counter(groups.get(began.name, began.name) for began in seen).most_common(4)
     ended = found.done + len(found.failed)
-    doing: dict[str, Any]
-    waits: dict[str, Any]
     if is_running:
-        doing = {
-            "q": "What is it doing?",
-            "big": count(len(seen)),
-            "small": "commands run",
-            "rows": [[name, count(number), name] for name, number in kinds],
-        }
+        rows = [[name, count(number), name] for name, number in kinds]
+        doing = card("What is it doing?", count(len(seen)), "commands run", rows)
         recent = sum(one.result.end > now - RATE_S for one in history.all_ends)
         if recent and not seen:
             rate = recent / max(1.0, min(RATE_S, now - found.begin_s))
             doing |= {"big": three(rate), "small": "commands end each second", "note": "They are too short to be seen."}
-        waits = {
-            "q": "What waits?",
-            "big": count(found.waiting + len(found.running) - len(seen)),
-            "small": "commands wait",
-            "rows": [["ready, or about to run", count(len(found.running) - len(seen))]],
-        }
+        rows = [["ready, or about to run", count(len(found.running) - len(seen))]]
+        waits = card("What waits?", count(found.waiting + len(found.running) - len(seen)), "commands wait", rows)
     else:
-        doing = {
-            "q": "What did it do?",
-            "big": count(found.done),
-            "small": f"of {plural(found.total, 'command')} done",
-            "rows": [["failed", count(len(found.failed))], ["not run", count(found.waiting)]],
-        }
-        cpu_s = sum(one.result.cpu_time for one in history.all_ends)
-        waits = {
-            "q": "Where did the time go?",
-            "big": f"{found.cpu_use:.0%}",
-            "small": "of the CPUs were assigned",
-            "rows": [["CPU time", seconds(cpu_s)]],
-        }
+        rows = [["failed", count(len(found.failed))], ["not run", count(found.waiting)]]
+        doing = card("What did it do?", count(found.done), f"of {plural(found.total, 'command')} done", rows)
+        rows = [["CPU time", seconds(sum(one.result.cpu_time for one in history.all_ends))]]
+        waits = card("Where did the time go?", f"{found.cpu_use:.0%}", "of the CPUs were assigned", rows)
     if found.gpu_use:
         waits["rows"].append(["of the GPUs", f"{found.gpu_use:.0%}"])
     endings = Counter(one.result.ending() for one in found.failed).most_common(4)

@@ -371,7 +371,7 @@ def test_states_are_in_what_the_verbs_say_and_compact_keeps_them(tmp_path: Path)
     before = [len(segment.states) for segment in upkeep.read(journal)]
     upkeep.compact(journal)
     assert [len(segment.states) for segment in upkeep.read(journal)] == [sum(before)]
-    assert upkeep.verify(journal).values_damaged == []
+    assert upkeep.verify(journal).damaged_values == []
     told, ran, _ = again(STORY, tmp_path)
     assert told == TOLD
     assert ran["load"] == 1

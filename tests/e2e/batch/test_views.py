@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.outputs import ARCHIVE
-from mpi_runtime.batch.memory.past import Began, Capacity, Ended, History, Planned, Run, read_history
+from mpi_runtime.batch.memory.past import Began, Capacity, Ended, History, Run, read_history
 from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.show import report
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
-from mpi_runtime.batch.show.report import report
+from mpi_runtime.show import page as pages
 from tests import helpers
 from tests.browser import Browser, loads_nothing, needs_browser
 from tests.e2e.cli.test_batch import run_batch, written
@@ -96,7 +98,7 @@ def ended(name: str, start: float, took: float, code: int = 0, host: str = "a", 
 def some_history() -> History:
     history = History()
     names = [f"c.{number}" for number in range(8)]
-    history.plan = {"c": Planned("c", tuple(Command(text="true", name=name) for name in names), True)}
+    history.plan = {"c": Group("c", tuple(Command(text="true", name=name) for name in names), is_array=True)}
     history.runs = [Run("vm (pid 1)", 100.0, [Capacity("a", 2, 0, 0), Capacity("b", 2, 2, 0)])]
     for one in (
         ended("c.0", 100, 10), ended("c.1", 100, 5, 3), ended("c.2", 105, 5), ended("c.3", 100, 20, 0, "b", (0, 1)),
@@ -129,7 +131,7 @@ def test_an_overview_counts_and_tells_when_it_may_end() -> None:
 def test_the_first_end_of_many_commands_that_run_at_a_time_says_how_long_the_rest_takes() -> None:
     history = History()
     names = [f"c.{number}" for number in range(24)]
-    history.plan = {"c": Planned("c", tuple(Command(text="true", name=name) for name in names), True)}
+    history.plan = {"c": Group("c", tuple(Command(text="true", name=name) for name in names), is_array=True)}
     history.runs = [Run("vm (pid 1)", 100.0, [Capacity("a", 8, 0, 0)])]
     history.began = {name: Began(name, 100.0, "a") for name in names[:8]}
     history.note(ended("c.0", 100, 60))
@@ -142,7 +144,7 @@ def block(document: Any, id: str) -> Any:
 
 
 def test_the_report_has_everything_in_it_and_loads_nothing() -> None:
-    page = report("c<b>", "/nowhere", some_history(), 120.0, True)
+    page = pages.page(report.document("c<b>", "/nowhere", some_history(), 120.0, True))
     assert "<title>c&lt;b&gt;</title>" in page
     assert loads_nothing(page)
     document = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
@@ -168,7 +170,7 @@ def test_the_report_has_everything_in_it_and_loads_nothing() -> None:
 def test_the_report_in_a_browser(tmp_path: Path) -> None:
     """What a person sees: charts with bars in them, a table that is sorted and searched."""
     path = tmp_path / "page.html"
-    path.write_text(report("sweep", "/nowhere", some_history(), 120.0, False), encoding="utf-8")
+    pages.write(str(path), report.document("sweep", "/nowhere", some_history(), 120.0, False))
     names = "[...document.querySelectorAll('#commands tbody td:first-child')].map(one => one.textContent).join(' ')"
     with Browser(tmp_path) as browser:
         browser.open(path.as_uri())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from mpi_runtime.batch.elastic.belonging import LEASE_S, Belonging
+from mpi_runtime.batch.elastic.belonging import LEASE_S, Belonging, take
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.leading import Leading
 from mpi_runtime.batch.elastic.member import Member
@@ -407,13 +407,7 @@ class Job(Process):
         leading.notes.clear()
 
     def take_and_start(self, checked_s: float, coordinator: Coordinator) -> None:
-        while (offer := self.member.wants()) is not None:
-            try:
-                holder = self.files.make_name(offer.slice)
-            except OSError:
-                self.member.doubt(offer)
-                break
-            self.member.took(offer, holder == self.token)
+        take(self.files, self.member)
         overdue = self.member.overdue(self.world.now)
         coordinator.returned(overdue, map(self.member.slices.__getitem__, overdue))
         self.start([(work.number, checked_s + LEASE_S) for work in self.member.start()])

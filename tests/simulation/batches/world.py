@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import Note, Status
 
 END_S = 4000.0
@@ -239,10 +240,10 @@ class FileSystem:
             raise OSError(errno.EIO, "the answer is lost", path)
 
 
-class SimulatedFiles:
-    """The files of one job: `records.Files` in this file system."""
+class SimulatedFiles(JobFiles):
+    """The files of one job in this file system."""
 
-    def __init__(self, system: FileSystem, process: Process, token: str) -> None:
+    def __init__(self, system: FileSystem, process: Process, token: str) -> None:  # makes none on a disk
         self.system, self.process, self.token = system, process, token
         self.records: list[tuple[str, Any]] = []
         """Records of this job that were not written yet."""

@@ -12,21 +12,11 @@ from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import (
-    Closed,
-    Entry,
-    Offer,
-    Status,
-    Stop,
-    Work,
-    entries_in,
-    fits,
-    framed,
-    share_on,
-)
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, fits, share_on
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
 from mpi_runtime.batch.memory import requests
 from mpi_runtime.batch.memory.requests import Answer, Request
+from mpi_runtime.journal.segments import bodies_in, frame
 
 ONE, TWO = "1" * 16, "2" * 16
 
@@ -81,13 +71,13 @@ def test_a_status_that_is_torn_is_read_again_later_and_keeps_its_size(tmp_path: 
 
 def test_offers_are_read_to_their_last_whole_entry() -> None:
     entries: list[Entry] = [Offer("1-1", ONE, (Work(1, "a", b"k"),)), Stop((1, 2)), Closed(0)]
-    data = b"".join(map(framed, entries))
-    assert entries_in(data) == (entries, len(data))
-    whole = len(framed(entries[0]))
-    for end in range(whole, whole + len(framed(entries[1]))):
-        assert entries_in(data[:end]) == (entries[:1], whole)
+    data = b"".join(map(frame, entries))
+    assert bodies_in(data, ENTRIES) == (entries, len(data))
+    whole = len(frame(entries[0]))
+    for end in range(whole, whole + len(frame(entries[1]))):
+        assert bodies_in(data[:end], ENTRIES) == (entries[:1], whole)
     zeros = data[: whole + 4] + bytes(len(data) - whole - 4)
-    assert entries_in(zeros) == (entries[:1], whole), "what is not there yet may be read as zeros"
+    assert bodies_in(zeros, ENTRIES) == (entries[:1], whole), "what is not there yet may be read as zeros"
 
 
 def test_offers_that_a_full_disk_has_cut_off_are_written_again_at_their_place(
@@ -95,7 +85,7 @@ def test_offers_that_a_full_disk_has_cut_off_are_written_again_at_their_place(
 ) -> None:
     own = job(tmp_path, ONE)
     own.epoch = 3
-    data = framed(Closed(0))
+    data = frame(Closed(0))
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, view, at: write(file, view[:5], at) if not at else full())
 
@@ -106,7 +96,7 @@ def test_offers_that_a_full_disk_has_cut_off_are_written_again_at_their_place(
         own.write_offers(0, data)
     monkeypatch.undo()
     own.write_offers(0, data)
-    assert entries_in(own.read_offers(3, 0, -1)) == ([Closed(0)], len(data))
+    assert bodies_in(own.read_offers(3, 0, -1), ENTRIES) == ([Closed(0)], len(data))
     assert own.read_offers(4, 0, 10) == b""
     own.close()
 

@@ -44,6 +44,13 @@ def test_options_in_a_comment_and_quoted_placeholders_get_a_note() -> None:
     ]
 
 
+def test_an_option_whose_value_no_shell_could_read_is_a_problem() -> None:
+    assert places('true #batch name=a\\\ntrue #batch env=A="b\\"\n', LINES) == [
+        (1, 13, "name=a\\ is not a word for a shell (No escaped character): write \\\\ for \\"),
+        (2, 13, 'env=A="b\\" is not a word for a shell (No closing quotation): write \\\\ for \\'),
+    ]
+
+
 OF_BASH = {
     "source a.sh; x": "source",
     "a && source b": "source",

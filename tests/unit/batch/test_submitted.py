@@ -11,8 +11,8 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import Status
 from mpi_runtime.batch.memory import submitted
 from mpi_runtime.cli.batch import Part
+from mpi_runtime.cli.batch_control import perform
 from mpi_runtime.cli.batch_options import parser
-from mpi_runtime.cli.batch_views import view
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.journal import claim
 from mpi_runtime.slurm import jobs
@@ -62,7 +62,7 @@ def test_a_wait_is_for_submitted_jobs_too_and_status_shows_one(
     found = submitted.awaited(folder)
     assert found is not None
     assert str(found) == "job 8 batch-jobs: PENDING"
-    assert view(["status", folder]) == 0
+    assert perform(["status", folder]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "  job 8 batch-jobs: PENDING"
     states["8"] = "FAILED"
     assert submitted.awaited(folder) is None

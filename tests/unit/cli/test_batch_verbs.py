@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import FOLDER, Planned, read_history
+from mpi_runtime.batch.memory.past import FOLDER, Planning, read_history
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.program import run_program
 from mpi_runtime.cli.main import main
@@ -29,7 +30,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("more.txt").write_text("true\n")
     with contextlib.closing(BatchJournal("batch-jobs")) as made:
         commands = [Command(text="true", name=name) for name in "ab"]
-        made.plan([Planned(one.name, (one,)) for one in commands])
+        made.plan(Planning([Group(one.name, (one,)) for one in commands]))
         for number, one in enumerate(commands, 1):
             is_started = one.name == "b"
             result = CommandResult(
@@ -91,7 +92,7 @@ def test_damage_behind_the_commands_is_shown_until_a_run_has_read_it(
     assert "bytes of the journal batch-jobs/journal cannot be read, as after a crash" in said(capsys, "status jobs")[1]
     with contextlib.closing(BatchJournal("batch-jobs")) as made:
         assert made.history.damaged_bytes > 0, "the run shows it"
-        made.plan([Planned("a", (Command(text="true", name="a"),))])
+        made.plan(Planning([Group("a", (Command(text="true", name="a"),))]))
     assert "cannot be read" not in said(capsys, "status jobs")[1]
 
 
@@ -151,7 +152,7 @@ def test_an_old_file_is_not_the_output_of_a_command_that_waits(
     journal: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with contextlib.closing(BatchJournal("batch-jobs")) as made:
-        made.plan([Planned("a", (Command(text="true", name="a"),))])
+        made.plan(Planning([Group("a", (Command(text="true", name="a"),))]))
         made.began("a", 7)
         made.turn()
         os.utime("batch-jobs/a.out", (1.0, 1.0))

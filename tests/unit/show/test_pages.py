@@ -70,7 +70,9 @@ def test_a_timeline_of_very_many_calls_stays_small_and_shows_each_failure() -> N
 
 
 def test_the_area_below_the_curve_of_use_is_the_time_of_calls() -> None:
-    (cpus,) = use([Ran("a", 0, 10, "f", cpus=2), Ran("a", 3, 4, "f", cpus=1)], 0, 10, (4, 0))
+    ran = [Ran("a", 0, 10, "f", cpus=2), Ran("a", 3, 4, "f", cpus=1)]
+    (block,) = use(ran, 0, 10, (4, 0), "")
+    (cpus,) = block["series"]
     assert sum(cpus["values"]) * 10 / len(cpus["values"]) == pytest.approx(21, rel=1e-3)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.past import Ended, History, Planned
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.memory.past import Ended, History
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.prospects import in_lines, proposal
@@ -16,7 +17,7 @@ def history(*entries: tuple[Command, float | None]) -> History:
     """A batch of single commands; those with seconds have run."""
     found = History()
     for number, (command, seconds) in enumerate(entries, 1):
-        found.plan[command.name] = Planned(command.name, (command,))
+        found.plan[command.name] = Group(command.name, (command,), command.after)
         if seconds is not None:
             result = CommandResult(
                 name=command.name, command=command.text, exit_code=0, signal=None, problem="", is_success=True,

@@ -1,13 +1,19 @@
-"""Variables of Open MPI with which MPI cannot start, for `run` and `doctor`.
+"""Open MPI before a launch: variables with which it cannot start, and what killed launchers of it have left.
 
-MPI itself would end each rank, with lines that do not name the variable.
+With such a variable MPI itself would end each rank, with lines that do not name it.
 """
 
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
+from mpi_runtime.host.mpiexec import Launcher
+from mpi_runtime.host.process_tree import is_alive
 from mpi_runtime.slurm.diagnosis import Finding
 
 LIMIT_S = 60.0
@@ -34,3 +40,21 @@ def broken_settings(env: Mapping[str, str]) -> Finding | None:
     return Finding(
         f"MPI_Init fails with {settings} in the environment, and starts without", f"unset {' '.join(blamed)}"
     )
+
+
+def clear_sessions(launcher: Launcher) -> None:
+    """Remove the session directories, `ompi.PID`, of this user's launchers on this host that do not run any more.
+
+    `prterun` removes its own only at its end. A file in the directory has the name of the host. So those of a container
+    that shares the directory but has process ids of its own are left alone.
+    """
+    if launcher.kind != "openmpi":
+        return
+    host = os.uname().nodename
+    for path in Path(tempfile.gettempdir()).glob("ompi.*"):
+        pid = path.name.removeprefix("ompi.")
+        with suppress(OSError):
+            is_ours = pid.isdecimal() and not path.is_symlink() and path.stat().st_uid == os.geteuid()
+            names = {f"pmix.{name}.tool.{pid}" for name in (host, host.partition(".")[0])}
+            if is_ours and names & {*os.listdir(path)} and not is_alive(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)

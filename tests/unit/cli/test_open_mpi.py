@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.cli.leftovers import clear_sessions
+from mpi_runtime.cli.open_mpi import clear_sessions
 from mpi_runtime.host.mpiexec import Launcher
 
 HOST = os.uname().nodename
