@@ -136,7 +136,7 @@ class Driver:
                 self._happened(event)
         else:
             now = self.now()
-            self._decided(events.Sized(self.study.limits.max_concurrent), self.study.begin(now), now)
+            self._decided(events.Sized(self.study.slots), self.study.begin(now), now)
 
     def _turn(self) -> None:
         left = self.study.deadline - self.now()

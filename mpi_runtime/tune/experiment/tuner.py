@@ -33,7 +33,7 @@ from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Event, Moved, Reported
-from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
+from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -105,9 +105,8 @@ class Tuner:
         except TypeError as error:
             why = _culprit(self._space) or error
             raise TypeError(f"The space cannot be copied, so trials cannot have it: {why}") from error
-        # Checks the settings before the first trial.
-        study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, 1)
         self._directory: Path | None = None
+        self._study(1)  # checks the settings before the first trial
         self._revives = self._restarts = False
         self._results: ResultGrid | None = None
         self._kept: KeptCheckpoints | None = None
@@ -313,9 +312,8 @@ class Tuner:
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
-        study = study_of(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots)
-        study.directory = os.fspath(self._directory or "")
-        return study
+        directory = os.fspath(self._directory or "")
+        return Study(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots, directory)
 
     def _slots(self) -> int:
         wanted = self._prepared.resources
