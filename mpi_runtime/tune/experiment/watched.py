@@ -13,8 +13,9 @@ from typing import Any
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.show.remaining import Remaining, remaining
-from mpi_runtime.tune.study.events import Crashed, Failed, Reported
+from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
 from mpi_runtime.tune.trial import Trial, named_in
+from mpi_runtime.tune.trials.checkpoint import Saved
 
 
 @dataclass
@@ -30,6 +31,8 @@ class WatchedTrial:
     """Its last report, as it was made."""
     error: Exception | None = None
     checkpoint: None = None
+    kept: dict[int, tuple[int, Saved]] = field(default_factory=dict[int, tuple[int, Saved]])
+    """By the numbers of its checkpoints: the index of the report in `history`, and where they are now."""
     began_s: float = 0.0
     reported_s: float = 0.0
     ran_s: float = 0.0
@@ -70,7 +73,7 @@ class Watched(Sequence[WatchedTrial]):
         self._stops_early = bool(header.get("stops_early"))
         self._limit_s = math.inf if header.get("limit_s") is None else float(header["limit_s"])
         self._now_s = 0.0
-        self.experiment_path = os.fspath(directory)
+        self.directory = directory
         self._trials: dict[str, WatchedTrial] = {}
         for line in study_log.read(directory):
             self._now_s = line.now
@@ -80,6 +83,11 @@ class Watched(Sequence[WatchedTrial]):
             for trial_id, status in line.states.items():
                 self._trials[trial_id].moved(status, line.now)
             event = line.event
+            if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+                trial, saved = self._trials[event.trial_id], event.checkpoint
+                last = len(trial.history) - isinstance(event, Moved)
+                is_new = isinstance(event, Reported) or saved.number not in trial.kept
+                trial.kept[saved.number] = last if is_new else trial.kept[saved.number][0], saved
             if isinstance(event, Reported):
                 trial = self._trials[event.trial_id]
                 trial.last, trial.reported_s = dict(event.metrics), line.now
@@ -88,9 +96,18 @@ class Watched(Sequence[WatchedTrial]):
             elif isinstance(event, (Failed, Crashed)):
                 self._trials[event.trial_id].error = RuntimeError(str(event.error))
 
+    @property
+    def experiment_path(self) -> str:
+        """The directory of the experiment."""
+        return os.fspath(self.directory)
+
+    def history_of(self, trial_id: str) -> list[dict[str, Any]]:
+        """The reports of a trial, in order."""
+        return self._trials[trial_id].history if trial_id in self._trials else []
+
     def remaining(self) -> Remaining | None:
         """How long it still takes, if it runs; None: not known."""
-        written_s = study_log.written_s(Path(self.experiment_path))
+        written_s = study_log.written_s(self.directory)
         now_s = self._now_s + max(0.0, time.time() - written_s)
         trials = [(trial.status, trial.ran_until(now_s)) for trial in self]
         return remaining(trials, self.most, self._stops_early, self._limit_s - now_s)
