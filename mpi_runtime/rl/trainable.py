@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,14 @@ def is_algorithm(name: str) -> bool:
     return name in ALGORITHMS
 
 
-def trainable(name: str, envs: Mapping[str, Any]) -> type:
-    """Return the class whose trials train an algorithm.
+def trainable(name: str) -> type:
+    """Return the class whose trials train the algorithm of this name.
 
     The configuration has `env`, `env_config` and hyper-parameters. A trial reserves a CPU for itself and one for each
     of its samplers, so trials cannot wait for each other's.
-
-    Args:
-        name: an algorithm.
-        envs: environments that were registered for trials, by name.
     """
     # Trials run in other processes, where nothing was registered.
-    made = {one: maker(creator) for one, creator in {**registered(), **envs}.items()}
+    made = {one: maker(creator) for one, creator in registered().items()}
     tune: Any = mpi_runtime.tune  # by its public names: it imports this module when an algorithm is asked for
 
     class AlgorithmTrainable(tune.Trainable):  # type: ignore[misc]

@@ -14,7 +14,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,6 @@ class Plan:
     """The function that names a trial; None: its number."""
     again: str = ""
     """How its user continues the experiment, in words."""
-    info: dict[str, Any] = field(default_factory=dict)
 
 
 class Driver:
