@@ -273,7 +273,9 @@ class Algorithm:
         """
         file = Path(path).expanduser()
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(os.fspath(file), cloudpickle.dumps({**self._definition(), "state": self.get_state()}))
+        content = {"format": FORMAT, "algorithm": self.name, "maker": self.maker, "parameters": self.given}
+        content |= {"net": self.net_spec(), "state": self.get_state()}
+        replace_file(os.fspath(file), cloudpickle.dumps(content))
         return str(file)
 
     @classmethod
@@ -288,9 +290,7 @@ class Algorithm:
         Raises:
             CheckpointError: it belongs to another algorithm or other spaces.
         """
-        content = read(path)
-        if content["algorithm"] != cls.name:
-            raise CheckpointError(f"{path} is a checkpoint of {content['algorithm']}, not of {cls.name}")
+        content = cls._read(path)
         found = cls(content["maker"] if env is None else env, **{**content["parameters"], **changes})
         found._restore(content, path)
         return found
@@ -301,10 +301,7 @@ class Algorithm:
         Raises:
             CheckpointError: it belongs to another algorithm or other spaces.
         """
-        content = read(path)
-        if content["algorithm"] != self.name:
-            raise CheckpointError(f"{path} is a checkpoint of {content['algorithm']}, not of {self.name}")
-        self._restore(content, path)
+        self._restore(self._read(path), path)
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that further training depends on."""
@@ -338,14 +335,12 @@ class Algorithm:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _definition(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "algorithm": self.name,
-            "maker": self.maker,
-            "parameters": self.given,
-            "net": self.net_spec(),
-        }
+    @classmethod
+    def _read(cls, path: str | os.PathLike[str]) -> dict[str, Any]:
+        content = read(path)
+        if content["algorithm"] != cls.name:
+            raise CheckpointError(f"{path} is a checkpoint of {content['algorithm']}, not of {cls.name}")
+        return content
 
     def _restore(self, content: dict[str, Any], path: Any) -> None:
         found = differences(

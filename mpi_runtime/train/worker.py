@@ -77,14 +77,14 @@ def takes_config(function: Callable[..., Any]) -> bool:
         TypeError: it needs more.
     """
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return True
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]
-    if len(needed) > 1 or any(one.kind is one.KEYWORD_ONLY for one in needed):
-        raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
-    return any(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL) for one in parameters)
+    for count in (1, 0):
+        with contextlib.suppress(TypeError):
+            signature.bind(*[{}] * count)
+            return bool(count)
+    raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
 
 
 class WorkerRun(TrialRun):
