@@ -15,7 +15,6 @@ from typing import Any, ClassVar, TypeVar
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.envs import Maker, maker, spaces
 from mpi_runtime.rl.parameters import Common, checked
@@ -23,13 +22,12 @@ from mpi_runtime.rl.parts.episodes import Episodes, Fragment
 from mpi_runtime.rl.parts.nets_numpy import NetSpec
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.spaces import differences
-from mpi_runtime.rl.parts.weights import flatten
+from mpi_runtime.rl.parts.weights import Array, flatten
 from mpi_runtime.rl.policies import Policy, policy_of
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 from mpi_runtime.rl.samplers import Samplers
 from mpi_runtime.show.writing import replace_file
 
-Array = NDArray[Any]
 FORMAT = 1
 """Of checkpoint files."""
 Self = TypeVar("Self", bound="Algorithm")

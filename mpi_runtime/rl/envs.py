@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.errors.optional import load
 from mpi_runtime.rl.parts.spaces import Actions, Observations, actions_of, observations_of
+from mpi_runtime.rl.parts.weights import Array
 
-Array = NDArray[Any]
 _registered: dict[str, Callable[..., Any]] = {}
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 import mpi_runtime
-from mpi_runtime.rl.algorithm import Algorithm, Array
+from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.nets_numpy import mlps, most_probable
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.schedules import schedule
-from mpi_runtime.rl.parts.weights import flatten, views
+from mpi_runtime.rl.parts.weights import Array, flatten, views
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 
 

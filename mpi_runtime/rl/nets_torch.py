@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 from mpi_runtime.rl.parts.nets_numpy import NetSpec, drawn, explored, most_probable
-from mpi_runtime.rl.parts.weights import assign
+from mpi_runtime.rl.parts.weights import Array, assign
 
-Array = NDArray[Any]
 LOG_2PI = math.log(2 * math.pi)
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.parts import nets_numpy
 from mpi_runtime.rl.parts.nets_numpy import NetSpec, drawn, explored, most_probable, scaled
-from mpi_runtime.rl.parts.weights import views
-
-Array = NDArray[Any]
+from mpi_runtime.rl.parts.weights import Array, views
 
 
 class Policy(Protocol):

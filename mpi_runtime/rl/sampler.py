@@ -11,17 +11,14 @@ from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.envs import EnvError, Maker, Step
 from mpi_runtime.rl.parts.episodes import Fragment
 from mpi_runtime.rl.parts.nets_numpy import NetSpec
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.replay import transitions
+from mpi_runtime.rl.parts.weights import Array
 from mpi_runtime.rl.policies import Policy, policy_of
-
-Array = NDArray[Any]
-
 
 RESTARTS = 100
 """How many environments that have failed are replaced in the life of a sampler, with `restart_failed_envs=True`."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from mpi_runtime.rl.parts.weights import Array
+
 WINDOW = 100
 """The number of finished episodes in the statistics."""
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.parts.episodes import Fragment
-
-Array = NDArray[Any]
+from mpi_runtime.rl.parts.weights import Array
 
 
 def following_values(fragment: Fragment) -> Array:
