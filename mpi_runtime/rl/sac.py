@@ -10,13 +10,11 @@ import torch
 
 from mpi_runtime.rl import learner
 from mpi_runtime.rl.algorithm import Algorithm
-from mpi_runtime.rl.nets_torch import Network, mlp
+from mpi_runtime.rl.nets_torch import LOG_2PI, Network, mlp
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.replay import Ring, transitions
 from mpi_runtime.rl.parts.schedules import schedule
 from mpi_runtime.rl.parts.weights import Array, assign, flatten
-
-LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.rl.config import ALGORITHMS, algorithm_named
+from mpi_runtime.rl.config import algorithm_named
 from mpi_runtime.rl.envs import maker, registered
 from mpi_runtime.rl.parameters import ALIASES
 
 FILE = "checkpoint"
 """In the directory of a trial's checkpoint."""
-
-
-def is_algorithm(name: str) -> bool:
-    """Whether an algorithm has this name."""
-    return name in ALGORITHMS
 
 
 def trainable(name: str) -> type:

@@ -42,7 +42,7 @@ def get_all_reported_checkpoints(timeout_s: float | None = None) -> list[Reporte
     directory, trial_id = Path(run.start.experiment), run.start.trial_id
     until_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     while time.monotonic() < until_s:
-        numbers = Watched(directory)[int(trial_id)].kept
+        numbers = Watched(directory).of(trial_id).kept
         if max(numbers, default=-1) + 1 >= run.next_number:
             break
         time.sleep(POLL_S)  # reports do not wait for the driver, and a file system shows lines to other hosts later

@@ -26,7 +26,7 @@ from mpi_runtime.errors.remote import to_bytes
 from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.study import events
-from mpi_runtime.tune.study.callback import Callback, Trials, notify
+from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
@@ -153,7 +153,7 @@ class Driver:
             self._happened(events.Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
-            callback.on_step_end(iteration=self._count, trials=Trials(self.study))
+            callback.on_step_end(iteration=self._count, trials=self.study.created)
 
     def _wait(self, seconds: float) -> None:
         """Wait until a trial has reported, or a halted one has ended."""
@@ -214,13 +214,13 @@ class Driver:
         self._happened(event)
         for callback in self._plan.callbacks:
             if trial.status != Trial.ERROR:
-                callback.on_trial_recover(iteration=self._count, trials=Trials(self.study), trial=trial)
+                callback.on_trial_recover(iteration=self._count, trials=self.study.created, trial=trial)
 
     def _happened(self, event: Event) -> None:
         now = self.now()
         self._count += 1
         for callback in self._plan.callbacks:
-            callback.on_step_begin(iteration=self._count, trials=Trials(self.study))
+            callback.on_step_begin(iteration=self._count, trials=self.study.created)
         self._decided(event, self.study.handle(event, now), now)
 
     def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:

@@ -81,7 +81,10 @@ def read(directory: Path) -> Iterator[Line]:
                     if line.number != number:
                         continue  # after damage: a later run has written this number again
                     number += 1
-                    yield _with_checkpoint(line)
+                    event = line.event
+                    if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+                        line.event = msgspec.structs.replace(event, checkpoint=Saved(**event.checkpoint))
+                    yield line
             except segments.NewerFormatError as error:
                 raise JournalError(f"{path} is in a newer format, {error}: use that version of mpi_runtime") from None
 
@@ -127,14 +130,6 @@ def _paths(directory: Path) -> list[Path]:
     if not found:
         raise JournalError(f"{directory} has no experiment: there is no file such as 000001{segments.SUFFIX} in it")
     return found
-
-
-def _with_checkpoint(line: Line) -> Line:
-    event = line.event
-    if isinstance(event, Reported | Moved) and event.checkpoint is not None:
-        saved = Saved(event.checkpoint["number"], event.checkpoint["path"])
-        line.event = msgspec.structs.replace(event, checkpoint=saved)
-    return line
 
 
 def unwritable(error: OSError, directory: Path) -> OSError:

@@ -35,7 +35,7 @@ class History:
     def of(self, trial_id: str) -> list[dict[str, Any]]:
         """The reports of a trial, in order. After those of a lost run the repeated ones follow."""
         self._watched = self._watched or Watched(self._directory)
-        return list(self._watched.history_of(trial_id))
+        return list(self._watched.of(trial_id).history)
 
 
 def error_of(place: Path, text: str) -> Exception:

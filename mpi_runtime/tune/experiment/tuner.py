@@ -249,7 +249,7 @@ class Tuner:
                 driver.run(first)
         finally:
             for callback in callbacks:
-                callback.on_experiment_end(trials=list(study.trials.values()))
+                callback.on_experiment_end(trials=study.created)
 
     def _plan(self, study: Study, callbacks: Sequence[Callback]) -> study_driver.Plan:
         config, checkpoints = self._tune, self._run.checkpoint_config

@@ -80,6 +80,8 @@ class Study:
             self.metric, self.mode, self.space, seed=self.seed, num_samples=tune.num_samples
         )
         self.trials: dict[str, Trial] = {}
+        self.created: list[Trial] = []
+        """The same, for callbacks: a list of them for each event would cost too much."""
         self.deadline = math.inf
         """The time at which it ends, by the event `Woken`."""
         self.most = self.searcher.trials(tune.num_samples)
@@ -399,6 +401,7 @@ class Study:
         trial = self.trials[trial_id] = Trial(trial_id, index, config)
         if self.directory:
             trial.local_path = f"{self.directory}/{trial_id}"
+        self.created.append(trial)
         self.scheduler.on_trial_add(trial)
         return trial
 

@@ -153,11 +153,12 @@ def prepared(trainable: Any) -> Prepared:
     if own is not None:
         return own
     if isinstance(trainable, str):
-        from mpi_runtime.rl import trainable as rl_trainable  # not at the top: few trials are algorithms
-
-        if trainable not in _registered and rl_trainable.is_algorithm(trainable):
-            return prepared(rl_trainable.trainable(trainable))
         if trainable not in _registered:
+            from mpi_runtime.rl import config  # not at the top: few trials are algorithms
+            from mpi_runtime.rl import trainable as algorithms
+
+            if trainable in config.ALGORITHMS:
+                return prepared(algorithms.trainable(trainable))
             known = sorted(_registered)
             raise NotTrainableError(
                 f"no trainable is called {trainable!r}; registered are {known}: call register_trainable"
