@@ -7,7 +7,7 @@ and sends this sampler the new weights: gradients are as old as the number of ot
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,8 @@ class GradientSampler(Sampler):
         batch = batch_of(fragment, p.gamma, p.gae_lambda, "cpu")
         loss, parts = loss_of(self.network, batch, p)
         gradients = torch.autograd.grad(loss, self.network.parameters)
-        empty = np.zeros((0, *fragment.obs.shape[1:]), fragment.obs.dtype)
         figures = {name: part.item() for name, part in parts.items()}
-        return Gradient(flatten(gradients), figures, replace(fragment, obs=empty))
+        return Gradient(flatten(gradients), figures, fragment.counts())
 
 
 class A3C(A2C):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -260,5 +260,4 @@ class ReplaySampler(Sampler):
         q = self.policy.q_values(columns["obs"])  # type: ignore[attr-defined]
         chosen = q[np.arange(len(q)), columns["actions"]]
         errors = columns["rewards"] + columns["factors"] * self.policy.values(columns["next_obs"]) - chosen
-        empty = np.zeros((0, *fragment.obs.shape[1:]), fragment.obs.dtype)
-        return Rows(columns, np.abs(errors), replace(fragment, obs=empty, next_obs=None))
+        return Rows(columns, np.abs(errors), fragment.counts())

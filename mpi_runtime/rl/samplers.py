@@ -92,7 +92,8 @@ class Samplers:
             try:
                 fragment = mpi_runtime.get(ready[0])
             except TaskError as error:
-                raise _plain(error) from None
+                # Errors of environments as they are, others with their remote traceback.
+                raise (error.cause if isinstance(error.cause, EnvError) else error) from None
             except ActorError as error:
                 self._replace(index, incarnation, str(error), arguments)
                 continue
@@ -187,8 +188,3 @@ def check_fits(count: int) -> None:
             f"num_samplers={count} needs {count} CPUs, and this job has {has:g}: "
             f"pass num_samplers={int(has)}, or start the job on more"
         )
-
-
-def _plain(error: TaskError) -> BaseException:
-    """Return the error of a sampler: environments' errors as they are, others with their remote traceback."""
-    return error.cause if isinstance(error.cause, EnvError) else error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,10 @@ class Fragment:
     def steps(self) -> int:
         """The number of environment steps."""
         return int(self.rewards.size)
+
+    def counts(self) -> Fragment:
+        """Return the fragment without its observations."""
+        return replace(self, obs=np.zeros((0, *self.obs.shape[1:]), self.obs.dtype), next_obs=None)
 
     @property
     def ends(self) -> Array:
