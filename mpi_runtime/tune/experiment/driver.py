@@ -28,6 +28,7 @@ from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
+from mpi_runtime.tune.study.settings import TuneConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.bundles import GangRequest, PlacementGroupFactory, amounts
@@ -65,16 +66,12 @@ class Plan:
     """The trainable, the settings and the files of an experiment."""
 
     prepared: Prepared
+    tune: TuneConfig
     settings: RunSettings
     directory: Path
     kept: KeptCheckpoints
-    callbacks: Sequence[Callback] = ()
-    always_asks: bool = True
-    """Whether each report waits for a decision."""
-    reuse_processes: bool = True
-    names: Any = None
-    """The function that names a trial; None: its number."""
-    again: str = ""
+    callbacks: Sequence[Callback]
+    again: str
     """How its user continues the experiment, in words."""
 
 
@@ -280,7 +277,7 @@ class Driver:
             order.checkpoint,
             plan.kept.count(trial.trial_id),
             trial.checkpoint_iteration,
-            str(plan.names(trial)) if plan.names else trial.trial_id,
+            str(plan.tune.trial_name_creator(trial)) if plan.tune.trial_name_creator else trial.trial_id,
             os.fspath(plan.directory),
             request,
             plan.prepared.parameters,
@@ -301,11 +298,11 @@ class Driver:
         options: dict[str, Any] = {
             "num_returns": "streaming",
             "max_retries": 0,
-            "_generator_backpressure_num_objects": 1 if plan.always_asks else AHEAD,
+            "_generator_backpressure_num_objects": AHEAD if self.study.is_passive else 1,
             **amounts(bundle),
             **gang,
         }
-        if not plan.reuse_processes:
+        if plan.tune.reuse_actors is False:
             options |= {"reuse": False} if gang else {"max_calls": 1}
         if group is not None:
             from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy

@@ -255,31 +255,16 @@ class Tuner:
         config, checkpoints = self._tune, self._run.checkpoint_config
         self._kept = self._kept or KeptCheckpoints(checkpoints, self._home)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
-        settings = RunSettings(
-            config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, self._saves_at_end()
-        )
-        return study_driver.Plan(
-            self._prepared,
-            settings,
-            self._home,
-            self._kept,
-            callbacks,
-            always_asks=not study.is_passive,
-            reuse_processes=config.reuse_actors is not False,
-            names=config.trial_name_creator,
-            again=self._again(),
-        )
+        saves = checkpoints.checkpoint_at_end
+        if saves is None:
+            target = self._prepared.target
+            saves = self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
+        settings = RunSettings(config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, saves)
+        return study_driver.Plan(self._prepared, config, settings, self._home, self._kept, callbacks, self._again())
 
     def _again(self) -> str:
         """How its user continues it, in words."""
         return "continue it with Tuner.restore(directory, trainable).fit()"
-
-    def _saves_at_end(self) -> bool:
-        wanted = self._run.checkpoint_config.checkpoint_at_end
-        if wanted is None:
-            target = self._prepared.target
-            return self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
-        return wanted
 
     def _replay_for(self, callbacks: Sequence[Callback]) -> None:
         """Send loggers the events of earlier runs, so that their files have all of them once."""
