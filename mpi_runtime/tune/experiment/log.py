@@ -48,8 +48,6 @@ class Line(msgspec.Struct, array_like=True):
 def _plain(value: Any) -> Any:
     if isinstance(value, (mpi_runtime.ObjectRef, mpi_runtime.ActorHandle)):
         return type(value).__name__  # it differs in each job
-    if isinstance(value, Saved):
-        return {"number": value.number, "path": value.path}
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()
     return repr(value)
@@ -83,7 +81,8 @@ def read(directory: Path) -> Iterator[Line]:
                     number += 1
                     event = line.event
                     if isinstance(event, Reported | Moved) and event.checkpoint is not None:
-                        line.event = msgspec.structs.replace(event, checkpoint=Saved(**event.checkpoint))
+                        saved = Saved(event.checkpoint["number"], event.checkpoint["path"])  # its reference is void
+                        line.event = msgspec.structs.replace(event, checkpoint=saved)
                     yield line
             except segments.NewerFormatError as error:
                 raise JournalError(f"{path} is in a newer format, {error}: use that version of mpi_runtime") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +18,8 @@ from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial, TuneError, flat, sign_of
-from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
+from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
-from mpi_runtime.tune.trials.return_value import return_value
 
 ERROR_FILE = "error.pkl"
 """The last error of a trial, in its directory."""
@@ -81,7 +81,8 @@ class Result:
     @property
     def return_value(self) -> Any:
         """What the function of a trainer returned on rank 0; None: nothing, or the training has not ended well."""
-        return return_value(Path(self.path)) if self.status == Trial.TERMINATED else None
+        file = Path(self.path, RETURN_VALUE)
+        return pickle.loads(file.read_bytes()) if self.status == Trial.TERMINATED and file.exists() else None
 
     @classmethod
     @advised
