@@ -82,6 +82,11 @@ ASYNCHRONOUS = {"A3C": "A2C", "ApeX": "DQN"}
 P = TypeVar("P", bound=Common)
 
 
+def given_as(parameters: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return the value of a hyper-parameter that was given under any of its names."""
+    return next((value for key, value in parameters.items() if ALIASES.get(key, key) == name), default)
+
+
 def checked(cls: type[P], given: Mapping[str, Any], name: str) -> P:
     """Return the parameters of an algorithm.
 

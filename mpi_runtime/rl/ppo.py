@@ -15,7 +15,7 @@ import torch
 from mpi_runtime.rl import learner
 from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.nets_torch import Network, divergence, log_probabilities
-from mpi_runtime.rl.parameters import Common
+from mpi_runtime.rl.parameters import Common, given_as
 from mpi_runtime.rl.parts.episodes import Fragment
 from mpi_runtime.rl.parts.returns import gae
 from mpi_runtime.rl.parts.schedules import schedule
@@ -128,10 +128,7 @@ class PPO(Algorithm):
         if "train_batch_size" not in parameters:
             return parameters
         rest = {key: value for key, value in parameters.items() if key != "train_batch_size"}
-        names = ("num_envs", "num_envs_per_env_runner", "num_envs_per_worker", "n_envs")
-        envs = next((rest[name] for name in names if name in rest), 1)
-        names = ("num_samplers", "num_env_runners", "num_rollout_workers", "num_workers")
-        samplers = max(1, next((rest[name] for name in names if name in rest), 0))
+        envs, samplers = given_as(rest, "num_envs", 1), max(1, given_as(rest, "num_samplers", 0))
         return {**rest, "n_steps": math.ceil(parameters["train_batch_size"] / (envs * samplers))}
 
     def iterate(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 import mpi_runtime
 from mpi_runtime.rl.config import algorithm_named
 from mpi_runtime.rl.envs import maker, registered
-from mpi_runtime.rl.parameters import ALIASES
+from mpi_runtime.rl.parameters import given_as
 
 FILE = "checkpoint"
 """In the directory of a trial's checkpoint."""
@@ -47,9 +47,7 @@ def trainable(name: str) -> type:
 
         @classmethod
         def default_resource_request(cls, config: dict[str, Any]) -> Any:
-            names = ["num_samplers", *(other for other, own in ALIASES.items() if own == "num_samplers")]
-            given = [config[one] for one in names if one in config]
-            count = given[0] if given else algorithm_named(name).Parameters.num_samplers
+            count = given_as(config, "num_samplers", algorithm_named(name).Parameters.num_samplers)
             return tune.PlacementGroupFactory([{"CPU": 1}] * (1 + int(count)))
 
     AlgorithmTrainable.__name__ = AlgorithmTrainable.__qualname__ = name
