@@ -18,6 +18,7 @@ from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
+from mpi_runtime.tune.trial import required
 
 MODEL = 4
 """The stream of random numbers for suggestions."""
@@ -78,12 +79,9 @@ class TuneBOHB(LearningSearcher):
         loss = self.loss_of(result)
         if trial_id not in self._points:
             return
-        if self._time_attr not in result:
-            raise ValueError(
-                f"The time_attr {self._time_attr!r} of TuneBOHB is not in the report of trial {trial_id}, which has "
-                f"{sorted(result)}. Correct the name, or report it."
-            )
-        self._losses.setdefault(float(result[self._time_attr]), {})[trial_id] = math.inf if loss is None else loss
+        what = f"time_attr {self._time_attr!r} of TuneBOHB"
+        time = float(required(result, self._time_attr, what, f"the report of trial {trial_id}"))
+        self._losses.setdefault(time, {})[trial_id] = math.inf if loss is None else loss
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if result is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from mpi_runtime.tune.trial import flat, has_value, sign_of, value_in
+from mpi_runtime.tune.trial import flat, has_value, required, sign_of, value_in
 
 Result = Mapping[str, Any]
 
@@ -210,13 +210,7 @@ def _check(std: Any, **counts: tuple[Any, int]) -> None:
 
 
 def _value(metric: str, trial_id: str, result: Result) -> float:
-    try:
-        return float(value_in(result, metric))
-    except KeyError:
-        raise ValueError(
-            f"The metric {metric!r} of a stopper is not in the report of trial {trial_id}, which has {sorted(result)}. "
-            "Correct the name, or report it."
-        ) from None
+    return float(required(result, metric, f"metric {metric!r} of a stopper", f"the report of trial {trial_id}"))
 
 
 def _spread(values: Iterable[float]) -> float:

@@ -32,7 +32,7 @@ from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.stoppers import CombinedStopper, as_stopper, ends_all, time_limit
-from mpi_runtime.tune.trial import DEFAULT_METRIC, Trial, check_goal, named_in, sign_of, value_in
+from mpi_runtime.tune.trial import DEFAULT_METRIC, Trial, check_goal, named_in, required, sign_of
 
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
@@ -427,13 +427,7 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
     """A reported value as a number. `role` is its purpose, for errors."""
-    try:
-        value = value_in(result, name)
-    except KeyError:
-        raise ValueError(
-            f"The {role} {name!r} is not in the report of trial {trial.trial_id}, which has {sorted(result)}. "
-            "Correct the name, or report it."
-        ) from None
+    value = required(result, name, f"{role} {name!r}", f"the report of trial {trial.trial_id}")
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
