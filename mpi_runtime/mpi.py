@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mpi_runtime.calls.scatter import Scatter
+from mpi_runtime.calls.arguments import Scatter
 from mpi_runtime.gangs import member
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@
 - `remote_function.py`: remote functions: `.remote`, `.options`, `.map`, `.bind`
 - `actor_class.py`: actor classes, and `@method`
 - `actor_handle.py`: handles of actors, their methods, `get_actor`
-- `scatter.py`: arguments of calls on gangs, with an item for each rank
 - `signatures.py`: types of `.remote` and `.options` for type checkers
 - `own_scheduler.py`: calls that bring their own scheduler, and the job inside them
 - `options.py`: names and allowed values of all options
 - `specs.py`: makes the spec of a function, class or method from its options
 - `submitter.py`: registers the spec of a function and submits its calls
-- `arguments.py`: checks and packs arguments: references become slots, the rest is serialised
+- `arguments.py`: checks and packs arguments: references become slots, the rest is serialised; arguments of gangs
 - `code.py`: functions and classes as bytes
 - `code_digest.py`: the hash of a function and of all code that it uses, for the journal
 - `module_digest.py`: the hash of a module of the program, for the journal

@@ -225,12 +225,6 @@ class ActorClass(Registered, Generic[T, Init]):
 
         return ActorNode(self.remote, args, kwargs, self._methods)
 
-    def _remote(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> ActorHandle[T]:
-        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
-        chosen: Any = self.options(**options) if options else self
-        made: ActorHandle[T] = chosen.remote(*(args or ()), **(kwargs or {}))
-        return made
-
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         code, uses_loop = self._code.pickled(), is_async(self._class)
         return specs.actor_spec(self._name, code, self._options, where, uses_loop, environment, self._digest_of_code())

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mpi_runtime.calls.scatter import Scatter
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put
@@ -108,6 +107,32 @@ def digest_of_arguments(call: Call) -> bytes:
     return digest(payload, DIGEST_BYTES)
 
 
+class Scatter:
+    """An argument with an item for each rank. `mpi.scatter` makes it."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def refs(self, client: Client, ranks: int, name: str) -> list[ObjectRef[Any]]:
+        """References to the items, in the order of ranks: there must be one for each."""
+        if len(self.items) != ranks:
+            raise ValueError(
+                f"{name}.remote(): mpi.scatter() has {len(self.items)} items, and the call has num_ranks={ranks}: pass "
+                "one item for each rank"
+            )
+        what = f"an item of mpi.scatter() for {name}()"
+        return [item if type(item) is ObjectRef else put(client, serialize.dumps(item, what)) for item in self.items]
+
+    def __repr__(self) -> str:
+        return f"mpi.scatter({len(self.items)} items)"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "mpi.scatter() must be an argument of a function with num_ranks, not a part of an argument. Methods and "
+            "other functions do not cut it: pass the items, and let each rank take items[comm.rank]"
+        )
+
+
 class Packed(NamedTuple):
     """The arguments in the form of a call."""
 
@@ -132,57 +157,28 @@ def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: st
     ids: list[bytes] = []
     scattered: list[Scatter] = []
     keep: list[ObjectRef[Any]] = []
-    if ranks:
-        args, kwargs = _with_cuts(args, kwargs, scattered)
+    common = sum(type(value) is ObjectRef for value in (*args, *kwargs.values())) if ranks else 0
 
     def slot(value: Any) -> Any:
         if type(value) is ObjectRef:
             value.check_job()
             ids.append(value.binary())
             return serialize.Slot(len(ids) - 1)
+        if ranks and type(value) is Scatter:  # each rank has one object for each of them, behind the others
+            scattered.append(value)
+            return serialize.Slot(common + len(scattered) - 1)
         return value
 
     args = tuple([slot(value) for value in args])
     if kwargs:
         kwargs = {key: slot(value) for key, value in kwargs.items()}
-    if scattered:
-        args, kwargs = _with_slots(args, kwargs, len(ids))
-        for one in scattered:
-            refs = one.refs(client, ranks, name)
-            keep += refs
-            ids += [ref.binary() for ref in refs]
+    for one in scattered:
+        refs = one.refs(client, ranks, name)
+        keep += refs
+        ids += [ref.binary() for ref in refs]
     serialized = serialize.dumps_arguments(args, kwargs, f"an argument of {name}()")
     payload = serialized.inline_up_to(client.store.inline_bytes_max)
     if payload is not None:
         return Packed(payload, tuple(ids), tuple(serialized.refs), keep or None, len(scattered))
     whole = put(client, serialized)
     return Packed(b"", (whole.binary(), *ids), (), [*keep, whole], len(scattered))
-
-
-class _Cut(NamedTuple):
-    """In place of an argument of `mpi.scatter`, until the number of common arguments is known."""
-
-    number: int
-
-
-def _with_cuts(
-    args: tuple[Any, ...], kwargs: dict[str, Any], scattered: list[Scatter]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with marks in place of those of `mpi.scatter`, which are added to the list."""
-
-    def cut(value: Any) -> Any:
-        if type(value) is not Scatter:
-            return value
-        scattered.append(value)
-        return _Cut(len(scattered) - 1)
-
-    return tuple(map(cut, args)), {key: cut(value) for key, value in kwargs.items()}
-
-
-def _with_slots(args: tuple[Any, ...], kwargs: dict[str, Any], common: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with slots in place of the marks. Each rank has one object for each of them, behind the others."""
-
-    def slot(value: Any) -> Any:
-        return serialize.Slot(common + value.number) if type(value) is _Cut else value
-
-    return tuple(map(slot, args)), {key: slot(value) for key, value in kwargs.items()}

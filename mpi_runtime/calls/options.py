@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from mpi_runtime.calls.labels import check_selector
 from mpi_runtime.errors.arguments import check_amount, check_bool, check_number, check_text
 from mpi_runtime.scheduler.protocol.events import DYNAMIC, RETURNS_MAX, STREAMING, AccountSpec, Alternative
 from mpi_runtime.scheduler.protocol.limits import UNIT
@@ -26,7 +27,6 @@ _INSTEAD = {
     "object_store_memory": "it belongs to the whole node: use init(object_store_memory=...)",
 }
 """Options that only Ray has, and what to do instead."""
-_MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
 
 
 def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
@@ -94,10 +94,6 @@ def _gpus(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be 0, a share below 1, or a whole number; got {value!r}")
 
 
-def _bytes(name: str, value: Any) -> None:
-    size_in_bytes(name, value)
-
-
 def size_in_bytes(name: str, value: Any) -> int:
     """Read a number of bytes, or a text such as "20GB" or "512 MiB"."""
     if isinstance(value, str):
@@ -110,15 +106,6 @@ def size_in_bytes(name: str, value: Any) -> int:
     return int(float(value))
 
 
-def _count(name: str, value: Any) -> None:
-    _whole(name, value)
-    if value > COUNT_MAX:
-        raise ValueError(f"{name} must be at most {COUNT_MAX}, not {value}")
-    least, words = (-1, "0 or more, or -1 for no limit") if name in _MAY_BE_UNLIMITED else (0, "0 or more")
-    if value < least:
-        raise ValueError(f"{name} must be {words}, not {value}")
-
-
 def _whole(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
@@ -126,11 +113,22 @@ def _whole(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be between -{WHOLE_MAX} and {WHOLE_MAX}, not {value}")
 
 
-def _one_or_more(name: str, value: Any) -> None:
-    _whole(name, value)
-    if value < 1:
-        raise ValueError(f"{name} must be 1 or more, not {value}")
-    _count(name, value)
+def _counted(words: str, least: int, most: int = COUNT_MAX, besides: int | None = None) -> Callable[[str, Any], None]:
+    """The check of a number of things: from `least` to `most`, or the number `besides`. `words` name its lower end."""
+
+    def check_count(name: str, value: Any) -> None:
+        _whole(name, value)
+        if value > most:
+            raise ValueError(f"{name} must be at most {most}, not {value}")
+        if value < least and value != besides:
+            raise ValueError(f"{name} must be {words}, not {value}")
+
+    return check_count
+
+
+_count = _counted("0 or more", 0)
+_limit_or_none = _counted("0 or more, or -1 for no limit", -1)
+_one_or_more = _counted("1 or more", 1)
 
 
 def _returns(name: str, value: Any) -> None:
@@ -143,26 +141,8 @@ def _returns(name: str, value: Any) -> None:
             raise ValueError(f"{name} must be {RETURNS_MAX} or less, not {value}: return a list, or yield the values")
 
 
-def _backpressure(name: str, value: Any) -> None:
-    _whole(name, value)
-    if value < 1 and value != -1:
-        raise ValueError(f"{name} must be 1 or more, or -1 for no limit, not {value}")
-
-
-def _pending(name: str, value: Any) -> None:
-    _whole(name, value)
-    if value < -1:
-        raise ValueError(f"{name} must be 1 or more, or -1 (or 0) for no limit, not {value}")
-
-
 def _anything(name: str, value: Any) -> None:
     """Accept any value, as in Ray."""
-
-
-def _fallbacks(name: str, value: Any) -> None:
-    from mpi_runtime.calls import strategies
-
-    strategies.check_fallbacks(name, value)
 
 
 def _groups(name: str, value: Any) -> None:
@@ -224,10 +204,15 @@ def check_resources(name: str, value: Any) -> None:
         check_amount(f"{name}[{resource!r}]", units)
 
 
-def _runtime_env(name: str, value: Any) -> None:
-    from mpi_runtime.calls import runtime_env  # not at the top: most programs use no runtime_env
+def _elsewhere(module: str, function: str) -> Callable[[str, Any], None]:
+    """The check that a module beside this one has. It is loaded on first use: most programs need none of them."""
 
-    runtime_env.check(name, value)
+    def load_and_check(name: str, value: Any) -> None:
+        from importlib import import_module
+
+        getattr(import_module(f"mpi_runtime.calls.{module}"), function)(name, value)
+
+    return load_and_check
 
 
 def _old_group(name: str, value: Any) -> None:
@@ -235,18 +220,6 @@ def _old_group(name: str, value: Any) -> None:
 
     if value != "default" and not isinstance(value, PlacementGroup):
         raise TypeError(f"{name} must be a PlacementGroup, None or 'default', not {value!r}")
-
-
-def _strategy(name: str, value: Any) -> None:
-    from mpi_runtime.calls import strategies  # not at the top: most programs use no strategy
-
-    strategies.check_strategy(name, value)
-
-
-def _selector(name: str, value: Any) -> None:
-    from mpi_runtime.calls import labels
-
-    labels.check_selector(name, value)
 
 
 def _units(value: float) -> int:
@@ -271,7 +244,7 @@ class Option(NamedTuple):
     For each kind of call: its field of `Spec`; "": it is read elsewhere; None: the kind does not have the option.
     """
 
-    check: Callable[[str, Any], None]
+    check: Callable[[str, Any], object]
     task: str | None = None
     actor: str | None = None
     method: str | None = None
@@ -285,28 +258,28 @@ OPTIONS = {
     "num_cpus": Option(check_amount, "cpu", "cpu", None, _units, 1),
     "num_gpus": Option(_gpus, "gpu", "gpu", None, _units),
     "accelerator_type": Option(_type, "", ""),
-    "gpu_memory": Option(_bytes, "gpu_memory", "gpu_memory", None, functools.partial(size_in_bytes, "gpu_memory")),
+    "gpu_memory": Option(size_in_bytes, "gpu_memory", "gpu_memory", None, partial(size_in_bytes, "gpu_memory")),
     "memory": Option(check_amount, "memory", "memory", None, int),
     "resources": Option(check_resources, "custom", "custom", None, _custom),
     "num_returns": Option(_returns, "num_returns", None, "num_returns", lambda value: RETURNS.get(value, value)),
-    "max_retries": Option(_count, "max_retries", default=DEFAULT_MAX_RETRIES),
-    "max_task_retries": Option(_count, None, "", "max_retries"),
+    "max_retries": Option(_limit_or_none, "max_retries", default=DEFAULT_MAX_RETRIES),
+    "max_task_retries": Option(_limit_or_none, None, "", "max_retries"),
     "retry_exceptions": Option(_exceptions, "", None, ""),
     "concurrency_group": Option(check_text, None, None, "group"),
     "name": Option(check_text, "", "", ""),
     "namespace": Option(check_text, None, ""),
     "get_if_exists": Option(check_bool, None, ""),
     "lifetime": Option(_lifetime, None, ""),
-    "runtime_env": Option(_runtime_env, "", ""),
-    "max_restarts": Option(_count, None, "max_restarts"),
+    "runtime_env": Option(_elsewhere("runtime_env", "check"), "", ""),
+    "max_restarts": Option(_limit_or_none, None, "max_restarts"),
     "max_concurrency": Option(_one_or_more, None, ""),
     "concurrency_groups": Option(_groups, None, ""),
     "allow_out_of_order_execution": Option(check_bool, None, ""),
-    "scheduling_strategy": Option(_strategy, "", ""),
+    "scheduling_strategy": Option(_elsewhere("strategies", "check_strategy"), "", ""),
     "placement_group": Option(_old_group, "", ""),
     "placement_group_bundle_index": Option(_whole, "", ""),
     "placement_group_capture_child_tasks": Option(check_bool, "", ""),
-    "label_selector": Option(_selector, "", ""),
+    "label_selector": Option(check_selector, "", ""),
     "max_calls": Option(_count, "max_calls"),
     "priority": Option(_whole, "priority", "priority"),
     "num_ranks": Option(_one_or_more, "ranks", "ranks"),
@@ -318,12 +291,14 @@ OPTIONS = {
     "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
     "expect": Option(_seconds, "expect_us", None, None, _microseconds),
     "enforce_time_limit": Option(check_bool, "enforces_limit", None, "enforces_limit"),
-    "max_pending_calls": Option(_pending, None, ""),
+    "max_pending_calls": Option(_counted("1 or more, or -1 (or 0) for no limit", -1, WHOLE_MAX), None, ""),
     "journal": Option(check_bool, "", "", "keeps_state", operator.not_),
     "checkpoint_calls": Option(_one_or_more, None, "save_calls"),
     "checkpoint_s": Option(_seconds, None, "save_us", None, _microseconds),
-    "_generator_backpressure_num_objects": Option(_backpressure, "backpressure", None, "backpressure", _limit),
-    "fallback_strategy": Option(_fallbacks, "", ""),
+    "_generator_backpressure_num_objects": Option(
+        _counted("1 or more, or -1 for no limit", 1, WHOLE_MAX, -1), "backpressure", None, "backpressure", _limit
+    ),
+    "fallback_strategy": Option(_elsewhere("strategies", "check_fallbacks"), "", ""),
     "enable_task_events": Option(check_bool, "", "", ""),
     "_metadata": Option(_anything, "", ""),
     "_labels": Option(_anything, "", ""),

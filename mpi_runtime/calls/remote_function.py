@@ -76,10 +76,6 @@ class RemoteFunction(Submitter[P, R]):
 
         return Node(self.remote, args, kwargs)
 
-    def _remote(self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
-        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
-        return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
-
     def map(self, iterable: Iterable[Any], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element. Many calls make one task, a chunk.
 

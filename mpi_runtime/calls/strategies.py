@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mpi_runtime.calls.labels import check_selector, meets
 from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
@@ -58,7 +58,15 @@ class NodeAffinitySchedulingStrategy:
             raise TypeError(f"soft must be True or False, not {self.soft!r}")
 
 
-class _OneOf:
+class _Condition:
+    operator: ClassVar[int]
+    values: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.values))})"
+
+
+class _OneOf(_Condition):
     def __init__(self, *values: str) -> None:
         if not values:
             raise ValueError(f"{type(self).__name__}() needs at least one value")
@@ -67,30 +75,29 @@ class _OneOf:
                 raise TypeError(f"{type(self).__name__}() takes values of labels, which are strings, not {value!r}")
         self.values = values
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self.values))})"
-
 
 class In(_OneOf):
     """Condition on a label: it has one of these values."""
+
+    operator = IN
 
 
 class NotIn(_OneOf):
     """Condition on a label: it has none of these values, or the node lacks the label."""
 
+    operator = NOT_IN
 
-class Exists:
+
+class Exists(_Condition):
     """Condition on a label: the node has the label."""
 
-    def __repr__(self) -> str:
-        return "Exists()"
+    operator = EXISTS
 
 
-class DoesNotExist:
+class DoesNotExist(_Condition):
     """Condition on a label: the node lacks the label."""
 
-    def __repr__(self) -> str:
-        return "DoesNotExist()"
+    operator = ABSENT
 
 
 @dataclass(frozen=True)
@@ -116,14 +123,11 @@ def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...
     for key, condition in (conditions or {}).items():
         if not isinstance(key, str) or not key:
             raise TypeError(f"{name} must have names of labels as keys, not {key!r}")
-        if isinstance(condition, (In, NotIn)):
-            labels.append(Label(key, IN if isinstance(condition, In) else NOT_IN, condition.values))
-        elif isinstance(condition, (Exists, DoesNotExist)):
-            labels.append(Label(key, EXISTS if isinstance(condition, Exists) else ABSENT))
-        else:
+        if not isinstance(condition, _Condition):
             raise TypeError(
                 f"{name}[{key!r}] must be In(...), NotIn(...), Exists() or DoesNotExist(), not {condition!r}"
             )
+        labels.append(Label(key, condition.operator, condition.values))
     return tuple(labels)
 
 

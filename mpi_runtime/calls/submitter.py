@@ -35,6 +35,10 @@ class Registered:
         self._holds: list[bytes] = []
         """Ids of objects that each call needs for its environment."""
 
+    def _remote(self: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
+        return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
+
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         """Make the spec of calls that inherit this place and have this environment."""
         raise NotImplementedError

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 
 from mpi_runtime.rl import learner
-from mpi_runtime.rl.algorithm import Algorithm, Array
+from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.nets_torch import Network, log_probabilities
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.schedules import schedule
-from mpi_runtime.rl.parts.weights import assign, flatten
 from mpi_runtime.rl.ppo import Batch, batch_of, normalised
 
 
@@ -63,33 +62,19 @@ class A2C(Algorithm):
 
     name = "A2C"
     Parameters = A2CParameters
+    saves = ("network", "optimiser")
 
     def setup(self) -> None:
-        """Make the network and its optimiser."""
         p = self.parameters
         self.device = learner.begin(p)
         self.network = Network(self.net_spec(), self.device)
         self.optimiser = rmsprop(self.network.parameters)
         self.rate = schedule("learning_rate", p.learning_rate)
 
-    def vector(self) -> Array:
-        """Return the weights."""
-        return flatten(self.network.parameters)
-
     def iterate(self) -> dict[str, float]:
-        """Sample and learn for `steps_per_iteration` steps of environments."""
         p, parts = self.parameters, dict[str, Any]()
         for _ in self.rounds():
             batch = batch_of(self.sample(p.n_steps), p.gamma, p.gae_lambda, self.device)
             loss, parts = loss_of(self.network, batch, p)
             learner.step(self.optimiser, self.network.parameters, loss, self.rate(self.remaining), p.max_grad_norm)
         return {name: part.item() for name, part in parts.items()}
-
-    def learner_state(self) -> dict[str, Any]:
-        """Return weights and optimiser."""
-        return {"weights": self.vector(), "optimiser": learner.to_numpy(self.optimiser.state_dict())}
-
-    def set_learner_state(self, state: dict[str, Any]) -> None:
-        """Continue from such a state."""
-        assign(state["weights"], self.network.parameters)
-        self.optimiser.load_state_dict(learner.from_numpy(state["optimiser"]))

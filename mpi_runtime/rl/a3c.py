@@ -7,7 +7,7 @@ and sends this sampler the new weights: gradients are as old as the number of ot
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from mpi_runtime.rl.parts.episodes import Fragment
 from mpi_runtime.rl.parts.weights import assign, flatten, views
 from mpi_runtime.rl.ppo import batch_of
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
-from mpi_runtime.rl.samplers import Samplers
 
 
 @dataclass(frozen=True)
@@ -47,21 +46,23 @@ class Gradient:
 class GradientSampler(Sampler):
     """A sampler that computes gradients, in torch."""
 
+    method = "gradient"
+
     def __init__(self, spec: SamplerSpec, index: int, incarnation: int = 0) -> None:
         super().__init__(spec, index, incarnation)
         torch.set_num_threads(1)
         self.network = Network(spec.net)
 
-    def gradient(self, weights: Weights, parameters: A3CParameters) -> Gradient:
+    def gradient(self, weights: Weights) -> Gradient:
         """Sample a fragment, and return the gradient of its loss."""
-        fragment = self.sample(weights, parameters.n_steps)
+        p = self.parameters
+        fragment = self.sample(weights, p.n_steps)
         assign(weights.vector, self.network.parameters)
-        batch = batch_of(fragment, parameters.gamma, parameters.gae_lambda, "cpu")
-        loss, parts = loss_of(self.network, batch, parameters)
+        batch = batch_of(fragment, p.gamma, p.gae_lambda, "cpu")
+        loss, parts = loss_of(self.network, batch, p)
         gradients = torch.autograd.grad(loss, self.network.parameters)
-        empty = np.zeros((0, *fragment.obs.shape[1:]), fragment.obs.dtype)
         figures = {name: part.item() for name, part in parts.items()}
-        return Gradient(flatten(gradients), figures, replace(fragment, obs=empty))
+        return Gradient(flatten(gradients), figures, fragment.counts())
 
 
 class A3C(A2C):
@@ -69,26 +70,13 @@ class A3C(A2C):
 
     name = "A3C"
     Parameters = A3CParameters
-
-    def make_samplers(self) -> Samplers:
-        """Start the samplers.
-
-        Raises:
-            ValueError: there are none.
-        """
-        p = self.parameters
-        if not p.num_samplers:
-            raise ValueError("A3C is asynchronous and needs num_samplers=1 or more; A2C samples in one process")
-        # The parameters travel with each request, without the network's factory: samplers have the spec.
-        self.sent = replace(p, network=None)
-        return Samplers(self.sampler_spec(), p.num_samplers, p.sample_timeout_s, GradientSampler, method="gradient")
+    sampler = GradientSampler
 
     def iterate(self) -> dict[str, float]:
-        """Apply gradients for `steps_per_iteration` steps of environments."""
         p, end = self.parameters, self.timesteps + self.parameters.steps_per_iteration
         found: Gradient | None = None
         for index in self.samplers.idle():
-            self.samplers.start(index, self.weights(), self.sent)
+            self.samplers.start(index, self.weights())
         lags = []
         while self.timesteps < end:
             started = time.perf_counter()
@@ -101,10 +89,5 @@ class A3C(A2C):
             for one, part in zip(self.network.parameters, views(found.vector, shapes), strict=True):
                 one.grad = learner.tensors(part, self.device)
             learner.descend(self.optimiser, self.network.parameters, self.rate(self.remaining), p.max_grad_norm)
-            self.samplers.start(index, self.weights(), self.sent)
+            self.samplers.start(index, self.weights())
         return {**(found.parts if found else {}), "lag": float(np.mean(lags))}
-
-    def learner_state(self) -> dict[str, Any]:
-        """Return weights and optimiser. Fragments under way are dropped: an asynchronous run cannot be repeated."""
-        self.samplers.drain()
-        return super().learner_state()

@@ -10,11 +10,11 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.envs import Maker, maker, spaces
 from mpi_runtime.rl.parameters import Common, checked
@@ -22,12 +22,12 @@ from mpi_runtime.rl.parts.episodes import Episodes, Fragment
 from mpi_runtime.rl.parts.nets_numpy import NetSpec
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.spaces import differences
+from mpi_runtime.rl.parts.weights import Array, flatten
 from mpi_runtime.rl.policies import Policy, policy_of
-from mpi_runtime.rl.sampler import SamplerSpec, Weights
+from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 from mpi_runtime.rl.samplers import Samplers
 from mpi_runtime.show.writing import replace_file
 
-Array = NDArray[Any]
 FORMAT = 1
 """Of checkpoint files."""
 Self = TypeVar("Self", bound="Algorithm")
@@ -56,6 +56,10 @@ class Algorithm:
     """Of the network that samplers evaluate: see `NetSpec`."""
     keeps_next: ClassVar[bool] = False
     """Whether fragments have the next observations, as replay needs."""
+    sampler: ClassVar[type[Sampler]] = Sampler
+    """The class of its samplers."""
+    saves: ClassVar[tuple[str, ...]] = ()
+    """Attributes that a checkpoint has: networks, optimisers and generators of torch, replay, numbers."""
 
     def __init__(self, env: Any, *, env_config: Any = None, **parameters: Any) -> None:
         """Make an algorithm for an environment.
@@ -71,6 +75,8 @@ class Algorithm:
             ValueError: a value is out of bounds, the environment's spaces do not fit, or the job is too small.
         """
         self.given = dict(parameters)
+        self.network: Any = None
+        """Of the samplers, if it is one of torch."""
         self.parameters: Any = checked(self.Parameters, self._translated(parameters), self.name)
         self.maker: Maker = maker(env, env_config, self.parameters.vectorize)
         one = self.maker.one()
@@ -90,7 +96,7 @@ class Algorithm:
         self.moments = Moments.zeros(self.observations.shape), Moments.zeros(())
         self._policy: Policy | None = None
         self.setup()
-        self.samplers = self.make_samplers()
+        self.samplers = Samplers(self.sampler_spec(), self.sampler)
 
     # What an algorithm defines.
 
@@ -104,15 +110,20 @@ class Algorithm:
 
     def vector(self) -> Array:
         """Return the weights that samplers and `predict` use."""
-        raise NotImplementedError
+        return flatten(self.network.parameters)
 
     def learner_state(self) -> dict[str, Any]:
         """Return the state of networks, optimisers, generators and replay, without tensors."""
-        raise NotImplementedError
+        from mpi_runtime.rl import learner  # not at the top: it loads torch, which ES does not need
+
+        return {name: learner.state_of(getattr(self, name)) for name in self.saves}
 
     def set_learner_state(self, state: dict[str, Any]) -> None:
         """Continue from such a state."""
-        raise NotImplementedError
+        from mpi_runtime.rl import learner
+
+        for name in self.saves:
+            setattr(self, name, learner.restored(getattr(self, name), state[name]))
 
     def net_spec(self) -> NetSpec:
         """Return what the network of the samplers is made from."""
@@ -127,19 +138,9 @@ class Algorithm:
 
     # What algorithms use.
 
-    def make_samplers(self) -> Samplers:
-        """Start the samplers."""
-        p = self.parameters
-        return Samplers(self.sampler_spec(), p.num_samplers, p.sample_timeout_s, ahead=p.sample_ahead)
-
     def sampler_spec(self) -> SamplerSpec:
         """Return what samplers are made from."""
-        p = self.parameters
-        restarts = 100 if p.restart_failed_envs is True else int(p.restart_failed_envs)
-        return SamplerSpec(
-            self.maker, self.net_spec(), p.num_envs, p.seed, self.keeps_next, p.normalize_obs, p.normalize_reward,
-            p.gamma, p.reward_clip, restarts,
-        )  # fmt: skip
+        return SamplerSpec(self.maker, self.net_spec(), SimpleNamespace(**vars(self.parameters)), self.keeps_next)
 
     def weights(self, *epsilons: float) -> Weights:
         """Return what samplers need for the next fragment."""
@@ -147,9 +148,11 @@ class Algorithm:
         return Weights(self.vector(), self.version, epsilons or (0.0,), *self.moments)
 
     def rounds(self) -> Iterator[None]:
-        """Repeat a loop until `steps_per_iteration` steps are made, or the goal of `learn` is reached."""
+        """Repeat a loop until `steps_per_iteration` steps are made, or `learn` reaches its goal."""
         end = self.timesteps + self.parameters.steps_per_iteration
-        while self.timesteps < end and (not self.goal or self.timesteps < self.goal):
+        if self.timesteps < self.goal:
+            end = min(end, self.goal)
+        while self.timesteps < end:
             yield
 
     def sample(self, steps: int, *epsilons: float) -> Fragment:
@@ -268,7 +271,9 @@ class Algorithm:
         """
         file = Path(path).expanduser()
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(os.fspath(file), cloudpickle.dumps({**self._definition(), "state": self.get_state()}))
+        content = {"format": FORMAT, "algorithm": self.name, "maker": self.maker, "parameters": self.given}
+        content |= {"net": self.net_spec(), "state": self.get_state()}
+        replace_file(os.fspath(file), cloudpickle.dumps(content))
         return str(file)
 
     @classmethod
@@ -283,9 +288,7 @@ class Algorithm:
         Raises:
             CheckpointError: it belongs to another algorithm or other spaces.
         """
-        content = read(path)
-        if content["algorithm"] != cls.name:
-            raise CheckpointError(f"{path} is a checkpoint of {content['algorithm']}, not of {cls.name}")
+        content = cls._read(path)
         found = cls(content["maker"] if env is None else env, **{**content["parameters"], **changes})
         found._restore(content, path)
         return found
@@ -296,10 +299,7 @@ class Algorithm:
         Raises:
             CheckpointError: it belongs to another algorithm or other spaces.
         """
-        content = read(path)
-        if content["algorithm"] != self.name:
-            raise CheckpointError(f"{path} is a checkpoint of {content['algorithm']}, not of {self.name}")
-        self._restore(content, path)
+        self._restore(self._read(path), path)
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that further training depends on."""
@@ -333,14 +333,12 @@ class Algorithm:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _definition(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "algorithm": self.name,
-            "maker": self.maker,
-            "parameters": self.given,
-            "net": self.net_spec(),
-        }
+    @classmethod
+    def _read(cls, path: str | os.PathLike[str]) -> dict[str, Any]:
+        content = read(path)
+        if content["algorithm"] != cls.name:
+            raise CheckpointError(f"{path} is a checkpoint of {content['algorithm']}, not of {cls.name}")
+        return content
 
     def _restore(self, content: dict[str, Any], path: Any) -> None:
         found = differences(

@@ -6,7 +6,6 @@ they arrive, and updates double duelling DQN. Neither outruns the other: the rep
 
 from __future__ import annotations
 
-import functools
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 import mpi_runtime
 from mpi_runtime.rl.dqn import DQN, DQNParameters
 from mpi_runtime.rl.sampler import ReplaySampler
-from mpi_runtime.rl.samplers import Samplers
 
 
 @dataclass(frozen=True)
@@ -53,21 +51,9 @@ class ApeX(DQN):
 
     name = "ApeX"
     Parameters = ApeXParameters
-
-    def make_samplers(self) -> Samplers:
-        """Start the samplers.
-
-        Raises:
-            ValueError: there are none.
-        """
-        p = self.parameters
-        if not p.num_samplers:
-            raise ValueError("Ape-X is asynchronous and needs num_samplers=1 or more; DQN samples in one process")
-        made = functools.partial(ReplaySampler, n=p.n)
-        return Samplers(self.sampler_spec(), p.num_samplers, p.sample_timeout_s, made, method="rows")
+    sampler = ReplaySampler
 
     def iterate(self) -> dict[str, float]:
-        """Take rows and learn for `steps_per_iteration` steps of environments."""
         p, end = self.parameters, self.timesteps + self.parameters.steps_per_iteration
         figures: dict[str, float] = {}
         ref = self._published()
@@ -92,11 +78,6 @@ class ApeX(DQN):
             while self.updates < due:
                 figures = self.update()
         return {**figures, "replay_ratio": self.updates * p.batch_size / self.timesteps, "lag": float(np.mean(lags))}
-
-    def learner_state(self) -> dict[str, Any]:
-        """Return networks, optimiser and replay. Rows under way are dropped: no asynchronous run can be repeated."""
-        self.samplers.drain()
-        return super().learner_state()
 
     def _published(self) -> Any:
         """Store the weights once for all samplers."""

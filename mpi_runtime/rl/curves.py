@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from mpi_runtime.rl.parts.weights import Array
+
 POINTS = 51
 """Of a plotted curve."""
 RESAMPLES = 2000

@@ -13,12 +13,11 @@ import torch
 from torch.nn import functional
 
 from mpi_runtime.rl import learner
-from mpi_runtime.rl.algorithm import Algorithm, Array
+from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.nets_torch import Network
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.replay import Prioritised, Ring, transitions
 from mpi_runtime.rl.parts.schedules import Linear, schedule
-from mpi_runtime.rl.parts.weights import assign, flatten
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,9 @@ class DQN(Algorithm):
     fits = ("discrete",)
     kind = "q"
     keeps_next = True
+    saves = ("network", "target", "optimiser", "replay", "updates", "target_at")
 
     def setup(self) -> None:
-        """Make the networks, the optimiser and the replay."""
         p = self.parameters
         self.device = learner.begin(p)
         self.network, self.target = (Network(self.net_spec(), self.device) for _ in range(2))
@@ -110,12 +109,7 @@ class DQN(Algorithm):
         self.replay: Any = Prioritised(p.buffer_size, p.alpha) if p.prioritised else Ring(p.buffer_size)
         self.updates = self.target_at = 0
 
-    def vector(self) -> Array:
-        """Return the weights."""
-        return flatten(self.network.parameters)
-
     def iterate(self) -> dict[str, float]:
-        """Sample and learn for `steps_per_iteration` steps of environments."""
         p, figures = self.parameters, dict[str, float]()
         steps = max(1, p.train_freq // (p.num_envs * self.samplers.processes))
         for _ in self.rounds():
@@ -154,21 +148,3 @@ class DQN(Algorithm):
         with torch.no_grad():
             for slow, fast in zip(self.target.parameters, self.network.parameters, strict=True):
                 slow.lerp_(fast, tau)
-
-    def learner_state(self) -> dict[str, Any]:
-        """Return networks, optimiser and replay."""
-        return {
-            "weights": self.vector(),
-            "target": flatten(self.target.parameters),
-            "optimiser": learner.to_numpy(self.optimiser.state_dict()),
-            "replay": self.replay,
-            "updates": (self.updates, self.target_at),
-        }
-
-    def set_learner_state(self, state: dict[str, Any]) -> None:
-        """Continue from such a state."""
-        assign(state["weights"], self.network.parameters)
-        assign(state["target"], self.target.parameters)
-        self.optimiser.load_state_dict(learner.from_numpy(state["optimiser"]))
-        self.replay = state["replay"]
-        self.updates, self.target_at = state["updates"]

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.errors.optional import load
 from mpi_runtime.rl.parts.spaces import Actions, Observations, actions_of, observations_of
+from mpi_runtime.rl.parts.weights import Array
 
-Array = NDArray[Any]
 _registered: dict[str, Callable[..., Any]] = {}
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class EnvError(RuntimeError):
@@ -68,8 +68,14 @@ class Maker:
                 ) from None
         if hasattr(self.target, "step") and not inspect.isclass(self.target):
             return copy.deepcopy(self.target)
-        keywords = more if _takes(self.target, "render_mode") else {}
-        return self.target(self.config, **keywords) if _wants_config(self.target) else self.target(**keywords)
+        try:
+            known = list(inspect.signature(self.target).parameters.values())
+        except (TypeError, ValueError):
+            known = []
+        keywords = more if any(one.name == "render_mode" for one in known) else {}
+        plain = [one for one in known if one.kind in _POSITIONAL and one.name != "render_mode"]
+        wants_config = plain and (plain[0].default is plain[0].empty or plain[0].name in ("config", "env_config"))
+        return self.target(self.config, **keywords) if wants_config else self.target(**keywords)
 
     def many(self, seeds: Sequence[int], restarts: int = 0) -> Loop | Vector:
         """Make an environment for each seed. Up to `restarts` of them are replaced when they fail."""
@@ -324,20 +330,3 @@ class from_old_gym:  # used like a function
         """Close the environment, if it can be closed."""
         if hasattr(self.env, "close"):
             self.env.close()
-
-
-def _wants_config(target: Any) -> bool:
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    plain = [one for one in parameters if one.kind in kinds and one.name != "render_mode"]
-    return bool(plain) and (plain[0].default is inspect.Parameter.empty or plain[0].name in ("config", "env_config"))
-
-
-def _takes(target: Any, name: str) -> bool:
-    try:
-        return name in inspect.signature(target).parameters
-    except (TypeError, ValueError):
-        return False

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import mpi_runtime
-from mpi_runtime.rl.algorithm import Algorithm, Array
+from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.nets_numpy import mlps, most_probable
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.schedules import schedule
-from mpi_runtime.rl.parts.weights import flatten, views
+from mpi_runtime.rl.parts.weights import Array, flatten, views
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
-from mpi_runtime.rl.samplers import Samplers
 
 
 @dataclass(frozen=True)
@@ -62,21 +60,19 @@ class Tried:
 class EpisodeSampler(Sampler):
     """A sampler that runs whole episodes, each with its own perturbed weights, side by side."""
 
-    def __init__(self, spec: SamplerSpec, index: int, incarnation: int = 0, sigma: float = 0.05) -> None:
-        super().__init__(spec, index, incarnation)
-        self.sigma = sigma
+    method = "episodes"
 
     def episodes(self, weights: Weights, noise: Array, places: Array) -> Tried:
         """Run a pair of episodes for each place in the table of noise: mirrored sampling, section 2.1."""
         count, size, net = 2 * len(places), weights.vector.size, self.spec.net
-        steps = np.stack([noise[place : place + size] for place in places]) * np.float32(self.sigma)
+        steps = np.stack([noise[place : place + size] for place in places]) * np.float32(self.parameters.sigma)
         vectors = weights.vector + np.stack([steps, -steps], 1).reshape(count, size)
         arrays = views(vectors, net.shapes())
         self.envs.stops_at_ends = True
         # Both episodes of a pair begin in the same state: the difference is that of the weights.
         self.envs.seeds[:count] = np.repeat(places % 2**31, 2).tolist()
         obs = self.envs.reset(count)
-        normalise = weights.obs.normalise if self.spec.normalises_obs and weights.obs else None
+        normalise = weights.obs.normalise if self.parameters.normalize_obs and weights.obs else None
         returns, lengths = np.zeros(count), np.zeros(count, np.int64)
         seen: list[tuple[list[int], Array]] = []
         while running := list(self.envs.running):
@@ -142,9 +138,9 @@ class ES(Algorithm):
     name = "ES"
     Parameters = ESParameters
     kind = "policy"
+    sampler = EpisodeSampler
 
     def setup(self) -> None:
-        """Make the weights, the optimiser and the table of noise."""
         p = self.parameters
         if self.net_spec().needs_torch:
             raise ValueError("ES has a built-in network for vectors only: flatten the observations, and omit network")
@@ -167,22 +163,15 @@ class ES(Algorithm):
         self._pairs = min(p.num_envs // 2, share)
         """Perturbations in a message: their episodes run side by side."""
 
-    def make_samplers(self) -> Samplers:
-        """Start the samplers."""
-        p, made = self.parameters, partial(EpisodeSampler, sigma=self.parameters.sigma)
-        spec = replace(self.sampler_spec(), num_envs=2 * self._pairs)
-        samplers = Samplers(spec, p.num_samplers, p.sample_timeout_s, made, method="episodes")
-        if p.num_samplers:
-            self._noise_ref = mpi_runtime.put(self.noise)
-            self.noise = mpi_runtime.get(self._noise_ref)  # a view: this process has no second table
-        return samplers
+    def sampler_spec(self) -> SamplerSpec:
+        spec = super().sampler_spec()
+        spec.parameters.num_envs = 2 * self._pairs
+        return spec
 
     def vector(self) -> Array:
-        """Return the weights."""
         return self.theta
 
     def iterate(self) -> dict[str, float]:
-        """Try perturbations, and move the weights towards the better ones."""
         p = self.parameters
         started = time.perf_counter()
         places = self.rng.integers(0, p.noise_size - self.theta.size, p.population // 2)
@@ -205,6 +194,9 @@ class ES(Algorithm):
         if self.samplers.local is not None:
             weights = self.weights()
             return [self.samplers.local.episodes(weights, self.noise, part) for part in parts]
+        if self._noise_ref is None:
+            self._noise_ref = mpi_runtime.put(self.noise)
+            self.noise = mpi_runtime.get(self._noise_ref)  # a view: this process has no second table
         ref = mpi_runtime.put(self.weights())
         waiting = list(range(len(parts)))[::-1]
         at_work: dict[int, list[int]] = {index: [] for index in range(self.samplers.count)}
@@ -231,7 +223,6 @@ class ES(Algorithm):
         return {"weights": self.theta, "adam": self.adam}
 
     def set_learner_state(self, state: dict[str, Any]) -> None:
-        """Continue from such a state."""
         self.theta, self.adam = state["weights"], state["adam"]
 
 

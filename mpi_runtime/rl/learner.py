@@ -104,6 +104,32 @@ def from_numpy(state: Any) -> Any:
     return _converted(state, np.ndarray, lambda array: torch.from_numpy(array.copy()))
 
 
+def state_of(thing: Any) -> Any:
+    """Return the state of a network, an optimiser, a generator, or several, as numpy arrays; of others the value."""
+    if isinstance(thing, torch.optim.Optimizer):
+        return to_numpy(thing.state_dict())
+    if isinstance(thing, torch.Generator):
+        return thing.get_state().numpy().copy()
+    if isinstance(thing, torch.Tensor) or hasattr(thing, "parameters"):
+        return flatten([thing] if isinstance(thing, torch.Tensor) else thing.parameters)
+    return [state_of(one) for one in thing] if isinstance(thing, list) else thing
+
+
+def restored(thing: Any, state: Any) -> Any:
+    """Return the thing with a state of `state_of`: the same object, or for plain values the state."""
+    if isinstance(thing, torch.optim.Optimizer):
+        thing.load_state_dict(from_numpy(state))
+    elif isinstance(thing, torch.Generator):
+        thing.set_state(torch.from_numpy(state.copy()))
+    elif isinstance(thing, torch.Tensor) or hasattr(thing, "parameters"):
+        assign(state, [thing] if isinstance(thing, torch.Tensor) else thing.parameters)
+    elif isinstance(thing, list):
+        return [restored(one, own) for one, own in zip(thing, state, strict=True)]
+    else:
+        return state
+    return thing
+
+
 def _converted(state: Any, kind: type, convert: Callable[[Any], Any]) -> Any:
     if isinstance(state, kind):
         return convert(state)

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 from mpi_runtime.rl.parts.nets_numpy import NetSpec, drawn, explored, most_probable
-from mpi_runtime.rl.parts.weights import assign
+from mpi_runtime.rl.parts.weights import Array, assign
 
-Array = NDArray[Any]
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -192,11 +190,9 @@ class TorchPolicy:
         self.spec, self.network = spec, Network(spec)
 
     def load(self, vector: Array) -> None:
-        """Use these weights."""
         assign(vector, self.network.parameters)
 
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float = 0.0) -> tuple[Array, Array, Array]:
-        """Draw actions; return them with their log-probabilities and the values of the observations."""
         with torch.no_grad():
             seen = torch.from_numpy(np.array(obs))
             if self.spec.kind == "q":
@@ -207,14 +203,12 @@ class TorchPolicy:
             return *drawn(self.spec.actions, outputs.numpy(), log_std, rng), values.numpy()
 
     def best(self, obs: Array) -> Array:
-        """Return the most probable actions."""
         with torch.no_grad():
             seen = torch.from_numpy(np.array(obs))
             outputs = self.network.q_values(seen) if self.spec.kind == "q" else self.network.outputs(seen)
             return most_probable(self.spec.actions, outputs.numpy())
 
     def values(self, obs: Array) -> Array:
-        """Return the values of observations."""
         with torch.no_grad():
             seen = torch.from_numpy(np.array(obs))
             is_q = self.spec.kind == "q"

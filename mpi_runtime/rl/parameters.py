@@ -77,7 +77,14 @@ ALIASES = {
     "n_step": "n",
 }
 """Names of RLlib and Stable-Baselines3, and ours."""
+ASYNCHRONOUS = {"A3C": "A2C", "ApeX": "DQN"}
+"""Algorithms whose samplers and learner do not wait for each other, and the ones that are most like them."""
 P = TypeVar("P", bound=Common)
+
+
+def given_as(parameters: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return the value of a hyper-parameter that was given under any of its names."""
+    return next((value for key, value in parameters.items() if ALIASES.get(key, key) == name), default)
 
 
 def checked(cls: type[P], given: Mapping[str, Any], name: str) -> P:
@@ -135,6 +142,9 @@ def _check(found: Common, name: str) -> None:
             raise ValueError(f"{name}: {key} must be a number above 0, or None, not {value!r}")
     if found.activation not in ("tanh", "relu"):
         raise ValueError(f"{name}: activation must be 'tanh' or 'relu', not {found.activation!r}")
+    if name in ASYNCHRONOUS and not found.num_samplers:
+        other = ASYNCHRONOUS[name]
+        raise ValueError(f"{name} is asynchronous and needs num_samplers=1 or more; {other} samples in one process")
     if found.sample_ahead and (not found.num_samplers or name in ("A3C", "ApeX", "ES")):
         raise ValueError(f"{name}: sample_ahead is for PPO, A2C, DQN and SAC, and needs num_samplers=1 or more")
     if found.sample_timeout_s is not None and not found.num_samplers:

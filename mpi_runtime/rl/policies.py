@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.parts import nets_numpy
 from mpi_runtime.rl.parts.nets_numpy import NetSpec, drawn, explored, most_probable, scaled
-from mpi_runtime.rl.parts.weights import views
-
-Array = NDArray[Any]
+from mpi_runtime.rl.parts.weights import Array, views
 
 
 class Policy(Protocol):
@@ -42,39 +39,37 @@ def policy_of(spec: NetSpec) -> Policy:
 
 
 class NumpyPolicy:
-    """What these policies share: their weights, which are zeros at first."""
+    """What these policies share: their weights, zeros at first, and values of observations, zeros if there are none."""
 
     def __init__(self, spec: NetSpec) -> None:
         self.spec, self.shapes = spec, spec.shapes()
         self.load(np.zeros(sum(int(np.prod(shape)) for shape in self.shapes), np.float32))
 
     def load(self, vector: Array) -> None:
-        """Use these weights."""
         self.weights = views(vector, self.shapes)
+
+    def values(self, obs: Array) -> Array:
+        return np.zeros(len(obs), np.float32)
 
 
 class ActorCritic(NumpyPolicy):
     """A policy and a value function, each an MLP."""
 
     def load(self, vector: Array) -> None:
-        """Use these weights."""
         arrays = views(vector, self.shapes)
         depth = 2 * (len(self.spec.hidden) + 1)
         self.pi, self.vf = arrays[:depth], arrays[depth : 2 * depth]
         self.log_std = arrays[2 * depth] if self.spec.actions.kind == "box" else None
 
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float = 0.0) -> tuple[Array, Array, Array]:
-        """Draw actions; return them with their log-probabilities and the values of the observations."""
         outputs = nets_numpy.mlp(self.pi, obs, self.spec.activation)
         actions, logp = drawn(self.spec.actions, outputs, self.log_std, rng)
         return actions, logp, self.values(obs)
 
     def best(self, obs: Array) -> Array:
-        """Return the most probable actions."""
         return most_probable(self.spec.actions, nets_numpy.mlp(self.pi, obs, self.spec.activation))
 
     def values(self, obs: Array) -> Array:
-        """Return the values of observations."""
         return nets_numpy.mlp(self.vf, obs, self.spec.activation)[:, 0]
 
 
@@ -82,17 +77,11 @@ class Plain(NumpyPolicy):
     """A policy without a value function. It always takes its most probable action."""
 
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float = 0.0) -> tuple[Array, Array, Array]:
-        """Return the most probable actions, and zeros."""
-        zeros = np.zeros(len(obs), np.float32)
+        zeros = self.values(obs)
         return self.best(obs), zeros, zeros
 
     def best(self, obs: Array) -> Array:
-        """Return the most probable actions."""
         return most_probable(self.spec.actions, nets_numpy.mlp(self.weights, obs, self.spec.activation))
-
-    def values(self, obs: Array) -> Array:
-        """Return zeros: there is no value function."""
-        return np.zeros(len(obs), np.float32)
 
 
 class EpsilonGreedy(NumpyPolicy):
@@ -111,16 +100,16 @@ class EpsilonGreedy(NumpyPolicy):
         return result
 
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float) -> tuple[Array, Array, Array]:
-        """Draw actions; the values are those of the best ones."""
+
         q = self.q_values(obs)
         return *explored(q, rng, epsilon), q.max(1)
 
     def best(self, obs: Array) -> Array:
-        """Return the actions with the highest Q."""
+
         return np.asarray(self.q_values(obs).argmax(1))
 
     def values(self, obs: Array) -> Array:
-        """Return the highest Q of each observation."""
+
         result: Array = self.q_values(obs).max(1)
         return result
 
@@ -130,19 +119,15 @@ class Squashed(NumpyPolicy):
 
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float) -> tuple[Array, Array, Array]:
         """Draw actions in the bounds; with epsilon=1 uniform ones, for the first steps."""
+        zeros = self.values(obs)
         if epsilon >= 1.0:
             noise = rng.uniform(-1, 1, (len(obs), self.spec.actions.outputs)).astype(np.float32)
-            return scaled(self.spec.actions, noise), np.zeros(len(obs), np.float32), np.zeros(len(obs), np.float32)
+            return scaled(self.spec.actions, noise), zeros, zeros
         mean, log_std = np.split(nets_numpy.mlp(self.weights, obs, self.spec.activation), 2, axis=1)
         noise = rng.standard_normal(mean.shape, np.float32)
         squashed = np.tanh(mean + np.exp(np.clip(log_std, -20, 2)) * noise)
-        return scaled(self.spec.actions, squashed), np.zeros(len(obs), np.float32), np.zeros(len(obs), np.float32)
+        return scaled(self.spec.actions, squashed), zeros, zeros
 
     def best(self, obs: Array) -> Array:
-        """Return the actions of the means."""
         mean = nets_numpy.mlp(self.weights, obs, self.spec.activation)[:, : self.spec.actions.outputs]
         return scaled(self.spec.actions, np.tanh(mean))
-
-    def values(self, obs: Array) -> Array:
-        """Return zeros: the actor has no value function."""
-        return np.zeros(len(obs), np.float32)

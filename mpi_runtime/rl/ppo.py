@@ -13,13 +13,12 @@ import numpy as np
 import torch
 
 from mpi_runtime.rl import learner
-from mpi_runtime.rl.algorithm import Algorithm, Array
+from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.nets_torch import Network, divergence, log_probabilities
-from mpi_runtime.rl.parameters import Common
+from mpi_runtime.rl.parameters import Common, given_as
 from mpi_runtime.rl.parts.episodes import Fragment
 from mpi_runtime.rl.parts.returns import gae
 from mpi_runtime.rl.parts.schedules import schedule
-from mpi_runtime.rl.parts.weights import assign, flatten
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,9 @@ class PPO(Algorithm):
 
     name = "PPO"
     Parameters = PPOParameters
+    saves = ("network", "optimiser", "generator", "kl_coeff")
 
     def setup(self) -> None:
-        """Make the network and its optimiser."""
         p = self.parameters
         self.device = learner.begin(p)
         self.network = Network(self.net_spec(), self.device)
@@ -129,18 +128,10 @@ class PPO(Algorithm):
         if "train_batch_size" not in parameters:
             return parameters
         rest = {key: value for key, value in parameters.items() if key != "train_batch_size"}
-        names = ("num_envs", "num_envs_per_env_runner", "num_envs_per_worker", "n_envs")
-        envs = next((rest[name] for name in names if name in rest), 1)
-        names = ("num_samplers", "num_env_runners", "num_rollout_workers", "num_workers")
-        samplers = max(1, next((rest[name] for name in names if name in rest), 0))
+        envs, samplers = given_as(rest, "num_envs", 1), max(1, given_as(rest, "num_samplers", 0))
         return {**rest, "n_steps": math.ceil(parameters["train_batch_size"] / (envs * samplers))}
 
-    def vector(self) -> Array:
-        """Return the weights."""
-        return flatten(self.network.parameters)
-
     def iterate(self) -> dict[str, float]:
-        """Sample, and learn from the fragment."""
         rate, clip = self.rate(self.remaining), self.clip(self.remaining)
         fragment = self.sample(self.parameters.n_steps)
         batch = batch_of(fragment, self.parameters.gamma, self.parameters.gae_lambda, self.device)
@@ -186,19 +177,3 @@ class PPO(Algorithm):
             self.kl_coeff *= 1.5 if mean_kl > 2 * p.kl_target else 0.5 if mean_kl < 0.5 * p.kl_target else 1.0
         figures = {"policy_loss": policy.item(), "vf_loss": value.item(), "entropy": -entropy.item(), "kl": mean_kl}
         return {**figures, "clip_fraction": ((log_ratio.exp() - 1).abs() > clip).float().mean().item(), "lr": rate}
-
-    def learner_state(self) -> dict[str, Any]:
-        """Return weights, optimiser and generator."""
-        return {
-            "weights": self.vector(),
-            "optimiser": learner.to_numpy(self.optimiser.state_dict()),
-            "generator": self.generator.get_state().numpy().copy(),
-            "kl_coeff": self.kl_coeff,
-        }
-
-    def set_learner_state(self, state: dict[str, Any]) -> None:
-        """Continue from such a state."""
-        assign(state["weights"], self.network.parameters)
-        self.optimiser.load_state_dict(learner.from_numpy(state["optimiser"]))
-        self.generator.set_state(torch.from_numpy(state["generator"].copy()))
-        self.kl_coeff = state["kl_coeff"]

@@ -97,23 +97,13 @@ def document(results: Results, algorithm: Algorithm, pill: str) -> page.Document
     """Make the document of a training: its last figures, the curve, an episode, and the hyper-parameters."""
     last = results.rows[-1]
     share = last["sample_time_s"] / max(1e-9, last["time_this_iter_s"])
+    steps = f"{count(last['timesteps_total'])} steps, {count(last['training_iteration'])} iterations"
+    figures = [[name, f"{value:.3g}"] for name, value in list(last["info"].items())[:4]]
+    mean = f"{last['episode_reward_mean']:.1f}"
     cards = [
-        {
-            "q": "How good is the policy?",
-            "big": f"{last['episode_reward_mean']:.1f}",
-            "small": "mean return of the last 100 episodes",
-        },
-        {
-            "q": "How long did it train?",
-            "big": seconds(last["time_total_s"]),
-            "small": f"{count(last['timesteps_total'])} steps, {count(last['training_iteration'])} iterations",
-        },
-        {
-            "q": "Where does the time go?",
-            "big": f"{share:.0%}",
-            "small": "sampling; the rest is learning",
-            "rows": [[name, f"{value:.3g}"] for name, value in list(last["info"].items())[:4]],
-        },
+        page.card("How good is the policy?", mean, "mean return of the last 100 episodes"),
+        page.card("How long did it train?", seconds(last["time_total_s"]), steps),
+        page.card("Where does the time go?", f"{share:.0%}", "sampling; the rest is learning", figures),
     ]
     points = [[one["training_iteration"], one["episode_reward_mean"]] for one in results.rows]
     points = [point for point in points if np.isfinite(point[1])]
@@ -144,22 +134,17 @@ def _episode(algorithm: Algorithm) -> page.Block:
 
 def status(results: Results, algorithm: Algorithm, state: str, result: Mapping[str, Any] | None) -> str:
     """Return the status block: memory, resources, directory, and a table with the last result."""
-    total, free = _memory()
+    rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     has = mpi_runtime.cluster_resources() if mpi_runtime.is_initialized() else {"CPU": float(os.cpu_count() or 1)}
     cpus = max(1, algorithm.samplers.count)
     gpus = int(getattr(getattr(algorithm, "device", None), "type", "cpu") == "cuda")
     heap, objects = (has.get(name, 0.0) / GIB for name in ("memory", "object_store_memory"))
     row: list[Any] = [results.path.name, state, "", "", "", "", ""]
     if result is not None:
-        loc = f"{socket.gethostname()}:{os.getpid()}"
-        reward = f"{result['episode_reward_mean']:.2f}"
-        row[2:] = [
-            loc,
-            result["training_iteration"],
-            f"{result['time_total_s']:.2f}",
-            result["timesteps_total"],
-            reward,
-        ]
+        row[2:4] = f"{socket.gethostname()}:{os.getpid()}", result["training_iteration"]
+        row[4:6] = f"{result['time_total_s']:.2f}", result["timesteps_total"]
+        row[6] = f"{result['episode_reward_mean']:.2f}"
     return "\n".join(
         [
             "== Status ==",
@@ -183,10 +168,3 @@ def table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         "| " + " | ".join(f"{one:<{w}}" for one, w in zip(row, widths, strict=True)) + " |" for row in [names, *cells]
     ]
     return "\n".join([rule, lines[0], rule.replace("-", "="), *lines[1:], rule])
-
-
-def _memory() -> tuple[int, int]:
-    """Return the bytes of memory of this node, and those that are available."""
-    rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    return total, free

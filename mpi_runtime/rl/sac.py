@@ -9,14 +9,12 @@ from typing import Any
 import torch
 
 from mpi_runtime.rl import learner
-from mpi_runtime.rl.algorithm import Algorithm, Array
-from mpi_runtime.rl.nets_torch import Network, mlp
+from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.nets_torch import LOG_2PI, Network, mlp
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.replay import Ring, transitions
 from mpi_runtime.rl.parts.schedules import schedule
-from mpi_runtime.rl.parts.weights import assign, flatten
-
-LOG_2PI = math.log(2 * math.pi)
+from mpi_runtime.rl.parts.weights import Array, assign, flatten
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,9 @@ class SAC(Algorithm):
     fits = ("box",)
     kind = "squashed"
     keeps_next = True
+    saves = ("actor", "critics", "later", "log_heat", "optimisers", "generator", "replay")
 
     def setup(self) -> None:
-        """Make actor, critics, temperature, their optimisers, and the replay."""
         p = self.parameters
         if self.net_spec().needs_torch:
             raise ValueError("SAC has built-in networks for vectors only: flatten the observations, and omit network")
@@ -129,11 +127,9 @@ class SAC(Algorithm):
         self.low, self.width = bounds[0].to(self.device), (bounds[1] - bounds[0]).to(self.device)
 
     def vector(self) -> Array:
-        """Return the weights of the actor."""
         return flatten(self.actor.parameters)
 
     def iterate(self) -> dict[str, float]:
-        """Sample and learn for `steps_per_iteration` steps of environments."""
         p, figures = self.parameters, dict[str, float]()
         steps = max(1, p.train_freq // (p.num_envs * self.samplers.processes))
         for _ in self.rounds():
@@ -170,23 +166,3 @@ class SAC(Algorithm):
             "ent_coef": heat.item(),
             "entropy": -logp.mean().item(),
         }
-
-    def learner_state(self) -> dict[str, Any]:
-        """Return networks, temperature, optimisers, generator and replay."""
-        groups = (self.actor.parameters, self.critics.parameters, self.later.parameters, [self.log_heat])
-        return {
-            "weights": [flatten(group) for group in groups],
-            "optimisers": [learner.to_numpy(one.state_dict()) for one in self.optimisers],
-            "generator": self.generator.get_state().numpy().copy(),
-            "replay": self.replay,
-        }
-
-    def set_learner_state(self, state: dict[str, Any]) -> None:
-        """Continue from such a state."""
-        groups = (self.actor.parameters, self.critics.parameters, self.later.parameters, [self.log_heat])
-        for vector, group in zip(state["weights"], groups, strict=True):
-            assign(vector, group)
-        for one, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            one.load_state_dict(learner.from_numpy(saved))
-        self.generator.set_state(torch.from_numpy(state["generator"].copy()))
-        self.replay = state["replay"]

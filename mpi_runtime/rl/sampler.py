@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.envs import EnvError, Maker, Step
 from mpi_runtime.rl.parts.episodes import Fragment
 from mpi_runtime.rl.parts.nets_numpy import NetSpec
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.replay import transitions
+from mpi_runtime.rl.parts.weights import Array
 from mpi_runtime.rl.policies import Policy, policy_of
 
-Array = NDArray[Any]
+RESTARTS = 100
+"""How many environments that have failed are replaced in the life of a sampler, with `restart_failed_envs=True`."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +30,10 @@ class SamplerSpec:
 
     maker: Maker
     net: NetSpec
-    num_envs: int
-    seed: int
-    keeps_next: bool = False
+    parameters: SimpleNamespace
+    """Those of the algorithm, without their class: its module may load torch."""
+    keeps_next: bool
     """Whether fragments have `next_obs`."""
-    normalises_obs: bool = False
-    normalises_rewards: bool = False
-    gamma: float = 0.99
-    """For the normalisation of rewards."""
-    reward_clip: float | None = None
-    restarts: int = 0
-    """How many environments that have failed may be replaced, in the life of a sampler."""
 
 
 @dataclass
@@ -69,18 +64,23 @@ class State:
 class Sampler:
     """Steps environments with a policy. As an actor, or in the process of the algorithm."""
 
+    method: ClassVar[str] = "sample"
+    """The method that makes what the algorithm learns from."""
+
     def __init__(self, spec: SamplerSpec, index: int, incarnation: int = 0) -> None:
         """Remember what to make: errors of environments belong to a call, not to the start of an actor."""
-        self.spec, self.index = spec, index
-        self.seeds = np.random.SeedSequence([spec.seed, index, incarnation]).generate_state(spec.num_envs + 1)
+        self.spec, self.parameters, self.index = spec, spec.parameters, index
+        seeds = np.random.SeedSequence([self.parameters.seed, index, incarnation])
+        self.seeds = seeds.generate_state(self.parameters.num_envs + 1)
         """Environment i of sampler j: never the same seed twice."""
         self.fragment: Fragment | None = None
 
     @cached_property
     def envs(self) -> Any:
         """The environments."""
+        restarts = RESTARTS if self.parameters.restart_failed_envs is True else int(self.parameters.restart_failed_envs)
         # Below 2^31: some environments take no larger seeds.
-        made = self.spec.maker.many([int(word) & 0x7FFFFFFF for word in self.seeds[1:]], self.spec.restarts)
+        made = self.spec.maker.many([int(word) & 0x7FFFFFFF for word in self.seeds[1:]], restarts)
         found, net = (made.observations, made.actions), self.spec.net
         if found != (net.observations, net.actions):
             raise EnvError(
@@ -97,7 +97,7 @@ class Sampler:
     @cached_property
     def state(self) -> State:
         """The state before the next fragment. The environments are reset when it is first asked for."""
-        returns, lengths, discounted = np.zeros((3, self.spec.num_envs))
+        returns, lengths, discounted = np.zeros((3, self.parameters.num_envs))
         rng = np.random.default_rng(self.seeds[0])
         return State(rng, np.array(self.envs.reset()), returns, lengths, discounted)
 
@@ -125,7 +125,7 @@ class Sampler:
         fragment.last_values[:] = self.policy.values(obs)
         self._check(fragment)
         self.state.steps += fragment.steps
-        if self.spec.normalises_obs:
+        if self.parameters.normalize_obs:
             self.moments = (Moments.of(np.concatenate(raw[:-1])), self.moments[1])
         fragment.moments = self.moments
         fragment.returns, fragment.lengths = self.state.finished
@@ -156,12 +156,12 @@ class Sampler:
 
     def _fragment(self, steps: int) -> Fragment:
         if self.fragment is None or len(self.fragment.rewards) != steps:
-            shape, net = (steps, self.spec.num_envs), self.spec.net
+            shape, net = (steps, self.parameters.num_envs), self.spec.net
             obs = np.zeros((*shape, *net.observations.shape), net.observations.dtype)
-            if self.spec.normalises_obs:
+            if self.parameters.normalize_obs:
                 obs = obs.astype(np.float32)
             actions = np.zeros((*shape, *net.actions.width), net.actions.dtype)
-            last = np.zeros(self.spec.num_envs, np.float32)
+            last = np.zeros(self.parameters.num_envs, np.float32)
             following = np.zeros_like(obs) if self.spec.keeps_next else None
             rewards, logp, values, final = (np.zeros(shape, np.float32) for _ in range(4))
             terminated, truncated, void = (np.zeros(shape, bool) for _ in range(3))
@@ -173,14 +173,14 @@ class Sampler:
 
     def _seen(self, obs: Array, weights: Weights, raw: list[Array]) -> Array:
         """Return observations as the policy sees them."""
-        if not self.spec.normalises_obs:
+        if not self.parameters.normalize_obs:
             return obs
         raw.append(np.array(obs))
         return weights.obs.normalise(obs) if weights.obs else obs.astype(np.float32)
 
     def _record(self, fragment: Fragment, t: int, step: Step, weights: Weights, raw: list[Array]) -> Array:
         """Write a step into the fragment, and return the observations for the next one."""
-        state, spec = self.state, self.spec
+        state = self.state
         fragment.terminated[t], fragment.truncated[t], fragment.void[t] = step.terminated, step.truncated, step.void
         state.obs = step.obs
         state.returns += step.rewards
@@ -194,7 +194,7 @@ class Sampler:
         if fragment.next_obs is not None:
             fragment.next_obs[t] = obs
         for i, last in step.final.items():
-            seen = weights.obs.normalise(last) if spec.normalises_obs and weights.obs else last
+            seen = weights.obs.normalise(last) if self.parameters.normalize_obs and weights.obs else last
             if fragment.next_obs is not None:
                 fragment.next_obs[t, i] = seen
             if not step.terminated[i]:
@@ -206,14 +206,14 @@ class Sampler:
 
     def _rewards(self, step: Step, weights: Weights) -> Array:
         rewards: Array = step.rewards
-        if self.spec.normalises_rewards:
+        if self.parameters.normalize_reward:
             # As VecNormalize does: the scale is the deviation of the discounted returns so far.
-            self.state.discounted = self.state.discounted * self.spec.gamma + rewards
+            self.state.discounted = self.state.discounted * self.parameters.gamma + rewards
             self.moments = (self.moments[0], self.moments[1].merged(Moments.of(self.state.discounted)))
             scale = float(weights.returns.deviation) if weights.returns else 1.0
             rewards = np.clip(rewards / (scale + 1e-8), -10, 10)
-        if self.spec.reward_clip is not None:
-            rewards = np.clip(rewards, -self.spec.reward_clip, self.spec.reward_clip)
+        if self.parameters.reward_clip is not None:
+            rewards = np.clip(rewards, -self.parameters.reward_clip, self.parameters.reward_clip)
         return rewards
 
     def _check(self, fragment: Fragment) -> None:
@@ -230,7 +230,7 @@ class Sampler:
             at = len(fragment.rewards) if array is fragment.last_obs else t
             raise EnvError(
                 f"sampler {self.index}: environment {i} (seed {self.envs.seeds[i]}) gave {what} that is not finite, "
-                f"about {self.state.steps // self.spec.num_envs + at} steps after its start: {rows[t, i]!r}. "
+                f"about {self.state.steps // self.parameters.num_envs + at} steps after its start: {rows[t, i]!r}. "
                 "Correct the environment, or clip in a wrapper."
             )
 
@@ -247,9 +247,7 @@ class Rows:
 class ReplaySampler(Sampler):
     """A sampler whose fragments leave it as rows for replay. It computes their first priorities itself."""
 
-    def __init__(self, spec: SamplerSpec, index: int, incarnation: int = 0, n: int = 1) -> None:
-        super().__init__(spec, index, incarnation)
-        self.n = n
+    method = "rows"
 
     def rows(self, weights: Weights, steps: int) -> Rows:
         """Make `steps` steps in each environment.
@@ -258,9 +256,8 @@ class ReplaySampler(Sampler):
         errors of the n-step targets, by the weights that have sampled.
         """
         fragment = self.sample(weights, steps)
-        columns = transitions(fragment, self.spec.gamma, self.n)
+        columns = transitions(fragment, self.parameters.gamma, self.parameters.n)
         q = self.policy.q_values(columns["obs"])  # type: ignore[attr-defined]
         chosen = q[np.arange(len(q)), columns["actions"]]
         errors = columns["rewards"] + columns["factors"] * self.policy.values(columns["next_obs"]) - chosen
-        empty = np.zeros((0, *fragment.obs.shape[1:]), fragment.obs.dtype)
-        return Rows(columns, np.abs(errors), replace(fragment, obs=empty, next_obs=None))
+        return Rows(columns, np.abs(errors), fragment.counts())

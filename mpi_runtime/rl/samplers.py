@@ -24,38 +24,29 @@ class SamplerError(RuntimeError):
 class Samplers:
     """Makes fragments, from one sampler here (`count` 0) or from `count` actors.
 
-    `made` is a sampler's class, or a `functools.partial` of one, and `method` the one that makes a fragment.
-
     Raises:
         ValueError: the job has too few CPUs for these actors.
     """
 
-    def __init__(
-        self,
-        spec: SamplerSpec,
-        count: int,
-        timeout_s: float | None,
-        made: Any = Sampler,
-        method: str = "sample",
-        ahead: bool = False,
-    ) -> None:
-        self._made, self._method = made, method
-        self.spec, self.count, self.timeout_s, self.ahead = spec, count, timeout_s, ahead
+    def __init__(self, spec: SamplerSpec, kind: type[Sampler]) -> None:
+        self.spec, self.kind = spec, kind
+        self.count: int = spec.parameters.num_samplers
+        self.timeout_s: float | None = spec.parameters.sample_timeout_s
         self.restarts = 0
         """The number of samplers that were replaced."""
         self.local: Any = None
         self.actors: list[Any] = []
-        self.incarnations = [0] * count
-        self._failed = [0] * count
+        self.incarnations = [0] * self.count
+        self._failed = [0] * self.count
         self._asked: dict[Any, tuple[int, tuple[Any, ...], float, int]] = {}
-        if not count:
-            self.local = made(spec, 0)
+        if not self.count:
+            self.local = kind(spec, 0)
             _ = self.local.state  # makes the environments, and raises their errors, now
             return
         if not mpi_runtime.is_initialized():
             mpi_runtime.init()
-        check_fits(count)
-        self.actors = [self._started(index) for index in range(count)]
+        check_fits(self.count)
+        self.actors = [self._started(index) for index in range(self.count)]
 
     @property
     def processes(self) -> int:
@@ -65,7 +56,7 @@ class Samplers:
     def sample(self, weights: Weights, steps: int) -> Fragment:
         """Make `steps` steps in each environment of each sampler. Return them side by side, in the samplers' order.
 
-        With `ahead`, actors begin the next fragments before this returns, and the weights are for those.
+        With `sample_ahead`, actors begin the next fragments before this returns, and the weights are for those.
 
         Raises:
             EnvError: an environment has failed; the error of the sampler has its traceback.
@@ -78,13 +69,13 @@ class Samplers:
         for index in self.idle():
             self.start(index, ref, steps)
         fragments = dict(self.next() for _ in range(self.count))
-        for index in self.idle() if self.ahead else ():
+        for index in self.idle() if self.spec.parameters.sample_ahead else ():
             self.start(index, ref, steps)
         return joined([fragments[index] for index in range(self.count)])
 
     def start(self, index: int, *arguments: Any) -> None:
         """Ask a sampler for its next fragment, with weights (or a reference to them) and steps."""
-        ref = getattr(self.actors[index], self._method).remote(*arguments)
+        ref = getattr(self.actors[index], self.kind.method).remote(*arguments)
         self._asked[ref] = (index, arguments, time.monotonic(), self.incarnations[index])
 
     def next(self) -> tuple[int, Any]:
@@ -101,7 +92,8 @@ class Samplers:
             try:
                 fragment = mpi_runtime.get(ready[0])
             except TaskError as error:
-                raise _plain(error) from None
+                # Errors of environments as they are, others with their remote traceback.
+                raise (error.cause if isinstance(error.cause, EnvError) else error) from None
             except ActorError as error:
                 self._replace(index, incarnation, str(error), arguments)
                 continue
@@ -154,9 +146,8 @@ class Samplers:
             self.next()
 
     def _started(self, index: int) -> Any:
-        plain, more = (self._made, {}) if isinstance(self._made, type) else (self._made.func, self._made.keywords)
-        cls: Any = mpi_runtime.remote(num_cpus=1, max_restarts=0)(plain)
-        return cls.remote(self.spec, index, self.incarnations[index], **more)
+        cls: Any = mpi_runtime.remote(num_cpus=1, max_restarts=0)(self.kind)
+        return cls.remote(self.spec, index, self.incarnations[index])
 
     def _patience(self) -> float | None:
         if self.timeout_s is None:
@@ -197,8 +188,3 @@ def check_fits(count: int) -> None:
             f"num_samplers={count} needs {count} CPUs, and this job has {has:g}: "
             f"pass num_samplers={int(has)}, or start the job on more"
         )
-
-
-def _plain(error: TaskError) -> BaseException:
-    """Return the error of a sampler: environments' errors as they are, others with their remote traceback."""
-    return error.cause if isinstance(error.cause, EnvError) else error

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.rl.config import ALGORITHMS, algorithm_named
+from mpi_runtime.rl.config import algorithm_named
 from mpi_runtime.rl.envs import maker, registered
-from mpi_runtime.rl.parameters import ALIASES
+from mpi_runtime.rl.parameters import given_as
 
 FILE = "checkpoint"
 """In the directory of a trial's checkpoint."""
 
 
-def is_algorithm(name: str) -> bool:
-    """Whether an algorithm has this name."""
-    return name in ALGORITHMS
-
-
-def trainable(name: str, envs: Mapping[str, Any]) -> type:
-    """Return the class whose trials train an algorithm.
+def trainable(name: str) -> type:
+    """Return the class whose trials train the algorithm of this name.
 
     The configuration has `env`, `env_config` and hyper-parameters. A trial reserves a CPU for itself and one for each
     of its samplers, so trials cannot wait for each other's.
-
-    Args:
-        name: an algorithm.
-        envs: environments that were registered for trials, by name.
     """
     # Trials run in other processes, where nothing was registered.
-    made = {one: maker(creator) for one, creator in {**registered(), **envs}.items()}
+    made = {one: maker(creator) for one, creator in registered().items()}
     tune: Any = mpi_runtime.tune  # by its public names: it imports this module when an algorithm is asked for
 
     class AlgorithmTrainable(tune.Trainable):  # type: ignore[misc]
@@ -57,9 +47,7 @@ def trainable(name: str, envs: Mapping[str, Any]) -> type:
 
         @classmethod
         def default_resource_request(cls, config: dict[str, Any]) -> Any:
-            names = ["num_samplers", *(other for other, own in ALIASES.items() if own == "num_samplers")]
-            given = [config[one] for one in names if one in config]
-            count = given[0] if given else algorithm_named(name).Parameters.num_samplers
+            count = given_as(config, "num_samplers", algorithm_named(name).Parameters.num_samplers)
             return tune.PlacementGroupFactory([{"CPU": 1}] * (1 + int(count)))
 
     AlgorithmTrainable.__name__ = AlgorithmTrainable.__qualname__ = name

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.train.worker import worker_run
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.results import Result
-from mpi_runtime.tune.study.events import Reported
+from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 
 POLL_S = 0.05
@@ -42,14 +41,10 @@ def get_all_reported_checkpoints(timeout_s: float | None = None) -> list[Reporte
     run = worker_run("get_all_reported_checkpoints()")
     directory, trial_id = Path(run.start.experiment), run.start.trial_id
     until_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-    while _number_of_next(directory, trial_id) < run.next_number and time.monotonic() < until_s:
+    while time.monotonic() < until_s:
+        numbers = Watched(directory).of(trial_id).kept
+        if max(numbers, default=-1) + 1 >= run.next_number:
+            break
         time.sleep(POLL_S)  # reports do not wait for the driver, and a file system shows lines to other hosts later
     found = Result.from_path(directory / trial_id).best_checkpoints
     return [ReportedCheckpoint(checkpoint, metrics) for checkpoint, metrics in found]
-
-
-def _number_of_next(directory: Path, trial_id: str) -> int:
-    """The number of the checkpoint that follows those in the journal."""
-    events = (line.event for line in study_log.read(directory))
-    reports = (one for one in events if isinstance(one, Reported) and one.trial_id == trial_id and one.checkpoint)
-    return max((one.checkpoint.number + 1 for one in reports), default=0)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mpi_runtime.calls.labels import check_selector
+from mpi_runtime.errors.arguments import check_bool
+from mpi_runtime.scheduler.protocol.events import STRATEGIES
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trials.bundles import GangRequest
-
-STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 @advised
@@ -44,8 +44,7 @@ class ScalingConfig:
                 f"num_workers={self.num_workers}: a training needs a worker at least; with 1 the function runs in "
                 "one process"
             )
-        if not isinstance(self.use_gpu, bool):
-            raise TypeError(f"use_gpu must be True or False, not {self.use_gpu!r}")
+        check_bool("use_gpu", self.use_gpu)
         given = self.resources_per_worker
         if not isinstance(given, Mapping | None):
             raise TypeError(f"resources_per_worker must be amounts by name, such as {{'CPU': 2}}, not {given!r}")

@@ -88,23 +88,21 @@ class TorchTrainer(DataParallelTrainer):
         run_config: RunConfig | None = None,
         datasets: Mapping[str, Any] | None = None,
     ) -> None:
-        """Define a training: see `DataParallelTrainer`.
+        """Define a training. The other arguments are those of `DataParallelTrainer`.
 
         Args:
-            train_loop_per_worker: the function that each worker runs; it takes `train_loop_config`, or nothing.
-            train_loop_config: values for it, by name.
             torch_config: how the process group is made.
-            scaling_config: the number of workers and their resources.
-            run_config: name, directory, failures and output.
-            datasets: by name what is cut into a part for each worker.
 
         Raises:
             TypeError: an argument has a wrong type.
         """
         if not isinstance(torch_config, TorchConfig | None):
             raise TypeError(f"torch_config must be a TorchConfig, not {torch_config!r}")
-        backend = torch_config or TorchConfig()
-        self._define(train_loop_per_worker, train_loop_config, scaling_config, run_config, datasets, backend)
+        self._backend = torch_config or TorchConfig()
+        super().__init__(
+            train_loop_per_worker, train_loop_config=train_loop_config, scaling_config=scaling_config,
+            run_config=run_config, datasets=datasets,
+        )  # fmt: skip
 
 
 def get_devices() -> list[torch.device]:

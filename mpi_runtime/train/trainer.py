@@ -51,6 +51,8 @@ class DataParallelTrainer:
     ).fit()
     """
 
+    _backend: Backend | None = None
+
     def __init__(
         self,
         train_loop_per_worker: Callable[..., Any],
@@ -74,29 +76,24 @@ class DataParallelTrainer:
         Raises:
             TypeError: an argument has a wrong type.
         """
-        self._define(train_loop_per_worker, train_loop_config, scaling_config, run_config, datasets, None)
-
-    def _define(
-        self, function: Any, config: Any, scaling: Any, run: Any, datasets: Any, backend: Backend | None
-    ) -> None:
-        if not callable(function):
-            raise TypeError(f"train_loop_per_worker must be a function, not {function!r}")
-        takes_config(function)
-        if not isinstance(config, Mapping | None):
-            raise TypeError(f"train_loop_config must be a dictionary, not {config!r}")
-        if not isinstance(scaling, ScalingConfig | None):
-            raise TypeError(f"scaling_config must be a ScalingConfig, not {scaling!r}")
-        if not isinstance(run, RunConfig | None):
-            raise TypeError(f"run_config must be a RunConfig, not {run!r}")
+        if not callable(train_loop_per_worker):
+            raise TypeError(f"train_loop_per_worker must be a function, not {train_loop_per_worker!r}")
+        takes_config(train_loop_per_worker)
+        if not isinstance(train_loop_config, Mapping | None):
+            raise TypeError(f"train_loop_config must be a dictionary, not {train_loop_config!r}")
+        if not isinstance(scaling_config, ScalingConfig | None):
+            raise TypeError(f"scaling_config must be a ScalingConfig, not {scaling_config!r}")
+        if not isinstance(run_config, RunConfig | None):
+            raise TypeError(f"run_config must be a RunConfig, not {run_config!r}")
         if not isinstance(datasets, Mapping | None):
             raise TypeError(f"datasets must be a dictionary of data by name, not {datasets!r}")
         for name, items in (datasets or {}).items():
             shards.check(name, items)
-        self.run_config = run or RunConfig()
+        self.run_config = run_config or RunConfig()
         """How it runs."""
-        self.scaling_config = scaling or ScalingConfig()
+        self.scaling_config = scaling_config or ScalingConfig()
         """Its workers."""
-        loop = Loop(function, dict(config or {}), backend)
+        loop = Loop(train_loop_per_worker, dict(train_loop_config or {}), self._backend)
         references = {name: mpi_runtime.put(items) for name, items in (datasets or {}).items()}
         prepared = Prepared(loop, references, self.scaling_config.request, type(self).__name__)
         setattr(self, PREPARED, prepared)  # so `Tuner` takes a trainer

@@ -13,6 +13,7 @@ import os
 import pickle
 import random
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,11 +25,11 @@ import cloudpickle
 import mpi_runtime.tune.trials.reporting as reporting
 from mpi_runtime.client import current
 from mpi_runtime.gangs import member as gang_member
+from mpi_runtime.show.writing import replace_file
 from mpi_runtime.train.shards import cut
 from mpi_runtime.tune.trials import runner
-from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep, merge
+from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved, keep, merge
 from mpi_runtime.tune.trials.reporting import Ranks, StopTrial, TrialRun, plain
-from mpi_runtime.tune.trials.return_value import keep_return_value
 
 TRAIN_DATASET_KEY = "train"
 """The name of the data set that `get_dataset_shard` returns without a name."""
@@ -66,7 +67,7 @@ class Loop:
             runner.seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
             value = self.function(own) if takes_config(self.function) else self.function()
             if not run.ranks.rank:
-                keep_return_value(Path(run.start.experiment, run.start.trial_id), value)
+                _keep_return_value(Path(run.start.experiment, run.start.trial_id), value)
             run.end()
 
 
@@ -77,14 +78,33 @@ def takes_config(function: Callable[..., Any]) -> bool:
         TypeError: it needs more.
     """
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return True
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]
-    if len(needed) > 1 or any(one.kind is one.KEYWORD_ONLY for one in needed):
-        raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
-    return any(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL) for one in parameters)
+    for count in (1, 0):
+        with contextlib.suppress(TypeError):
+            signature.bind(*[{}] * count)
+            return bool(count)
+    raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
+
+
+def _keep_return_value(folder: Path, value: Any) -> None:
+    """Write what the function returned, in place of that of an earlier attempt."""
+    path = folder / RETURN_VALUE
+    path.unlink(missing_ok=True)
+    if value is None:
+        return
+    try:
+        data = cloudpickle.dumps(value, 5)
+    except Exception as error:  # not a failure: the training itself has ended well
+        warnings.warn(
+            f"the function of the trainer returned a {type(value).__name__} that cannot be pickled ({error}), so "
+            "Result.return_value will be None: return plain values, arrays, or nothing",
+            stacklevel=2,
+        )
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(os.fspath(path), data)
 
 
 class WorkerRun(TrialRun):

@@ -126,6 +126,20 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
     return value
 
 
+def required(result: Mapping[str, Any], name: str, what: str, where: str) -> Any:
+    """A reported value that must be there. `what` it is, and `where` it was looked for, are for the error.
+
+    Raises:
+        ValueError: it was not reported.
+    """
+    try:
+        return value_in(result, name)
+    except KeyError:
+        raise ValueError(
+            f"The {what} is not in {where}, which has {sorted(result)}. Correct the name, or report it."
+        ) from None
+
+
 def has_value(result: Mapping[str, Any], name: str) -> bool:
     """Whether a value was reported, as `value_in` finds it."""
     try:

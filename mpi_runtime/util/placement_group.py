@@ -10,10 +10,6 @@ from mpi_runtime.calls.placement_groups import (
 )
 
 __all__ = [
-    "PlacementGroup",
-    "get_current_placement_group",
-    "get_placement_group",
-    "placement_group",
-    "placement_group_table",
+    "PlacementGroup", "get_current_placement_group", "get_placement_group", "placement_group", "placement_group_table",
     "remove_placement_group",
-]
+]  # fmt: skip

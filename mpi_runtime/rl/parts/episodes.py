@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from mpi_runtime.rl.parts.weights import Array
+
 WINDOW = 100
 """The number of finished episodes in the statistics."""
 
@@ -59,6 +59,10 @@ class Fragment:
     def steps(self) -> int:
         """The number of environment steps."""
         return int(self.rewards.size)
+
+    def counts(self) -> Fragment:
+        """Return the fragment without its observations."""
+        return replace(self, obs=np.zeros((0, *self.obs.shape[1:]), self.obs.dtype), next_obs=None)
 
     @property
     def ends(self) -> Array:

@@ -11,11 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.parts.spaces import Actions, Observations
+from mpi_runtime.rl.parts.weights import Array
 
-Array = NDArray[Any]
 LOG_2PI = float(np.log(2 * np.pi))
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.parts.episodes import Fragment
 from mpi_runtime.rl.parts.returns import n_step
-
-Array = NDArray[Any]
+from mpi_runtime.rl.parts.weights import Array
 
 
 def transitions(fragment: Fragment, gamma: float, n: int) -> dict[str, Array]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from mpi_runtime.rl.parts.episodes import Fragment
-
-Array = NDArray[Any]
+from mpi_runtime.rl.parts.weights import Array
 
 
 def following_values(fragment: Fragment) -> Array:
@@ -28,13 +24,18 @@ def gae(fragment: Fragment, gamma: float, lam: float) -> tuple[Array, Array]:
     """
     deltas = fragment.rewards + gamma * following_values(fragment) - fragment.values
     deltas[fragment.void] = 0.0
-    flows = (gamma * lam) * ~fragment.ends
-    advantages = np.zeros_like(deltas)
-    carried = np.zeros(deltas.shape[1], np.float32)
+    advantages = _carried_back(deltas, (gamma * lam) * ~fragment.ends)
+    return advantages, advantages + fragment.values
+
+
+def _carried_back(deltas: Array, flows: Array) -> Array:
+    """Return x with x(t) = delta(t) + flow(t) x(t+1), and 0 after the last step."""
+    found = np.zeros_like(deltas)
+    carried = np.zeros(deltas.shape[1], deltas.dtype)
     for t in range(len(deltas) - 1, -1, -1):
         carried = deltas[t] + flows[t] * carried
-        advantages[t] = carried
-    return advantages, advantages + fragment.values
+        found[t] = carried
+    return found
 
 
 def n_step(
@@ -81,13 +82,7 @@ def vtrace(
     following = following_values(fragment)
     deltas = rhos * (fragment.rewards + gamma * following - fragment.values)
     deltas[fragment.void] = 0.0
-    flows = gamma * cs * ~fragment.ends
-    corrections = np.zeros_like(deltas)
-    carried = np.zeros(deltas.shape[1], deltas.dtype)
-    for t in range(len(deltas) - 1, -1, -1):
-        carried = deltas[t] + flows[t] * carried
-        corrections[t] = carried
-    targets = fragment.values + corrections
+    targets = fragment.values + _carried_back(deltas, gamma * cs * ~fragment.ends)
     later = np.concatenate([targets[1:], fragment.last_values[None]])
     later = np.where(fragment.ends, following, later)
     advantages = rhos * (fragment.rewards + gamma * later - fragment.values)

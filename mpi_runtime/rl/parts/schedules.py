@@ -23,17 +23,6 @@ class Linear:
         return self.first + (self.last - self.first) * done
 
 
-@dataclass(frozen=True)
-class Constant:
-    """Always the same."""
-
-    value: float
-
-    def __call__(self, remaining: float) -> float:
-        """Return the number."""
-        return self.value
-
-
 def schedule(name: str, value: Any) -> Schedule:
     """Return a number, a function of the remaining part, or "lin_0.001" (as in rl-zoo: a line to 0) as a schedule.
 
@@ -54,4 +43,4 @@ def schedule(name: str, value: Any) -> Schedule:
         first = float(value)
     if not first >= 0:
         raise ValueError(f"{name} must be 0 or more, not {value!r}")
-    return Linear(first) if isinstance(value, str) else Constant(first)
+    return Linear(first, 0.0 if isinstance(value, str) else first)

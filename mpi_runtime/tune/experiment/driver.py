@@ -14,7 +14,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from mpi_runtime.errors.remote import to_bytes
 from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.study import events
-from mpi_runtime.tune.study.callback import Callback, Trials, notify
+from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
+from mpi_runtime.tune.study.settings import TuneConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.bundles import GangRequest, PlacementGroupFactory, amounts
@@ -65,18 +66,13 @@ class Plan:
     """The trainable, the settings and the files of an experiment."""
 
     prepared: Prepared
+    tune: TuneConfig
     settings: RunSettings
     directory: Path
     kept: KeptCheckpoints
-    callbacks: Sequence[Callback] = ()
-    always_asks: bool = True
-    """Whether each report waits for a decision."""
-    reuse_processes: bool = True
-    names: Any = None
-    """The function that names a trial; None: its number."""
-    again: str = ""
+    callbacks: Sequence[Callback]
+    again: str
     """How its user continues the experiment, in words."""
-    info: dict[str, Any] = field(default_factory=dict)
 
 
 class Driver:
@@ -136,7 +132,7 @@ class Driver:
                 self._happened(event)
         else:
             now = self.now()
-            self._decided(events.Sized(self.study.limits.max_concurrent), self.study.begin(now), now)
+            self._decided(events.Sized(self.study.slots), self.study.begin(now), now)
 
     def _turn(self) -> None:
         left = self.study.deadline - self.now()
@@ -154,7 +150,7 @@ class Driver:
             self._happened(events.Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
-            callback.on_step_end(iteration=self._count, trials=Trials(self.study))
+            callback.on_step_end(iteration=self._count, trials=self.study.created)
 
     def _wait(self, seconds: float) -> None:
         """Wait until a trial has reported, or a halted one has ended."""
@@ -215,13 +211,13 @@ class Driver:
         self._happened(event)
         for callback in self._plan.callbacks:
             if trial.status != Trial.ERROR:
-                callback.on_trial_recover(iteration=self._count, trials=Trials(self.study), trial=trial)
+                callback.on_trial_recover(iteration=self._count, trials=self.study.created, trial=trial)
 
     def _happened(self, event: Event) -> None:
         now = self.now()
         self._count += 1
         for callback in self._plan.callbacks:
-            callback.on_step_begin(iteration=self._count, trials=Trials(self.study))
+            callback.on_step_begin(iteration=self._count, trials=self.study.created)
         self._decided(event, self.study.handle(event, now), now)
 
     def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:
@@ -281,7 +277,7 @@ class Driver:
             order.checkpoint,
             plan.kept.count(trial.trial_id),
             trial.checkpoint_iteration,
-            str(plan.names(trial)) if plan.names else trial.trial_id,
+            str(plan.tune.trial_name_creator(trial)) if plan.tune.trial_name_creator else trial.trial_id,
             os.fspath(plan.directory),
             request,
             plan.prepared.parameters,
@@ -302,11 +298,11 @@ class Driver:
         options: dict[str, Any] = {
             "num_returns": "streaming",
             "max_retries": 0,
-            "_generator_backpressure_num_objects": 1 if plan.always_asks else AHEAD,
+            "_generator_backpressure_num_objects": AHEAD if self.study.is_passive else 1,
             **amounts(bundle),
             **gang,
         }
-        if not plan.reuse_processes:
+        if plan.tune.reuse_actors is False:
             options |= {"reuse": False} if gang else {"max_calls": 1}
         if group is not None:
             from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy

@@ -48,8 +48,6 @@ class Line(msgspec.Struct, array_like=True):
 def _plain(value: Any) -> Any:
     if isinstance(value, (mpi_runtime.ObjectRef, mpi_runtime.ActorHandle)):
         return type(value).__name__  # it differs in each job
-    if isinstance(value, Saved):
-        return {"number": value.number, "path": value.path}
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()
     return repr(value)
@@ -81,7 +79,11 @@ def read(directory: Path) -> Iterator[Line]:
                     if line.number != number:
                         continue  # after damage: a later run has written this number again
                     number += 1
-                    yield _with_checkpoint(line)
+                    event = line.event
+                    if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+                        saved = Saved(event.checkpoint["number"], event.checkpoint["path"])  # its reference is void
+                        line.event = msgspec.structs.replace(event, checkpoint=saved)
+                    yield line
             except segments.NewerFormatError as error:
                 raise JournalError(f"{path} is in a newer format, {error}: use that version of mpi_runtime") from None
 
@@ -127,14 +129,6 @@ def _paths(directory: Path) -> list[Path]:
     if not found:
         raise JournalError(f"{directory} has no experiment: there is no file such as 000001{segments.SUFFIX} in it")
     return found
-
-
-def _with_checkpoint(line: Line) -> Line:
-    event = line.event
-    if isinstance(event, Reported | Moved) and event.checkpoint is not None:
-        saved = Saved(event.checkpoint["number"], event.checkpoint["path"])
-        line.event = msgspec.structs.replace(event, checkpoint=saved)
-    return line
 
 
 def unwritable(error: OSError, directory: Path) -> OSError:

@@ -160,19 +160,10 @@ class Experiment:
         Raises:
             TuneError: `run` is not a trainable.
         """
+        given = {**locals(), "storage_path": storage_path or local_dir}
         self.name = name
         self.run = prepared(run)
-        self.arguments: dict[str, Any] = {
-            "stop": stop,
-            "time_budget_s": time_budget_s,
-            "config": config,
-            "resources_per_trial": resources_per_trial,
-            "num_samples": num_samples,
-            "storage_path": storage_path or local_dir,
-            "checkpoint_config": checkpoint_config,
-            "trial_name_creator": trial_name_creator,
-            "max_failures": max_failures,
-        }
+        self.arguments = {key: one for key, one in given.items() if key not in ("self", "name", "run", "local_dir")}
 
     @classmethod
     def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +14,12 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.tune.absent import advised
+from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.show import plots
-from mpi_runtime.tune.study.events import Failed, Moved, Reported
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial, TuneError, flat, named_in, sign_of
-from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved
+from mpi_runtime.tune.trial import Trial, TuneError, flat, sign_of
+from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
-from mpi_runtime.tune.trials.return_value import return_value
 
 ERROR_FILE = "error.pkl"
 """The last error of a trial, in its directory."""
@@ -28,21 +28,14 @@ ERROR_FILE = "error.pkl"
 class History:
     """All reports of an experiment, read from its journal on demand."""
 
-    def __init__(self, directory: Path, metric: str | None) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._metric = metric
-        self._reports: dict[str, list[dict[str, Any]]] | None = None
+        self._watched: Watched | None = None
 
     def of(self, trial_id: str) -> list[dict[str, Any]]:
         """The reports of a trial, in order. After those of a lost run the repeated ones follow."""
-        if self._reports is None:
-            self._reports = {}
-            for line in study_log.read(self._directory):
-                if isinstance(line.event, Reported):
-                    reports = self._reports.setdefault(line.event.trial_id, [])
-                    metrics = named_in(dict(line.event.metrics), self._metric)
-                    reports.append({"training_iteration": len(reports) + 1, "time_s": line.now, **metrics})
-        return self._reports.get(trial_id, [])
+        self._watched = self._watched or Watched(self._directory)
+        return list(self._watched.of(trial_id).history)
 
 
 def error_of(place: Path, text: str) -> Exception:
@@ -58,19 +51,6 @@ def opened(directory: Path, saved: Any) -> Checkpoint | None:
     if not isinstance(saved, Saved) or not saved.path or not (directory / saved.path).is_dir():
         return None
     return Checkpoint(os.path.join(directory, saved.path))
-
-
-def _only_trial(place: Path) -> Path:
-    """The directory of the only trial, if this is the directory of an experiment."""
-    if not study_log.exists(place):
-        return place
-    trials = sorted({trial_id for line in study_log.read(place) for trial_id in line.configs})
-    if len(trials) != 1:
-        raise ValueError(
-            f"{place} is an experiment with the trials {', '.join(trials)}: pass the directory of one of them, or see "
-            "Tuner.restore(path).get_results()"
-        )
-    return place / trials[0]
 
 
 @advised
@@ -101,7 +81,8 @@ class Result:
     @property
     def return_value(self) -> Any:
         """What the function of a trainer returned on rank 0; None: nothing, or the training has not ended well."""
-        return return_value(Path(self.path)) if self.status == Trial.TERMINATED else None
+        file = Path(self.path, RETURN_VALUE)
+        return pickle.loads(file.read_bytes()) if self.status == Trial.TERMINATED and file.exists() else None
 
     @classmethod
     @advised
@@ -116,36 +97,26 @@ class Result:
             JournalError: the directory above it has no experiment.
             ValueError: the experiment has no such trial, or has several.
         """
-        place = _only_trial(Path(path).expanduser().resolve())
-        directory, trial_id = place.parent, place.name
-        states, configs = dict[str, str](), dict[str, Any]()
-        saved = dict[int, tuple[int, Saved]]()  # by number: the index of the report, and where it is now
-        reports, error = 0, "unknown"
-        for line in study_log.read(directory):
-            states.update(line.states)
-            configs.update(line.configs)
-            event = line.event
-            if isinstance(event, Failed) and event.trial_id == trial_id:
-                error = str(event.error)
-            elif isinstance(event, Reported | Moved) and event.trial_id == trial_id:
-                one = event.checkpoint
-                if isinstance(one, Saved):
-                    index = reports if isinstance(event, Reported) else saved.get(one.number, (reports - 1, one))[0]
-                    saved[one.number] = index, one
-                reports += isinstance(event, Reported)
-        if trial_id not in states:
-            raise ValueError(f"{directory} has no trial {trial_id!r}: it has {', '.join(sorted(states)) or 'none'}")
-        header = study_log.header(directory)
-        metric, mode = header.get("metric") or "", header.get("mode") or ""
-        history = History(directory, metric)
-        told = history.of(trial_id)
-        rated = [one for one in told if metric in one] if metric and mode else []
-        best = max(rated, key=lambda one: sign_of(mode) * float(one[metric]), default={})
-        kept = [(found, told[index]) for index, one in saved.values() if (found := opened(directory, one)) is not None]
+        place = Path(path).expanduser().resolve()
+        is_whole = study_log.exists(place)
+        seen = Watched(place if is_whole else place.parent)
+        known = ", ".join(trial.trial_id for trial in seen)
+        if is_whole and len(seen) != 1:
+            raise ValueError(
+                f"{place} is an experiment with the trials {known}: pass the directory of one of them, or see "
+                "Tuner.restore(path).get_results()"
+            )
+        trial = next((one for one in seen if is_whole or one.trial_id == place.name), None)
+        if trial is None:
+            raise ValueError(f"{place.parent} has no trial {place.name!r}: it has {known or 'none'}")
+        told = trial.history
+        rated = [one for one in told if seen.metric in one] if seen.metric and seen.mode else []
+        best = max(rated, key=lambda one: sign_of(str(seen.mode)) * float(one[str(seen.metric)]), default={})
+        kept = [(at, told[index]) for index, one in trial.kept.values() if (at := opened(seen.directory, one))]
         last, checkpoint = told[-1] if told else {}, kept[-1][0] if kept else None
-        status, path = states[trial_id], os.fspath(place)
-        failure = error_of(place, error) if status == Trial.ERROR else None
-        return cls(trial_id, configs[trial_id], last, best, status, checkpoint, failure, path, kept, history)
+        error = error_of(Path(trial.path), str(trial.error)) if trial.status == Trial.ERROR else None
+        history, status = History(seen.directory), trial.status
+        return cls(trial.trial_id, trial.config, last, best, status, checkpoint, error, trial.path, kept, history)
 
     @property
     def filesystem(self) -> Any:
@@ -177,7 +148,7 @@ class ResultGrid(Sequence[Result]):
         self._study = study
         self._directory = directory
         self._kept = kept
-        self._history = History(directory, study.metric)
+        self._history = History(directory)
         self._made: dict[int, Result] = {}
 
     @property

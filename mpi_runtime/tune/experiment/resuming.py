@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from mpi_runtime.tune.trial import Trial
 def replay_line(study: Study, line: study_log.Line, number: int) -> None:
     """Send a study an event of an earlier run. `number`: that of the line, from 0."""
     if number == 0 and isinstance(line.event, Sized):
-        study.limits = replace(study.limits, max_concurrent=line.event.slots)
+        study.slots = line.event.slots
         study.begin(line.now)
     else:
         study.handle(line.event, line.now)

@@ -33,7 +33,7 @@ from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Event, Moved, Reported
-from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
+from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -105,9 +105,8 @@ class Tuner:
         except TypeError as error:
             why = _culprit(self._space) or error
             raise TypeError(f"The space cannot be copied, so trials cannot have it: {why}") from error
-        # Checks the settings before the first trial.
-        study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, 1)
         self._directory: Path | None = None
+        self._study(1)  # checks the settings before the first trial
         self._revives = self._restarts = False
         self._results: ResultGrid | None = None
         self._kept: KeptCheckpoints | None = None
@@ -250,37 +249,22 @@ class Tuner:
                 driver.run(first)
         finally:
             for callback in callbacks:
-                callback.on_experiment_end(trials=list(study.trials.values()))
+                callback.on_experiment_end(trials=study.created)
 
     def _plan(self, study: Study, callbacks: Sequence[Callback]) -> study_driver.Plan:
         config, checkpoints = self._tune, self._run.checkpoint_config
         self._kept = self._kept or KeptCheckpoints(checkpoints, self._home)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
-        settings = RunSettings(
-            config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, self._saves_at_end()
-        )
-        return study_driver.Plan(
-            self._prepared,
-            settings,
-            self._home,
-            self._kept,
-            callbacks,
-            always_asks=not study.is_passive,
-            reuse_processes=config.reuse_actors is not False,
-            names=config.trial_name_creator,
-            again=self._again(),
-        )
+        saves = checkpoints.checkpoint_at_end
+        if saves is None:
+            target = self._prepared.target
+            saves = self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
+        settings = RunSettings(config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, saves)
+        return study_driver.Plan(self._prepared, config, settings, self._home, self._kept, callbacks, self._again())
 
     def _again(self) -> str:
         """How its user continues it, in words."""
         return "continue it with Tuner.restore(directory, trainable).fit()"
-
-    def _saves_at_end(self) -> bool:
-        wanted = self._run.checkpoint_config.checkpoint_at_end
-        if wanted is None:
-            target = self._prepared.target
-            return self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
-        return wanted
 
     def _replay_for(self, callbacks: Sequence[Callback]) -> None:
         """Send loggers the events of earlier runs, so that their files have all of them once."""
@@ -313,9 +297,8 @@ class Tuner:
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
-        study = study_of(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots)
-        study.directory = os.fspath(self._directory or "")
-        return study
+        directory = os.fspath(self._directory or "")
+        return Study(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots, directory)
 
     def _slots(self) -> int:
         wanted = self._prepared.resources

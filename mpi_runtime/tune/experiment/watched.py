@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.show.remaining import Remaining, remaining
-from mpi_runtime.tune.study.events import Crashed, Failed, Reported
+from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
 from mpi_runtime.tune.trial import Trial, named_in
+from mpi_runtime.tune.trials.checkpoint import Saved
 
 
 @dataclass
@@ -30,6 +30,8 @@ class WatchedTrial:
     """Its last report, as it was made."""
     error: Exception | None = None
     checkpoint: None = None
+    kept: dict[int, tuple[int, Saved]] = field(default_factory=dict[int, tuple[int, Saved]])
+    """By the numbers of its checkpoints: the index of the report in `history`, and where they are now."""
     began_s: float = 0.0
     reported_s: float = 0.0
     ran_s: float = 0.0
@@ -52,7 +54,7 @@ class WatchedTrial:
         return {"time_total_s": self.history[-1]["time_s"] - self.began_s, **self.history[-1]}
 
 
-class Watched(Sequence[WatchedTrial]):
+class Watched(list[WatchedTrial]):
     """The trials of an experiment, in the order of their creation, with the attributes of a `ResultGrid`."""
 
     def __init__(self, directory: Path) -> None:
@@ -70,27 +72,40 @@ class Watched(Sequence[WatchedTrial]):
         self._stops_early = bool(header.get("stops_early"))
         self._limit_s = math.inf if header.get("limit_s") is None else float(header["limit_s"])
         self._now_s = 0.0
-        self.experiment_path = os.fspath(directory)
-        self._trials: dict[str, WatchedTrial] = {}
+        self.directory = directory
         for line in study_log.read(directory):
             self._now_s = line.now
             for trial_id, config in line.configs.items():
                 path = os.path.join(directory, trial_id)
-                self._trials[trial_id] = WatchedTrial(trial_id, config, path, began_s=line.now)
+                self.append(WatchedTrial(trial_id, config, path, began_s=line.now))
             for trial_id, status in line.states.items():
-                self._trials[trial_id].moved(status, line.now)
+                self.of(trial_id).moved(status, line.now)
             event = line.event
+            if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+                trial, saved = self.of(event.trial_id), event.checkpoint
+                last = len(trial.history) - isinstance(event, Moved)
+                is_new = isinstance(event, Reported) or saved.number not in trial.kept
+                trial.kept[saved.number] = last if is_new else trial.kept[saved.number][0], saved
             if isinstance(event, Reported):
-                trial = self._trials[event.trial_id]
+                trial = self.of(event.trial_id)
                 trial.last, trial.reported_s = dict(event.metrics), line.now
                 metrics = named_in(trial.last, self.metric)
                 trial.history.append({"training_iteration": len(trial.history) + 1, "time_s": line.now, **metrics})
             elif isinstance(event, (Failed, Crashed)):
-                self._trials[event.trial_id].error = RuntimeError(str(event.error))
+                self.of(event.trial_id).error = RuntimeError(str(event.error))
+
+    @property
+    def experiment_path(self) -> str:
+        """The directory of the experiment."""
+        return os.fspath(self.directory)
+
+    def of(self, trial_id: str) -> WatchedTrial:
+        """The trial with this id, which is its number."""
+        return self[int(trial_id)]
 
     def remaining(self) -> Remaining | None:
         """How long it still takes, if it runs; None: not known."""
-        written_s = study_log.written_s(Path(self.experiment_path))
+        written_s = study_log.written_s(self.directory)
         now_s = self._now_s + max(0.0, time.time() - written_s)
         trials = [(trial.status, trial.ran_until(now_s)) for trial in self]
         return remaining(trials, self.most, self._stops_early, self._limit_s - now_s)
@@ -101,12 +116,3 @@ class Watched(Sequence[WatchedTrial]):
         left = self.remaining()
         of = f"{count(ended)} of {plural(max(len(self), self.most or 0), 'trial')} ended"
         return of if left is None else f"{of}, {left}"
-
-    def __len__(self) -> int:
-        return len(self._trials)
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self._trials.values())[index]
-
-    def __iter__(self) -> Iterator[WatchedTrial]:
-        return iter(self._trials.values())

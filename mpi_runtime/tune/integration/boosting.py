@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.reporting import report
 
@@ -25,29 +25,60 @@ def chosen(found: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
     return {ours: found[name] for ours, name in theirs.items()}
 
 
-@dataclass(frozen=True)
+def report_with(values: dict[str, Any], save: Callable[[str], Any] | None, filename: str) -> None:
+    """Report values; with a checkpoint, whose only file `save` writes, unless it is None."""
+    if save is None:
+        report(values)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        save(os.path.join(folder, filename))
+        report(values, checkpoint=Checkpoint.from_directory(folder))
+
+
 class Reports:
     """Reports evaluations with or without the model."""
 
-    metrics: Metrics
-    filename: str
-    frequency: int
-    saves_at_end: bool
-    change: Callable[[dict[str, Any]], dict[str, Any]] | None
+    file = ""
+    """The default name of the model's file."""
+    library = ""
+    """What the constructor must be able to import."""
 
-    def is_due(self, iteration: int) -> bool:
+    def __init__(
+        self,
+        metrics: Metrics = None,
+        filename: str | None = None,
+        frequency: int = 0,
+        checkpoint_at_end: bool = True,
+        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        """Report evaluations.
+
+        Args:
+            metrics: a name or names of values, such as "valid-binary_logloss"; or a dictionary with other names for
+                them; None: all.
+            filename: the name of the model's file in a checkpoint, whose ending may be its format; None: "model.ubj"
+                for XGBoost, "model.txt" for LightGBM.
+            frequency: the number of rounds between checkpoints; 0: none.
+            checkpoint_at_end: whether the last model is a checkpoint. XGBoost reports the last values again for it.
+            results_postprocessing_fn: changes what is reported.
+
+        Raises:
+            ImportError: XGBoost is not installed.
+        """
+        if self.library:
+            load(type(self).__name__, self.library)
+        super().__init__()
+        self._metrics, self._filename = metrics, filename or self.file
+        self._frequency, self._saves_at_end, self._change = frequency, checkpoint_at_end, results_postprocessing_fn
+
+    def _is_due(self, iteration: int) -> bool:
         """Whether the model is saved after this iteration, counted from 0."""
-        return bool(self.frequency) and (iteration + 1) % self.frequency == 0
+        return bool(self._frequency) and (iteration + 1) % self._frequency == 0
 
-    def send(self, evaluations: Mapping[str, Mapping[str, Any]], model: Any) -> None:
+    def _send(self, evaluations: Mapping[str, Mapping[str, Any]], model: Any) -> None:
         """Report the values of each data set; with the model, unless it is None."""
         values = {f"{data}-{name}": value for data, own in evaluations.items() for name, value in own.items()}
-        values = chosen(values, self.metrics)
-        if self.change is not None:
-            values = self.change(values)
-        if model is None:
-            report(values)
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            model.save_model(os.path.join(folder, self.filename))
-            report(values, checkpoint=Checkpoint.from_directory(folder))
+        values = chosen(values, self._metrics)
+        if self._change is not None:
+            values = self._change(values)
+        report_with(values, None if model is None else model.save_model, self._filename)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.errors.optional import load
-from mpi_runtime.tune.integration.boosting import Metrics, chosen
-from mpi_runtime.tune.trials.checkpoint import Checkpoint
-from mpi_runtime.tune.trials.reporting import report
+from mpi_runtime.tune.integration.boosting import Metrics, chosen, report_with
 
 NAMES = ("lightning.pytorch", "pytorch_lightning")
 """The library has two names, with classes of their own."""
@@ -69,12 +65,7 @@ class TuneReportCheckpointCallback(Base):
             return
         found = {name: value.item() for name, value in trainer.callback_metrics.items()}
         values = chosen(found, self._metrics)
-        if not self._saves:
-            report(values)
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            trainer.save_checkpoint(os.path.join(folder, self._filename))
-            report(values, checkpoint=Checkpoint.from_directory(folder))
+        report_with(values, trainer.save_checkpoint if self._saves else None, self._filename)
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):

@@ -43,18 +43,11 @@ class PB2(PopulationBasedTraining):
         custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         log_config: bool = True,
     ) -> None:
-        """Compare trials as `PopulationBasedTraining` does.
+        """Compare trials as `PopulationBasedTraining` does, which has the other arguments.
 
         Args:
-            time_attr: the reported value that measures the progress of a trial; it must not decrease.
-            metric: the reported value to compare; None: that of `TuneConfig`.
-            mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
-            perturbation_interval: between two comparisons of a trial.
             hyperparam_bounds: for each parameter that may change its lowest and highest value. A parameter that the
                 space does not have gets its first value between them.
-            quantile_fraction: the part of the trials that is replaced, and the part that is copied; at most 0.5.
-            custom_explore_fn: takes the new configuration and returns the one to use.
-            log_config: has no effect: the journal has every configuration.
         """
         if not hyperparam_bounds:
             raise ValueError("PB2 needs hyperparam_bounds: what may change, with its lowest and highest value")

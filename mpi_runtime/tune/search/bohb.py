@@ -18,14 +18,16 @@ from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
+from mpi_runtime.tune.trial import required
 
 MODEL = 4
 """The stream of random numbers for suggestions."""
-GOOD_SHARE = 0.15
-RANDOM_SHARE = 1 / 3
-SAMPLES = 64
-WIDER = 3.0
 NARROWEST = 1e-3
+SETTINGS: dict[str, Any] = {
+    "min_points_in_model": None, "top_n_percent": 15, "num_samples": 64, "random_fraction": 1 / 3,
+    "bandwidth_factor": 3.0, "min_bandwidth": NARROWEST,
+}  # fmt: skip
+"""The defaults of `bohb_config`."""
 LEAST_LOG_DENSITY = math.log(1e-32)
 """A floor: far from all points the ratio of densities means nothing."""
 
@@ -59,15 +61,11 @@ class TuneBOHB(LearningSearcher):
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         if not isinstance(bohb_config, Mapping | None):
             raise TypeError(f"bohb_config must be a dictionary of settings by name, not {bohb_config!r}")
-        own = dict(bohb_config or {})
-        self._least = own.pop("min_points_in_model", None)
-        self._share = own.pop("top_n_percent", 100 * GOOD_SHARE) / 100
-        self._samples = own.pop("num_samples", SAMPLES)
-        self._random = own.pop("random_fraction", RANDOM_SHARE)
-        self._wider = own.pop("bandwidth_factor", WIDER)
-        self._narrowest = own.pop("min_bandwidth", NARROWEST)
-        if own:
-            raise ValueError(f"bohb_config has {sorted(own)}, which is unknown")
+        settings = {**SETTINGS, **(bohb_config or {})}
+        if unknown := settings.keys() - SETTINGS:
+            raise ValueError(f"bohb_config has {sorted(unknown)}, which is unknown")
+        self._least, percent, self._samples, self._random, self._wider, self._narrowest = settings.values()
+        self._share = percent / 100
         self._time_attr = time_attr
 
     def begin(self, seed: int) -> None:
@@ -81,12 +79,9 @@ class TuneBOHB(LearningSearcher):
         loss = self.loss_of(result)
         if trial_id not in self._points:
             return
-        if self._time_attr not in result:
-            raise ValueError(
-                f"The time_attr {self._time_attr!r} of TuneBOHB is not in the report of trial {trial_id}, which has "
-                f"{sorted(result)}. Correct the name, or report it."
-            )
-        self._losses.setdefault(float(result[self._time_attr]), {})[trial_id] = math.inf if loss is None else loss
+        what = f"time_attr {self._time_attr!r} of TuneBOHB"
+        time = float(required(result, self._time_attr, what, f"the report of trial {trial_id}"))
+        self._losses.setdefault(time, {})[trial_id] = math.inf if loss is None else loss
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if result is not None:

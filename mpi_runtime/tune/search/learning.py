@@ -9,7 +9,7 @@ from typing import Any
 
 from mpi_runtime.tune.search.base import Searcher, points_of
 from mpi_runtime.tune.space.flat import domains, named, nested
-from mpi_runtime.tune.trial import has_value, value_in
+from mpi_runtime.tune.trial import required
 
 
 class LearningSearcher(Searcher):
@@ -68,13 +68,9 @@ class LearningSearcher(Searcher):
         """The loss in a report; None: there is no number. A report without the metric is an error."""
         if result is None:
             return None
-        if not has_value(result, str(self.metric)):
-            raise ValueError(
-                f"The metric {self.metric!r} of {type(self).__name__} is not in a report, which has {sorted(result)}. "
-                "Correct the name, or report it."
-            )
+        found = required(result, str(self.metric), f"metric {self.metric!r} of {type(self).__name__}", "a report")
         try:
-            value = float(value_in(result, str(self.metric)))
+            value = float(found)
         except (TypeError, ValueError):
             return None
         if math.isnan(value):

@@ -7,6 +7,7 @@ from typing import Any
 
 from mpi_runtime.tune.space.domains import Categorical, Domain, Float, Integer, Normal
 from mpi_runtime.tune.space.variants import is_grid
+from mpi_runtime.tune.trial import has_value, value_in
 
 KNOWN = (Float, Integer, Normal, Categorical)
 
@@ -43,13 +44,4 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def named(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The values that a configuration has for these domains, by name."""
-    found = {}
-    for name in wanted:
-        value: Any = config
-        for part in name.split("/"):
-            if not isinstance(value, Mapping) or part not in value:
-                break
-            value = value[part]
-        else:
-            found[name] = value
-    return found
+    return {name: value_in(config, name) for name in wanted if has_value(config, name)}

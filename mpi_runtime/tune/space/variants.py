@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -89,7 +91,7 @@ def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
             except Exception as error:
                 raise ValueError(f"The function of the parameter {_name(path)} raised {error!r}") from error
             value = _drawn(value, path, {}, rng)
-            _assign(config, path, value)
+            functools.reduce(operator.getitem, path[:-1], config)[path[-1]] = value
             later += _functions(value, path)
         if len(later) == len(waiting) and later == waiting:
             names = ", ".join(_name(path) for path, _ in later)
@@ -154,12 +156,6 @@ def _drawn(value: Any, path: Path, grid: Grid, rng: Rng) -> Any:
     if isinstance(value, list):
         return [_drawn(inner, (*path, key), grid, rng) for key, inner in enumerate(value)]
     return value
-
-
-def _assign(config: Any, path: Path, value: Any) -> None:
-    for key in path[:-1]:
-        config = config[key]
-    config[path[-1]] = value
 
 
 def _name(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mpi_runtime.tune.study.events import Event, Reported
@@ -53,25 +53,9 @@ class Callback:
         """The experiment has ended."""
 
 
-class Trials(Sequence[Trial]):
-    """A view of all trials: a list of them for each event would cost too much."""
-
-    def __init__(self, study: Study) -> None:
-        self._study = study
-
-    def __len__(self) -> int:
-        return len(self._study.trials)
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self._study.trials.values())[index]
-
-    def __iter__(self) -> Iterator[Trial]:
-        return iter(self._study.trials.values())
-
-
 def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
     """Call the callbacks for an event and the trials that it has changed."""
-    trials = Trials(study)
+    trials = study.created
     changed = list(changed)
     for callback in callbacks:  # arguments by name: a method may take some of them and `**info`
         if isinstance(event, Reported):

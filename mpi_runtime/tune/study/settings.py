@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import datetime
-import math
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mpi_runtime.tune.absent import advised
-from mpi_runtime.tune.schedulers.base import FIFOScheduler, TrialScheduler
-from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
-from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
-from mpi_runtime.tune.study.study import Limits, Study
+from mpi_runtime.tune.schedulers.base import TrialScheduler
+from mpi_runtime.tune.search.base import Searcher
+from mpi_runtime.tune.study.stoppers import Stopper
 
 
 @advised
@@ -159,34 +155,3 @@ class RunConfig:
                 "system that all hosts share"
             )
         return self.storage_path or default
-
-
-def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int) -> Study:
-    """Check the settings, and make the state machine of an experiment with room for `slots` trials."""
-    if tune.scheduler is not None and not isinstance(tune.scheduler, TrialScheduler):
-        raise TypeError(f"scheduler must be a TrialScheduler such as ASHAScheduler(), not {tune.scheduler!r}")
-    if tune.search_alg is not None and not isinstance(tune.search_alg, Searcher):
-        raise TypeError(f"search_alg must be a Searcher, or None for grids and random values, not {tune.search_alg!r}")
-    if not isinstance(tune.seed, numbers.Integral) or tune.seed < 0:
-        raise TypeError(f"seed must be a whole number, 0 or more, not {tune.seed!r}")
-    budget = tune.time_budget_s
-    if isinstance(budget, datetime.timedelta):
-        budget = budget.total_seconds()
-    limits = Limits(
-        num_samples=tune.num_samples,
-        max_concurrent=slots if tune.max_concurrent_trials is None else min(slots, tune.max_concurrent_trials),
-        max_failures=run.failure_config.max_failures,
-        max_crashes=run.failure_config.max_crashes,
-        fail_fast=bool(run.failure_config.fail_fast),
-        time_budget_s=math.inf if budget is None else budget,
-    )
-    return Study(
-        space=dict(space),
-        searcher=tune.search_alg or BasicVariantGenerator(),
-        scheduler=tune.scheduler or FIFOScheduler(),
-        stopper=as_stopper(copy.deepcopy(run.stop)),  # it counts, and a resume replays this experiment
-        metric=tune.metric,
-        mode=tune.mode,
-        seed=tune.seed,
-        limits=limits,
-    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from mpi_runtime.tune.trial import flat, has_value, sign_of, value_in
+from mpi_runtime.tune.trial import flat, has_value, required, sign_of, value_in
 
 Result = Mapping[str, Any]
 
@@ -34,16 +34,6 @@ class FunctionStopper(Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return bool(self._function(trial_id, result))
-
-
-class _KeyStopper(Stopper):
-    """Ends a trial when one of its reported values reaches its limit. A value that is missing does not."""
-
-    def __init__(self, limits: Mapping[str, Any]) -> None:
-        self._limits = flat(limits)
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return any(has_value(result, key) and value_in(result, key) >= limit for key, limit in self._limits.items())
 
 
 class MaximumIterationStopper(Stopper):
@@ -153,13 +143,6 @@ class TimeLimit(Stopper):
         return False
 
 
-class NoopStopper(Stopper):
-    """Ends nothing."""
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-
 class CombinedStopper(Stopper):
     """Ends a trial, or the experiment, when one of several stoppers does."""
 
@@ -175,6 +158,10 @@ class CombinedStopper(Stopper):
         return any(stopper.stop_all() for stopper in self.stoppers)
 
 
+class NoopStopper(CombinedStopper):
+    """Ends nothing."""
+
+
 def as_stopper(
     stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None,
 ) -> Stopper:
@@ -184,7 +171,10 @@ def as_stopper(
     if isinstance(stop, Stopper):
         return stop
     if isinstance(stop, Mapping):
-        return _KeyStopper(stop)
+        limits = flat(stop).items()  # a value that is missing does not reach its limit
+        return FunctionStopper(
+            lambda _, all: any(has_value(all, key) and value_in(all, key) >= end for key, end in limits)
+        )
     if isinstance(stop, list) and all(isinstance(one, Stopper) for one in stop):
         return CombinedStopper(*stop)
     if callable(stop):
@@ -220,13 +210,7 @@ def _check(std: Any, **counts: tuple[Any, int]) -> None:
 
 
 def _value(metric: str, trial_id: str, result: Result) -> float:
-    try:
-        return float(value_in(result, metric))
-    except KeyError:
-        raise ValueError(
-            f"The metric {metric!r} of a stopper is not in the report of trial {trial_id}, which has {sorted(result)}. "
-            "Correct the name, or report it."
-        ) from None
+    return float(required(result, metric, f"metric {metric!r} of a stopper", f"the report of trial {trial_id}"))
 
 
 def _spread(values: Iterable[float]) -> float:

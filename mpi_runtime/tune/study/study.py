@@ -7,10 +7,11 @@ same decisions.
 from __future__ import annotations
 
 import copy
+import datetime
 import math
+import numbers
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpi_runtime.tune.schedulers.base import (
@@ -29,78 +30,61 @@ from mpi_runtime.tune.space.variants import has_grid, resolve, rng_of
 from mpi_runtime.tune.space.variants import merged as merged_space
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
-from mpi_runtime.tune.study.stoppers import CombinedStopper, Stopper, ends_all, time_limit
-from mpi_runtime.tune.trial import DEFAULT_METRIC, Trial, check_goal, named_in, sign_of, value_in
+from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
+from mpi_runtime.tune.study.stoppers import CombinedStopper, as_stopper, ends_all, time_limit
+from mpi_runtime.tune.trial import DEFAULT_METRIC, Trial, check_goal, named_in, required, sign_of
 
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of an experiment."""
-
-    num_samples: int = 1
-    """As in `TuneConfig`; -1: unlimited."""
-    max_concurrent: int = 1
-    max_failures: int = 0
-    """How often a trial that raised an error runs again; -1: without limit."""
-    max_crashes: int = 3
-    """How often a trial runs again after the death of its process; -1: without limit."""
-    fail_fast: bool = False
-    """Whether the first trial that fails for good ends the experiment."""
-    time_budget_s: float = math.inf
-
-
-@dataclass
 class Study:
     """The trials of one experiment. `begin` and `handle` return orders for the driver."""
 
-    space: dict[str, Any]
-    searcher: Searcher = field(default_factory=BasicVariantGenerator)
-    scheduler: TrialScheduler = field(default_factory=FIFOScheduler)
-    stopper: Stopper = field(default_factory=CombinedStopper)
-    metric: str | None = None
-    mode: str | None = None
-    seed: int = 0
-    limits: Limits = field(default_factory=Limits)
-    directory: str = ""
-    """The directory of the experiment; empty in virtual time."""
+    def __init__(
+        self, space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int = 1, directory: str = ""
+    ) -> None:
+        """Check the settings before the first trial.
 
-    def __post_init__(self) -> None:
-        """Check the settings before the first trial."""
-        self.metric = _agreed("metric", self.metric, self.scheduler)
-        self.mode = _agreed("mode", self.mode, self.scheduler)
-        if self.metric is None and self.mode is None:
-            self.metric, self.mode = getattr(self.searcher, "metric", None), getattr(self.searcher, "mode", None)
-        check_goal(self.metric, self.mode)
-        self._is_named = self.metric is not None
-        if self.metric is None and self.mode is not None:
-            self.metric = DEFAULT_METRIC
-        self._sign = sign_of(self.mode or "max")
-        if self.scheduler.needs_metric and (self.metric is None or self.mode is None):
-            name = type(self.scheduler).__name__
-            raise ValueError(
-                f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig, not "
-                f"metric={self.metric!r} and mode={self.mode!r}."
-            )
+        Args:
+            space: values and domains by name.
+            tune: metric, searcher and scheduler.
+            run: what ends trials, and what happens to those that fail.
+            slots: the number of trials that have room; `tune` may allow fewer.
+            directory: that of the experiment; empty in virtual time.
+        """
+        _check_types(tune)
+        self.space, self.directory, self.seed = dict(space), directory, tune.seed
+        self.searcher: Searcher = tune.search_alg or BasicVariantGenerator()  # type: ignore[assignment]
+        self.scheduler: TrialScheduler = tune.scheduler or FIFOScheduler()  # type: ignore[assignment]
+        self.stopper = as_stopper(copy.deepcopy(run.stop))  # it counts, and a resume replays this experiment
+        self.failure = run.failure_config
+        self.slots = slots if tune.max_concurrent_trials is None else min(slots, tune.max_concurrent_trials)
+        """The number of trials that may run at a time."""
+        budget = tune.time_budget_s
+        budget_s = budget.total_seconds() if isinstance(budget, datetime.timedelta) else budget
+        self.time_limit_s = min(math.inf if budget_s is None else budget_s, time_limit(self.stopper))
+        """The seconds after which it ends; infinity: no limit."""
+        self._agree_on_goal(tune)
         if has_grid(self.space) and not self.searcher.takes_grids:
             name = type(self.searcher).__name__
             raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
-        if (self.limits.num_samples < 1 and self.limits.num_samples != -1) or self.limits.num_samples % 1:
+        if (tune.num_samples < 1 and tune.num_samples != -1) or tune.num_samples % 1:
             raise ValueError(
-                f"num_samples={self.limits.num_samples}: it must be a whole number, at least 1, or -1 for no limit"
+                f"num_samples={tune.num_samples}: it must be a whole number, at least 1, or -1 for no limit"
             )
-        if self.limits.max_concurrent < 1:
-            raise ValueError(f"max_concurrent={self.limits.max_concurrent} would never start a trial")
+        if self.slots < 1:
+            raise ValueError(f"max_concurrent={self.slots} would never start a trial")
         self.scheduler.begin(self.seed)
         self.searcher.set_search_properties(
-            self.metric, self.mode, self.space, seed=self.seed, num_samples=self.limits.num_samples
+            self.metric, self.mode, self.space, seed=self.seed, num_samples=tune.num_samples
         )
         self.trials: dict[str, Trial] = {}
+        self.created: list[Trial] = []
+        """The same, for callbacks: a list of them for each event would cost too much."""
         self.deadline = math.inf
         """The time at which it ends, by the event `Woken`."""
-        self.most = self.searcher.trials(self.limits.num_samples)
+        self.most = self.searcher.trials(tune.num_samples)
         """The number of trials; None: unlimited."""
         self._running: dict[str, Trial] = {}
         self._paused: dict[str, Trial] = {}
@@ -115,6 +99,24 @@ class Study:
         self.changed: dict[str, Trial] = {}
         """Trials whose status changed since the driver last cleared this."""
 
+    def _agree_on_goal(self, tune: TuneConfig) -> None:
+        """Find metric and mode: of the experiment, its scheduler, or its searcher."""
+        self.metric = _agreed("metric", tune.metric, self.scheduler)
+        self.mode = _agreed("mode", tune.mode, self.scheduler)
+        if self.metric is None and self.mode is None:
+            self.metric, self.mode = getattr(self.searcher, "metric", None), getattr(self.searcher, "mode", None)
+        check_goal(self.metric, self.mode)
+        self._is_named = self.metric is not None
+        if self.metric is None and self.mode is not None:
+            self.metric = DEFAULT_METRIC
+        self._sign = sign_of(self.mode or "max")
+        if self.scheduler.needs_metric and (self.metric is None or self.mode is None):
+            name = type(self.scheduler).__name__
+            raise ValueError(
+                f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig, not "
+                f"metric={self.metric!r} and mode={self.mode!r}."
+            )
+
     @property
     def is_done(self) -> bool:
         """Whether no trial runs, nor will any."""
@@ -125,11 +127,6 @@ class Study:
         """Whether every report is followed by `Continue`, unless it has `done`."""
         has_stopper = not isinstance(self.stopper, CombinedStopper) or bool(self.stopper.stoppers)
         return self.scheduler.is_passive and not has_stopper
-
-    @property
-    def time_limit_s(self) -> float:
-        """The seconds after which it ends; infinity: no limit."""
-        return min(self.limits.time_budget_s, time_limit(self.stopper))
 
     def begin(self, now: float) -> list[Order]:
         """Start the first trials. `now` counts seconds from any moment."""
@@ -150,17 +147,17 @@ class Study:
             case events.Failed():
                 trial = self._running[event.trial_id]
                 trial.failures += 1
-                self._broken(trial, event.error, trial.failures, self.limits.max_failures)
+                self._broken(trial, event.error, trial.failures, self.failure.max_failures)
             case events.Crashed():
                 trial = self._running[event.trial_id]
                 trial.crashes += 1
-                self._broken(trial, event.error, trial.crashes, self.limits.max_crashes)
+                self._broken(trial, event.error, trial.crashes, self.failure.max_crashes)
             case events.Moved():
                 self._moved(self.trials[event.trial_id], event)
             case events.Revived():
                 self._revived(self.trials[event.trial_id])
             case events.Sized():
-                self.limits = replace(self.limits, max_concurrent=event.slots)
+                self.slots = event.slots
             case events.Woken():
                 pass
         if now >= self.deadline or ends_all(self.stopper):
@@ -300,7 +297,7 @@ class Study:
             self._run_again(trial)
             return
         self._finish(trial, Trial.ERROR)
-        if self.limits.fail_fast:
+        if self.failure.fail_fast:
             self._close()
 
     def _finish(self, trial: Trial, status: str) -> None:
@@ -344,7 +341,7 @@ class Study:
         return orders
 
     def _start(self, now: float) -> None:
-        while not self._is_closed and len(self._running) < self.limits.max_concurrent:
+        while not self._is_closed and len(self._running) < self.slots:
             trial = self._next()
             if trial is None:
                 return
@@ -404,8 +401,18 @@ class Study:
         trial = self.trials[trial_id] = Trial(trial_id, index, config)
         if self.directory:
             trial.local_path = f"{self.directory}/{trial_id}"
+        self.created.append(trial)
         self.scheduler.on_trial_add(trial)
         return trial
+
+
+def _check_types(tune: TuneConfig) -> None:
+    if tune.scheduler is not None and not isinstance(tune.scheduler, TrialScheduler):
+        raise TypeError(f"scheduler must be a TrialScheduler such as ASHAScheduler(), not {tune.scheduler!r}")
+    if tune.search_alg is not None and not isinstance(tune.search_alg, Searcher):
+        raise TypeError(f"search_alg must be a Searcher, or None for grids and random values, not {tune.search_alg!r}")
+    if not isinstance(tune.seed, numbers.Integral) or tune.seed < 0:
+        raise TypeError(f"seed must be a whole number, 0 or more, not {tune.seed!r}")
 
 
 def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | None:
@@ -420,13 +427,7 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
     """A reported value as a number. `role` is its purpose, for errors."""
-    try:
-        value = value_in(result, name)
-    except KeyError:
-        raise ValueError(
-            f"The {role} {name!r} is not in the report of trial {trial.trial_id}, which has {sorted(result)}. "
-            "Correct the name, or report it."
-        ) from None
+    value = required(result, name, f"{role} {name!r}", f"the report of trial {trial.trial_id}")
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

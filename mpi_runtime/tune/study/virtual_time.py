@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpi_runtime.tune.study.events import Continue, Ended, Event, Failed, Order, Reported, Start, Woken
-from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, study_of
+from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
 
@@ -58,7 +58,7 @@ def simulate(
         TypeError: an argument has a wrong type.
         ValueError: an argument is invalid, or a report lacks the metric.
     """
-    study = study_of(param_space or {}, tune_config or TuneConfig(), run_config or RunConfig(), slots)
+    study = Study(param_space or {}, tune_config or TuneConfig(), run_config or RunConfig(), slots)
     return _Simulation(study, steps).run()
 
 

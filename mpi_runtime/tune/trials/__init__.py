@@ -5,6 +5,5 @@
 - `reporting.py`: `report`, `get_checkpoint`, `get_context`
 - `bundles.py`: the resources of a trial, and how many trials have room
 - `checkpoint.py`: checkpoints: a directory, or a dictionary in shared memory
-- `return_value.py`: what the function of a trainer returns
 - `kept_checkpoints.py`: decides which checkpoints stay: the best, and always the last
 """

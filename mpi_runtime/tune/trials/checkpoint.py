@@ -21,6 +21,8 @@ from mpi_runtime.tune.absent import advised
 DICTIONARY = "checkpoint.pickle"
 """The file of a checkpoint that is a dictionary."""
 METADATA = ".metadata.json"
+RETURN_VALUE = "return_value.pkl"
+"""The file of what the function of a trainer has returned, in the directory of its trial."""
 
 
 @advised

@@ -125,11 +125,9 @@ def _steps(trainable: Trainable, settings: RunSettings, run: TrialRun) -> None:
         result = trainable.step()
         trainable.iteration += 1
         is_due = settings.frequency and trainable.iteration % settings.frequency == 0
-        if is_due or (isinstance(result, Mapping) and result.get("should_checkpoint")):
-            with _saved(trainable) as checkpoint:
-                run.report(result, checkpoint)
-        else:
-            run.report(result, None)
+        saves = is_due or (isinstance(result, Mapping) and result.get("should_checkpoint"))
+        with _saved(trainable) if saves else contextlib.nullcontext() as checkpoint:
+            run.report(result, checkpoint)
 
 
 @contextlib.contextmanager

@@ -123,7 +123,7 @@ class Prepared:
         return as_bundles(wanted)
 
 
-_registered: dict[str, Any] = {}
+_registered: dict[str, Prepared] = {}
 
 
 @advised
@@ -139,18 +139,10 @@ def register_trainable(name: str, trainable: Any) -> None:
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
-    """Register an environment under a name, for libraries that look it up by `registered_env`."""
-    if not callable(env_creator):
-        raise TypeError(f"register_env({name!r}): {env_creator!r} cannot be called")
-    _registered[f"env:{name}"] = env_creator
+    """Register an environment under a name: `mpi_runtime.rl.register_env`, where programs written for Ray have it."""
+    from mpi_runtime.rl.envs import register_env  # not at the top: few experiments have environments
 
-
-def registered_env(name: str) -> Callable[..., Any]:
-    """The environment of this name."""
-    if f"env:{name}" not in _registered:
-        raise ValueError(f"no environment is registered as {name!r}: call register_env first")
-    found: Callable[..., Any] = _registered[f"env:{name}"]
-    return found
+    register_env(name, env_creator)
 
 
 def prepared(trainable: Any) -> Prepared:
@@ -161,18 +153,17 @@ def prepared(trainable: Any) -> Prepared:
     if own is not None:
         return own
     if isinstance(trainable, str):
-        from mpi_runtime.rl import trainable as rl_trainable  # not at the top: few trials are algorithms
-
-        if trainable not in _registered and rl_trainable.is_algorithm(trainable):
-            envs = {name.removeprefix("env:"): made for name, made in _registered.items() if name.startswith("env:")}
-            return prepared(rl_trainable.trainable(trainable, envs))
         if trainable not in _registered:
-            known = sorted(name for name in _registered if not name.startswith("env:"))
+            from mpi_runtime.rl import config  # not at the top: few trials are algorithms
+            from mpi_runtime.rl import trainable as algorithms
+
+            if trainable in config.ALGORITHMS:
+                return prepared(algorithms.trainable(trainable))
+            known = sorted(_registered)
             raise NotTrainableError(
                 f"no trainable is called {trainable!r}; registered are {known}: call register_trainable"
             )
-        found: Prepared = _registered[trainable]
-        return found
+        return _registered[trainable]
     if inspect.isclass(trainable):
         if not issubclass(trainable, Trainable):
             raise NotTrainableError(f"{trainable!r} is not a trainable: a class must be a subclass of tune.Trainable")

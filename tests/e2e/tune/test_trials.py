@@ -104,8 +104,8 @@ def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatc
     """They notice that the driver reads no more reports, and their `finally` blocks run."""
 
     def waits(config: dict[str, Any]) -> None:
-        (tmp_path / f"began{config['a']}").touch()
         try:
+            (tmp_path / f"began{config['a']}").touch()  # inside: the driver may end it from now on
             while config["a"] == 3 and len(list(tmp_path.glob("began*"))) < 4:
                 time.sleep(0.01)  # a trial that had not begun would be cancelled, without a `finally`
             for _ in range(50):

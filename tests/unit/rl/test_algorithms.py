@@ -247,5 +247,11 @@ def test_algorithms_that_do_not_fit_the_actions_name_those_that_do() -> None:
 def test_epsilons_of_samplers() -> None:
     assert epsilons(3) == pytest.approx((0.4, 0.4**4.5, 0.4**8))
     assert epsilons(1) == (0.4,)
-    with pytest.raises(ValueError, match="Ape-X is asynchronous"):
+    with pytest.raises(ValueError, match="ApeX is asynchronous"):
         ApeX("CartPole-v1", num_samplers=0)
+
+
+@pytest.mark.parametrize(("cls", "env"), [(A2C, "CartPole-v1"), (DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
+def test_an_iteration_after_the_goal_of_learn_makes_steps_too(cls: Any, env: str) -> None:
+    algorithm = trained(cls, env, 64)
+    assert algorithm.train()["timesteps_this_iter"] >= SETTINGS[cls].get("steps_per_iteration", 1000)

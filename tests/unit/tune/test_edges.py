@@ -24,9 +24,8 @@ from mpi_runtime.tune.schedulers import (
 )
 from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher, TuneBOHB
 from mpi_runtime.tune.study.events import Ended, Event, Failed, Order, Reported, Revived, Sized, Start
-from mpi_runtime.tune.study.settings import study_of
 from mpi_runtime.tune.study.stoppers import ExperimentPlateauStopper, MaximumIterationStopper, TrialPlateauStopper
-from mpi_runtime.tune.study.study import Limits, Study
+from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.study.virtual_time import _Simulation
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.checkpoint import Saved
@@ -185,13 +184,13 @@ class Journaled(_Simulation):
             study.changed = {}
             return orders
 
-        study.begin = lambda now: write(Sized(study.limits.max_concurrent), now, begin(now))  # type: ignore[method-assign]
+        study.begin = lambda now: write(Sized(study.slots), now, begin(now))  # type: ignore[method-assign]
         study.handle = lambda event, now: write(event, now, handle(event, now))  # type: ignore[method-assign]
 
 
 def made(scheduler: Any, searcher: Any, slots: int, stop: Any = None) -> Study:
     config = tune.TuneConfig("score", "max", scheduler=scheduler(), search_alg=searcher(), num_samples=10, seed=3)
-    return study_of({"x": tune.uniform(0, 1)}, config, tune.RunConfig(stop=stop), slots)
+    return Study({"x": tune.uniform(0, 1)}, config, tune.RunConfig(stop=stop), slots)
 
 
 def replayed(study: Study, lines: list[study_log.Line]) -> float:
@@ -404,7 +403,7 @@ def optuna_search() -> Searcher:
     "searcher", [lambda: Repeater(TuneBOHB(), 2), TuneBOHB, lambda: ConcurrencyLimiter(Told(), 1), optuna_search]
 )
 def test_a_trial_that_is_tried_again_ends_twice_and_its_searcher_hears_of_the_first(searcher: Any) -> None:
-    study = Study({"x": tune.uniform(0, 1)}, searcher(), metric="v", mode="max", limits=Limits(1, 1))
+    study = Study({"x": tune.uniform(0, 1)}, tune.TuneConfig("v", "max", searcher()), tune.RunConfig())
     study.begin(0.0)
     study.handle(Failed("00000", "oops"), 1.0)
     study.handle(Revived("00000"), 2.0)

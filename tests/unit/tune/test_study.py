@@ -24,8 +24,8 @@ from mpi_runtime.tune.study.events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.study.stoppers import Stopper, as_stopper
-from mpi_runtime.tune.study.study import Limits, Study
+from mpi_runtime.tune.study.stoppers import Stopper
+from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
 
 
@@ -47,9 +47,14 @@ class Told(Searcher):
 
 
 def study(count: int = 3, slots: int = 2, *, stop: Any = None, **more: Any) -> Study:
-    limits = {name: more.pop(name) for name in list(more) if name in Limits.__dataclass_fields__}
-    more.setdefault("searcher", Told())
-    return Study({}, stopper=as_stopper(stop), limits=Limits(count, slots, **limits), **more)
+    failure = {name: more.pop(name) for name in list(more) if name in tune.FailureConfig.__dataclass_fields__}
+    more["search_alg"] = more.pop("searcher", None) or Told()
+    run = tune.RunConfig(stop, tune.FailureConfig(**failure))
+    return Study({}, tune.TuneConfig(num_samples=count, **more), run, slots)
+
+
+def searched(space: dict[str, Any], searcher: Searcher | None = None, **more: Any) -> Study:
+    return Study(space, tune.TuneConfig(search_alg=searcher, **more), tune.RunConfig())
 
 
 def test_trials_start_as_there_is_room_and_end() -> None:
@@ -177,7 +182,7 @@ def test_the_best_report_is_kept_and_nan_is_worst() -> None:
 
 
 def test_the_trial_gets_a_copy_of_its_configuration() -> None:
-    machine = Study({"deep": {"x": 1}})
+    machine = searched({"deep": {"x": 1}})
     (order,) = machine.begin(0.0)
     assert isinstance(order, Start)
     order.config["deep"]["x"] = 2
@@ -189,7 +194,7 @@ def test_a_searcher_leaves_the_rest_to_the_space() -> None:
         def suggest(self, trial_id: str) -> dict[str, Any]:
             return {"deep": {"a": 1}}
 
-    machine = Study({"deep": {"a": tune.uniform(5, 6), "b": 2}, "c": tune.randint(7, 8)}, searcher=Half())
+    machine = searched({"deep": {"a": tune.uniform(5, 6), "b": 2}, "c": tune.randint(7, 8)}, Half())
     assert machine.begin(0.0) == [Start("00000", {"deep": {"a": 1, "b": 2}, "c": 7}, None)]
 
 
@@ -279,8 +284,8 @@ def test_timesteps_are_summed_from_the_checkpoint() -> None:
 
 def test_grids_are_refused_where_they_cannot_be_searched() -> None:
     with pytest.raises(ValueError, match="Told cannot search grids"):
-        Study({"x": tune.grid_search([1])}, searcher=Told())
-    Study({"x": tune.grid_search([1])}, searcher=BasicVariantGenerator(), scheduler=FIFOScheduler())
+        searched({"x": tune.grid_search([1])}, Told())
+    searched({"x": tune.grid_search([1])}, BasicVariantGenerator(), scheduler=FIFOScheduler())
 
 
 @pytest.mark.parametrize(
