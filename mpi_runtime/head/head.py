@@ -40,7 +40,14 @@ from mpi_runtime.rank.joining import Rank, library, now_us, once_for_each_host
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, UNHANDLED, Answer, Effects, Note, RankEffect
 from mpi_runtime.scheduler.protocol.events import DRIVER, Call, RefusedError
-from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, JobBegan, RankEvent, RankJoined, RankLost
+from mpi_runtime.scheduler.protocol.rank_events import (
+    ExecutorDied,
+    FrameRefused,
+    JobBegan,
+    RankEvent,
+    RankJoined,
+    RankLost,
+)
 from mpi_runtime.show import log
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, Transport, TransportError
