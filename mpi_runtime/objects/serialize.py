@@ -308,9 +308,26 @@ def copying(read: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function like `read`, for `loads`, that makes arrays writable copies."""
 
     def copied(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
-        return read(data, buffers=[bytearray(buffer) for buffer in buffers])
+        return read(_without_marks(bytes(data)), buffers=[bytearray(buffer) for buffer in buffers])
 
     return copied
+
+
+def _without_marks(data: bytes) -> bytes:
+    """Return a pickle that does not know which of its buffers were read-only when it was made.
+
+    An array is stored as read-only if it was an argument of the call that returns it, or the value of `get`.
+    """
+    if pickle.NEXT_BUFFER + pickle.READONLY_BUFFER not in data:
+        return data
+    import pickletools  # not at the top: only copies of such values need it
+
+    kept, begin = [], 0
+    for code, _, at in pickletools.genops(data):
+        if code.name in ("READONLY_BUFFER", "FRAME"):  # frames have lengths, and need not be there
+            kept.append(data[begin:at])
+            begin = cast("int", at) + (9 if code.name == "FRAME" else 1)
+    return b"".join((*kept, data[begin:]))
 
 
 def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
