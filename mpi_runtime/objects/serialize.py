@@ -66,6 +66,8 @@ class Serialized(NamedTuple):
     """References inside the value."""
     rest: Sequence[Buffer] = ()
     """The other pieces of the pickle, in order. Long `bytes` and `bytearray` of the value are not copied."""
+    identity: bytes = b""
+    """With a journal: what is hashed in place of a value with code of the program. Mostly empty."""
 
     def size(self) -> int:
         """Return the total size in bytes."""
@@ -270,15 +272,15 @@ def _put_beside(buffers: list[Any], buffer: pickle.PickleBuffer) -> bool:
 
 
 def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] | None = None) -> Serialized:
-    if pickler is None:
-        if "cupy" in _modules or "torch" in _modules:
-            return _dumps_with_devices(value, what)
-        from mpi_runtime.objects.code_pickler import Pickler
+    if pickler is None and ("cupy" in _modules or "torch" in _modules):
+        return _dumps_with_devices(value, what)
+    from mpi_runtime.objects.code_pickler import Pickler, identity  # not at the top: it loads cloudpickle
 
-        pickler = Pickler
     with Collecting() as refs:
         try:
-            found = _pickled(pickler, value)
+            found = _pickled(pickler or Pickler, value)
+            if known := identity(value, found.data, found.rest):
+                found = found._replace(identity=known)
         except _REFUSALS as error:
             raise TypeError(f"cannot serialise {what}: {str(error).rstrip('.')}.{_advice(error)}") from error
     return found._replace(refs=list(dict.fromkeys(refs))) if refs else found
