@@ -389,6 +389,12 @@ def test_a_copy_of_what_was_stored_as_read_only_may_be_written_into() -> None:
         assert (value["text"], value["mark"], first.sum()) == ("a" * 100_000, b"\x97\x98", 0)
 
 
+@pytest.mark.parametrize("wrong", [5, None, [5], "text"])
+def test_broadcast_is_for_references(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="takes references to values, not"):
+        mpi_runtime.util.broadcast(wrong)
+
+
 def test_the_store_is_summed_up() -> None:
     ref = put(np.zeros(MIB, np.int8))
     (node,) = mpi_runtime.util.memory_summary()
