@@ -125,7 +125,7 @@ class Object(Struct, eq=False, gc=False):
     """The error to log if no client reads it."""
     lineage: Lineage | None = None
     digest: bytes = b""
-    """STORED, with a journal: the hash of the value."""
+    """With a journal: see `Value`."""
     made_by: str = ""
     """STORED: see `Value`."""
 
