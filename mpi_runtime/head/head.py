@@ -174,7 +174,7 @@ class Head:
                 self._join(message, source)
             elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
                 self._scheduler.handle_rank(message, now_us())
-                if isinstance(message, ExecutorDied):  # its output has come before
+                if isinstance(message, ExecutorDied):  # its output has arrived before
                     self._names.pop(message.executor, None)
             else:
                 raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")
