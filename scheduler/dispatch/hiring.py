@@ -8,7 +8,7 @@ from itertools import islice, takewhile
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.locality import waits_for_near
-from mpi_runtime.scheduler.dispatch.queues import queue_at
+from mpi_runtime.scheduler.dispatch.queues import mark_dirty, queue_at
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation, stop_idle
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import find_source
@@ -83,6 +83,8 @@ def acquire_any(state: State, queue: Queue, now: int) -> Executor | None:
             note_length(other)
         new = acquire(state, other, now)
         if new is not None:
+            if other is not queue:
+                mark_dirty(state, other)  # so that its alarm for late calls is set
             return new
         if other is not queue:
             alternatives.move_first(other, queue)

@@ -1,7 +1,11 @@
 """The end of the job's time: what cannot finish before it waits, and the others go on."""
 
+from typing import Any
+
+import pytest
+
 from mpi_runtime.scheduler.protocol.effects import Fetch, TakeBack
-from mpi_runtime.scheduler.protocol.events import CancelRequested
+from mpi_runtime.scheduler.protocol.events import Alternative, CancelRequested
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, RankJoined
 from tests.builders import LARGE, UNIT, Cluster
 
@@ -92,11 +96,15 @@ def test_calls_in_hand_that_have_not_begun_are_taken_back() -> None:
         assert cluster.explain(more[-1])["state"] == cluster.explain(ids[2])["state"] == "ready"
 
 
-def test_a_call_whose_argument_is_on_its_way_when_time_runs_out_is_not_sent() -> None:
-    with Cluster().head().node() as cluster:
+@pytest.mark.parametrize(
+    "fields", [{}, {"cpu": 2, "alternatives": (Alternative(cpu=UNIT),)}], ids=["one request", "an alternative"]
+)
+def test_a_call_whose_argument_is_on_its_way_when_time_runs_out_is_not_sent(fields: dict[str, Any]) -> None:
+    with Cluster().head().node(cpus=2) as cluster:
         cluster.state.end_us = cluster.now + 300 * S
+        cluster.placed(cluster.submit(name="running"))
         value = cluster.put(size=LARGE)
-        call = cluster.submit(value, time_limit_us=299 * S)
+        call = cluster.submit(value, time_limit_us=299 * S, **fields)
         assert cluster.one(Fetch, to=1).id == value
         cluster.forget()
         assert cluster.explain(call)["state"] == "staging"
