@@ -275,6 +275,10 @@ class Scheduler:
         """Return the totals of a job that took this time, in one line."""
         return notes.totals(self.state, took_us)
 
+    def close(self) -> None:
+        """Give back all memory. The scheduler cannot be used afterwards."""
+        self.state.dissolve()
+
     def deadline(self) -> int | None:
         """Return when `decide` must be called even without events, in microseconds. 0: at once; None: never."""
         return 0 if self.state.dirty else self.state.alarms.next_us()

@@ -471,6 +471,7 @@ class Head:
         self._printer.close(self._keep_driver_waiting)
         if not self.driver_is_gone:
             self._driver.send_rest_and(b"", LOCAL)  # the last frame of this job
+        self._scheduler.close()
 
     def _take_at_end(self, source: int, frame: Buffer) -> None:
         try:
