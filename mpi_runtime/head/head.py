@@ -176,6 +176,7 @@ class Head:
                 self._scheduler.handle_rank(message, now_us())
                 if isinstance(message, ExecutorDied):  # its output has arrived before
                     self._names.pop(message.executor, None)
+                    self._printer.ended(message.executor)
             else:
                 raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")
         except (codec.BadFrameError, RefusedError) as error:
@@ -423,7 +424,7 @@ class Head:
         where = f", rank {executor.rank}, {executor.hostname}" if executor.hostname and self._transport.size > 1 else ""
         name = executor.title or self._names.get(log.executor, "executor").partition(".")[0]
         writer = log.writer.decode(errors="replace") or name  # without a mark: no output of Python came before it
-        self._printer.print(log.stream, f"({writer} pid={executor.pid}{where}) ".encode(), log.data)
+        self._printer.print(log.stream, f"({writer} pid={executor.pid}{where}) ".encode(), log.data, log.executor)
 
     def _log_notes(self, notes: list[Note]) -> None:
         for note in notes:
@@ -470,6 +471,7 @@ class Head:
         self._printer.close(self._keep_driver_waiting)
         if not self.driver_is_gone:
             self._driver.send_rest_and(b"", LOCAL)  # the last frame of this job
+        self._scheduler.close()
 
     def _take_at_end(self, source: int, frame: Buffer) -> None:
         try:

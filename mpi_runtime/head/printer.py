@@ -48,6 +48,8 @@ class Printer:
         self._paused = False
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._status = status.Status(lambda data: sum(_write(2, data)), status.terminal(2))
+        self._with_status: set[int] = set()
+        """Processes that have sent a status."""
         self._put_bytes = 0
         self._written_bytes = 0
         self._thread: threading.Thread | None = None
@@ -68,17 +70,24 @@ class Printer:
                 thread.start()
                 self._thread = thread
 
-    def print(self, stream: int, prefix: bytes, lines: bytes) -> None:
-        """Write whole lines, each with the prefix."""
+    def print(self, stream: int, prefix: bytes, lines: bytes, process: int = 0) -> None:
+        """Write whole lines of a process, each with the prefix."""
         if status.MARK in lines:
             lines, notes = status.split(lines)
             self._start()
+            self._with_status.add(process)
             for note in notes:
-                self._queue.put(partial(self._status.take, prefix, note))
+                self._queue.put(partial(self._status.take, prefix, note, process))
             if not lines:
                 return
         self.recent.output(stream, prefix, lines)
         self._print(stream, prefix, lines)
+
+    def ended(self, process: int) -> None:
+        """Show no status of a process any more: it has ended."""
+        if process in self._with_status:
+            self._with_status.discard(process)
+            self._queue.put(partial(self._status.ended, process))
 
     def _print(self, stream: int, prefix: bytes, lines: bytes) -> None:
         self._start()

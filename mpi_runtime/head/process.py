@@ -93,8 +93,12 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None,
         finally:
             head.close_files()
         os.close(ours.host.arena)
+        driver_is_gone = head.driver_is_gone
+        del head, ours
+        if not beside_user_mpi:
+            gc.collect()  # the job is in circles; what is there at a fork (`load_and_fork`) is never collected
         forkservers = None
-        start = None if head.driver_is_gone else read_start(end)
+        start = None if driver_is_gone else read_start(end)
         if start is not None and start.job is not None and start.launch.kind == INSIDE:
             forkservers = Forkservers(path, load_and_fork(at_start, start.job.preload))
     if start is None:

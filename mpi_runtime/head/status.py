@@ -58,17 +58,19 @@ class Status:
         """`write` writes to the terminal; `size` returns its columns and rows. `size` None: there is no terminal."""
         self._write = write
         self._size = size
-        self._texts: dict[bytes, bytes] = {}
-        self._written_s: dict[bytes, float] = {}
-        """Without a terminal: by owner, when the status was last written, or first received."""
+        self._texts: dict[tuple[int, bytes], bytes] = {}
+        """By process and owner."""
+        self._written_s: dict[tuple[int, bytes], float] = {}
+        """Without a terminal: when the status was last written, or first received."""
         self._is_shown = False
         self._drawn_s = 0.0
         self.is_stale = False
         """Whether a status has changed since they were drawn."""
 
-    def take(self, prefix: bytes, note: Note) -> None:
-        """Take a new status of an owner. Without a terminal it may be written as a line, with the prefix."""
-        owner, text, is_last = note
+    def take(self, prefix: bytes, note: Note, process: int = 0) -> None:
+        """Take a new status of an owner in a process. Without a terminal it may be written as a line, with prefix."""
+        name, text, is_last = note
+        owner = process, name
         text = prefix + text
         if self._size is None:
             since_s = self._written_s.setdefault(owner, time.monotonic())
@@ -85,6 +87,12 @@ class Status:
         else:
             self._texts[owner] = text
             self.is_stale = True
+
+    def ended(self, process: int) -> None:
+        """Forget the statuses of a process that has ended, which may have been killed before it sent their last."""
+        self._texts = {owner: text for owner, text in self._texts.items() if owner[0] != process}
+        self._written_s = {owner: at_s for owner, at_s in self._written_s.items() if owner[0] != process}
+        self.hide()
 
     def hide(self) -> None:
         """Clear the status lines before other output is written. `draw` shows them again."""

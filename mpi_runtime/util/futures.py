@@ -25,6 +25,7 @@ from mpi_runtime.api.values import get, put
 from mpi_runtime.client.blocking_future import BlockingFuture
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
+from mpi_runtime.job import running
 from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.pool_process import PoolProcess
 
@@ -51,11 +52,20 @@ def _call_prepared(setup: list[ObjectRef[Any]], function: Callable[..., Any], /,
     """Make a call, after the initializer if it has not run in this process. The list keeps its reference one."""
     process = _prepared.get(key := setup[0].binary())
     if process is None:
+        _forget_ended()
         try:
             process = _prepared[key] = PoolProcess(get(setup[0]))
         except Exception as error:
             raise concurrent.futures.BrokenExecutor(f"the initializer has failed: {error!r}") from error
     return process.starmap(*args) if function is _map else process.apply(function, args, kwargs)
+
+
+def _forget_ended() -> None:
+    """Forget pools that have ended, with the variables of their initializers: nobody has a reference to these."""
+    questions = running.client().questions
+    for key in list(_prepared):
+        if questions.query("explain", key)["state"] == "unknown":
+            del _prepared[key]
 
 
 _open: weakref.WeakSet[Dispatcher[int]] = weakref.WeakSet()

@@ -17,6 +17,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, WorkerCrashedError
+from mpi_runtime.util import futures
 from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.futures import Executor
 from tests.e2e.shared import LONG_S, OwnError, fail, is_open
@@ -560,6 +561,22 @@ def test_an_initializer_runs_once_in_each_process() -> None:
         assert set(executor.map(prepared_value, range(20), chunksize=5)) == {5}
     with Executor(initializer=prepare, initargs=[7]) as executor:
         assert executor.submit(prepared_value, 0).result() in (7, 6), "another executor has an initializer of its own"
+
+
+def pools_here(_: object) -> tuple[int, int]:
+    return os.getpid(), len(futures._prepared)
+
+
+def test_a_process_forgets_the_variables_of_pools_that_have_ended() -> None:
+    with Executor(initializer=prepare, initargs=[5]) as living:
+        living.submit(prepared_value, 0).result()
+        known = set()
+        for _ in range(40):
+            with Executor(initializer=prepare, initargs=[7]) as executor:
+                known.add(executor.submit(pools_here, 0).result())
+            del executor
+        assert max(count for _, count in known) <= 3, "the living pool, this one, and the last if its end is on its way"
+        assert living.submit(prepared_value, 0).result() == 5
 
 
 def test_an_initializer_that_fails() -> None:

@@ -1,11 +1,13 @@
 """Progress bars in tasks, seen where the program was started."""
 
 import importlib
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_program
+from tests.helpers import ROOT, run_program
 
 BARS = """
 import time
@@ -88,6 +90,59 @@ def test_bars() -> None:
 def test_on_ranks() -> None:
     completed = run_program(BARS, ranks=3).expect(0)
     check(completed.stdout, completed.stderr)
+
+
+KILLED = """
+import os
+import mpi_runtime
+from mpi_runtime.util.tqdm import tqdm
+
+mpi_runtime.init(num_cpus=1)
+
+
+@mpi_runtime.remote(max_retries=0)
+def killed():
+    bar = tqdm(total=10, desc="killed")
+    bar.update(3)
+    open("go").read()
+    os._exit(1)
+
+
+try:
+    mpi_runtime.get(killed.remote())
+except mpi_runtime.errors.WorkerCrashedError:
+    print("caught", flush=True)
+
+
+@mpi_runtime.remote
+def lives():
+    bar = tqdm(total=10, desc="lives")
+    bar.update(3)
+    open("go").read()
+
+
+mpi_runtime.get(lives.remote())
+print("end", flush=True)
+"""
+
+
+def test_the_bar_of_a_process_that_was_killed_leaves_the_terminal(tmp_path: Path) -> None:
+    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
+    os.mkfifo(tmp_path / "go")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    child = pexpect.spawn(sys.executable, ["-c", KILLED], dimensions=(30, 120), timeout=60, cwd=str(tmp_path), env=env)
+    try:
+        child.expect("killed: ")
+        (tmp_path / "go").write_text("")
+        child.expect("caught")
+        child.expect("lives: ")
+        assert b"killed: " not in child.before.rpartition(b"\x1b7")[2], "drawn together"
+        (tmp_path / "go").write_text("")
+        child.expect("end")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)
+    assert child.exitstatus == 0
 
 
 def test_without_output_of_tasks_there_are_no_bars() -> None:

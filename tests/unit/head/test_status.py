@@ -73,6 +73,21 @@ def test_the_last_one_stays_as_a_line() -> None:
     assert shown.wait_s() is None
 
 
+def test_those_of_a_process_that_was_killed_are_forgotten() -> None:
+    written: list[bytes] = []
+    shown, lines = Status(written.append, lambda: (40, 24)), Status(written.append, None)
+    for one in (shown, lines):
+        one.take(b"", (b"a", b"1", False), 7)
+        one.take(b"", (b"b", b"2", False), 8)
+    shown.draw()
+    shown.ended(7)
+    assert written[-1] == b"\x1b[J"
+    shown.draw()
+    assert drawn(written) == ["2"]
+    lines.ended(8)
+    assert [len(lines._written_s), len(shown._texts)] == [1, 1]
+
+
 def test_they_fit_the_terminal() -> None:
     written: list[bytes] = []
     shown = Status(written.append, lambda: (10, 6))

@@ -1,9 +1,12 @@
 """The front of the scheduler: how a job begins, and the answers that its caller needs for performing effects."""
 
+import gc
+import tracemalloc
+
 from mpi_runtime.scheduler.core import Described
-from mpi_runtime.scheduler.protocol.events import Titled
+from mpi_runtime.scheduler.protocol.events import Alternative, Titled, Where
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
-from tests.builders import DRIVER, Cluster
+from tests.builders import DRIVER, UNIT, Cluster
 
 
 def test_an_executor_is_told_of_until_it_is_gone() -> None:
@@ -64,3 +67,38 @@ def test_nodes_have_numbers_of_their_own() -> None:
         ]
         ids = [cluster.ask("node_of_rank", rank.to_bytes(16, "big")) for rank in range(6)]
         assert ids == [f"{number:032x}" for number in (0, 0, 0, 1, 1, 2)]
+
+
+def busy_job() -> None:
+    """A job that ends with much unfinished."""
+    with Cluster().node(cpus=6, ranks=2) as cluster:
+        executor = cluster.placed(ended := cluster.submit())
+        cluster.started(executor)
+        cluster.done(executor, ended)
+        group = cluster.group({"cpu": 1}, {"cpu": 1})
+        actor = cluster.actor()
+        executor = cluster.placed(actor)
+        cluster.started(executor)
+        cluster.client_says(executor, Titled("Counter(3)"))
+        cluster.submit(cluster.method(actor), where=Where(group=group, bundle=0))
+        cluster.submit(ranks=2)
+        cluster.submit(alternatives=(Alternative(2 * UNIT),))
+        cluster.submit(*cluster.submit_many(40), cpu=3)
+        cluster.group({"cpu": 4}, {"cpu": 4})
+        cluster.forget()
+    cluster.scheduler.close()
+
+
+def test_an_ended_job_leaves_no_memory() -> None:
+    busy_job()
+    tracemalloc.start()
+    try:
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(10):
+            busy_job()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 10 * 500, "each job has some 40 kB of records"
