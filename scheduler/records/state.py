@@ -113,8 +113,8 @@ class Object(Struct, eq=False, gc=False):
     """Whether all nodes get a copy ahead of use."""
     holds: list[bytes] | None = None
     """References inside the value."""
-    subscribers: list[tuple[int, bool]] | None = None
-    """PENDING: clients that subscribed, each with whether it wants the value."""
+    subscribers: dict[int, bool] | None = None
+    """PENDING: clients that subscribed, each with whether it wants the value. One without references has left."""
     waiters: list[Task] | None = None
     """PENDING: calls that have it as an argument."""
     task: Task | None = None
