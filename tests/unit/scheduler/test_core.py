@@ -1,7 +1,7 @@
 """The front of the scheduler: how a job begins, and the answers that its caller needs for performing effects."""
 
 from mpi_runtime.scheduler.core import Described
-from mpi_runtime.scheduler.protocol.events import Titled
+from mpi_runtime.scheduler.protocol.events import TASK, Spec, Titled
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.builders import DRIVER, Cluster
 
@@ -26,6 +26,15 @@ def test_a_function_is_told_by_its_spec() -> None:
         cluster.placed(cluster.submit(name="prepare"))
         (spec,) = cluster.state.functions
         assert cluster.scheduler.name_of(spec) == "prepare"
+
+
+def test_the_code_of_a_function_is_kept_once_for_all_its_options() -> None:
+    with Cluster().node() as cluster:
+        for number in range(3):
+            code = bytes(bytearray(b"code"))
+            cluster.client_says(DRIVER, Spec(number, TASK, f"name {number}", code))
+        first, *others = cluster.state.functions.values()
+        assert [one.spec.function is first.spec.function for one in others] == [True, True]
 
 
 def test_a_processor_is_free_where_no_call_has_it() -> None:
