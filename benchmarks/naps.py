@@ -50,7 +50,7 @@ def shapes(ray: Any) -> list[Shape]:
     def parent(count: int, nap_s: float) -> None:
         ray.get([nap.remote(nap_s) for _ in range(count)])
 
-    @ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]
+    @ray.remote(num_cpus=0)
     class Sleeper:
         def nap(self, nap_s: float) -> None:
             time.sleep(nap_s)

@@ -122,24 +122,29 @@ def init(
     )
     if runtime_env is not None:
         option_rules.check({"runtime_env": runtime_env}, ("runtime_env",), "init()")
-    client = current.client_or_none()
-    if client is None:
-        inherited = session.start(config).client.inherited
-        try:
-            inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
-        except BaseException:
-            session.stop()
-            raise
-    elif not ignore_reinit_error:
+    with session.changing:
+        is_running = current.client_or_none() is not None
+        if not is_running:
+            _start(config, runtime_env)
+    if is_running and not ignore_reinit_error:
         raise RuntimeError(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
             "ignore_reinit_error=True."
         )
-    else:
+    if is_running:
         _log_ignored(config, {"runtime_env": runtime_env, **arguments})
     questions = running.client().questions
     ranks = sum(len(node["ranks"]) for node in questions.query("nodes"))
     return Context({"address": "local", "ranks": ranks, "node_id": questions.node_id()})
+
+
+def _start(config: configuration.Config, runtime_env: Mapping[str, Any] | None) -> None:
+    inherited = session.start(config).client.inherited
+    try:
+        inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
+    except BaseException:
+        session.stop()
+        raise
 
 
 def _set_logging_level(level: object) -> None:

@@ -210,7 +210,7 @@ class ActorClass(Registered, Generic[T, Init]):
             holds = (*packed.holds, *self._holds)
             call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds)
             if spec.code:
-                call.digest = digest_of_arguments(call)
+                call.digest = digest_of_arguments(call, packed)
             if not self._options.get("name"):
                 return ActorHandle(create_actor(client, call), self._name, self._methods)
             return self._create_named(call)

@@ -10,7 +10,7 @@ import msgspec
 
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import specs
-from mpi_runtime.calls.arguments import digest_of_arguments, pack, parameters_of
+from mpi_runtime.calls.arguments import NOTHING, digest_of_arguments, pack, parameters_of
 from mpi_runtime.calls.specs import Method
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
@@ -174,9 +174,10 @@ class ActorMethod:
                 ref._id,
             )
         else:
+            packed = NOTHING
             call = Call(client.scopes.next_ids(spec.num_returns), spec.id, b"", (), (), ref._id)
         if spec.code and client.store.journal:
-            call.digest = digest_of_arguments(call)
+            call.digest = digest_of_arguments(call, packed)
         submitted = submit(client, call, spec)
         if self._method.max_pending:
             first = submitted[0] if isinstance(submitted, list) else submitted

@@ -99,9 +99,9 @@ def parameters_of(portable: tuple[tuple[str, int, bool], ...] | None) -> Paramet
     return Parameters.of_signature(inspect.Signature(ones))
 
 
-def digest_of_arguments(call: Call) -> bytes:
+def digest_of_arguments(call: Call, packed: Packed) -> bytes:
     """The hash of the arguments of a call. Ids of references are left out: their values count."""
-    payload = call.payload
+    payload = packed.identity or call.payload
     for index, id in enumerate(call.holds):
         payload = payload.replace(id, index.to_bytes(len(id), "big"))
     return digest(payload, DIGEST_BYTES)
@@ -145,6 +145,11 @@ class Packed(NamedTuple):
     """References to keep until the call has been submitted."""
     scattered: int = 0
     """The number of arguments of `mpi.scatter`: their items are the last of `arguments`."""
+    identity: bytes = b""
+    """See `Serialized`."""
+
+
+NOTHING = Packed(b"", (), (), None)
 
 
 def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, ranks: int = 0) -> Packed:
@@ -179,6 +184,7 @@ def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: st
     serialized = serialize.dumps_arguments(args, kwargs, f"an argument of {name}()")
     payload = serialized.inline_up_to(client.store.inline_bytes_max)
     if payload is not None:
-        return Packed(payload, tuple(ids), tuple(serialized.refs), keep or None, len(scattered))
+        holds, identity = tuple(serialized.refs), serialized.identity
+        return Packed(payload, tuple(ids), holds, keep or None, len(scattered), identity)
     whole = put(client, serialized)
     return Packed(b"", (whole.binary(), *ids), (), [*keep, whole], len(scattered))

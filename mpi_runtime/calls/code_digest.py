@@ -20,7 +20,8 @@ from mpi_runtime.scheduler.protocol.ids import digest
 DIGEST_BYTES = 16
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 _OF_CLASSES = ("__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__", "__annotate__",
-               "__annotations__", "__annotate_func__", "__annotations_cache__")  # fmt: skip
+               "__annotations__", "__annotate_func__", "__annotations_cache__", "__slotnames__", "_abc_impl",
+)  # fmt: skip
 """Attributes of classes that do not change their behaviour."""
 
 
@@ -126,15 +127,14 @@ class _Words:
 
     def _of_value(self, thing: Any) -> Any:
         """Any other value: its pickle. Handles and references stand for values that may have changed."""
-        import cloudpickle
-
+        from mpi_runtime.objects import code_pickler  # not at the top: it loads cloudpickle
         from mpi_runtime.objects.collecting import Collecting
 
         if isinstance(thing, ObjectRef):
             raise _UnknownError
         with Collecting() as refs:
             try:
-                data = cloudpickle.dumps(thing, protocol=5)
+                data = code_pickler.to_hash(thing)
             except Exception as error:
                 if is_of_handler(error):
                     raise

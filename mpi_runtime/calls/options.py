@@ -101,7 +101,9 @@ def size_in_bytes(name: str, value: Any) -> int:
         if match is None:
             raise ValueError(f"{name} must be a number of bytes, or like '20GB' or '512MiB', not {value!r}")
         base = 1024 if (match[2] or "").endswith("i") else 1000
-        return round(float(match[1]) * math.pow(base, " kMGT".index((match[2] or " ")[0])))
+        size = float(match[1]) * math.pow(base, " kMGT".index((match[2] or " ")[0]))
+        check_amount(name, size)
+        return round(size)
     check_amount(name, value)
     return int(float(value))
 

@@ -30,12 +30,12 @@ class RemoteFunction(Submitter[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+        super().__init__(function, options)  # it checks the options
         if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
             raise ValueError(
-                f"num_returns={options['num_returns']!r} is for functions that yield, which {function.__name__}() does "
+                f"num_returns={options['num_returns']!r} is for functions that yield, which {self._name}() does "
                 "not. Use a number of return values."
             )
-        super().__init__(function, options)
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import specs
-from mpi_runtime.calls.arguments import Packed, Parameters, digest_of_arguments, pack
+from mpi_runtime.calls.arguments import NOTHING, Packed, Parameters, digest_of_arguments, pack
 from mpi_runtime.calls.code import Code
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
@@ -130,11 +130,12 @@ class Submitter(Registered, Generic[P, R]):
                     self._check_no_refs("its arguments hold", packed.holds)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
+                packed = NOTHING
                 call = Call(client.scopes.next_ids(count), spec.id, b"")
             if self._holds:
                 call.holds = (*call.holds, *self._holds)
             if spec.code:
-                call.digest = digest_of_arguments(call)
+                call.digest = digest_of_arguments(call, packed)
             return submit(client, call, spec)
 
     def _submit_to_gang(self, client: Client, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -144,7 +145,7 @@ class Submitter(Registered, Generic[P, R]):
         call = Call(id, spec.id, packed.payload, packed.arguments, (*packed.holds, *self._holds))
         call.scattered = packed.scattered
         if spec.code:
-            call.digest = digest_of_arguments(call)
+            call.digest = digest_of_arguments(call, packed)
         found = submit(client, call, spec)
         return [found] if spec.by_rank and spec.ranks == 1 else found
 
@@ -155,7 +156,7 @@ class Submitter(Registered, Generic[P, R]):
         holds = (*packed.holds, *self._holds)
         call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds, b"", attempt)
         if spec.code:
-            call.digest = digest_of_arguments(call)
+            call.digest = digest_of_arguments(call, packed)
         ref: ObjectRef[R] = submit(client, call, spec)
         return ref
 

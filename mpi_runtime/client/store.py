@@ -38,6 +38,10 @@ class Store:
         self.inline_bytes_max = inline_bytes_max
         self.journal = journal
         """The directory of the job's journal; empty: none."""
+        if journal:
+            from mpi_runtime.objects import code_pickler  # not at the top: it loads cloudpickle
+
+            code_pickler.keep_ids()
 
     def write(self, serialized: serialize.Serialized, is_error: bool = False, keep: str = "") -> Value:
         """Write a serialised value: a small one into the returned `Value`, a large one into the arena.
@@ -74,7 +78,8 @@ class Store:
                 return
             except OSError as error:
                 self._outbox.post(JournalFailed(f"{error.strerror or error} ({error.filename or self.journal})"))
-        value.digest = value_files.digest_of(serialized.parts())
+        identity = serialized.identity
+        value.digest = value_files.digest_of([(0, identity)] if identity else serialized.parts())
 
     def recall(self, kept: Sequence[Kept], otherwise: str) -> list[Value] | None:
         """The values of a call from the journal, as from `write`; None: one cannot be read.

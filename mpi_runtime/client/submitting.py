@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Spec,
     Value,
 )
-from mpi_runtime.scheduler.protocol.ids import return_ids
+from mpi_runtime.scheduler.protocol.ids import digest, return_ids
 
 
 def submit(client: Client, call: Call, spec: Spec) -> Any:
@@ -86,6 +86,8 @@ def put(client: Client, serialized: Serialized) -> ObjectRef[Any]:
     value = client.store.write(serialized)
     if value.stored is not None:
         value.made_by = user_line()
+    elif serialized.identity:
+        value.digest = digest(serialized.identity, 16)
     return put_written(client, value)
 
 

@@ -103,6 +103,8 @@ class Forkserver:
         self._helpers: dict[int, tuple[str, int]] = {}
         """By process id: the directory of a helper of gangs, and a copy of its connection. So the agent sees the end of
         the connection when the cause has been written."""
+        self._gangs_since_s = 0.0
+        """When the first member of a gang was forked, in seconds since the epoch; 0: none was."""
         self._wake, self._wake_end = socket.socketpair()
         for one in (self._wake, self._wake_end):
             one.setblocking(False)
@@ -130,6 +132,10 @@ class Forkserver:
                 kill_group(pid)
             self._reap()
             time.sleep(1e-3)
+        if self._gangs_since_s:
+            from mpi_runtime.gangs.segments import sweep  # not at the top: most jobs have no gang
+
+            sweep(self._gangs_since_s)
         if self._scratch_lock >= 0:
             assert self._setup is not None
             scratch.leave(self._setup.scratch, self._scratch_lock)
@@ -216,6 +222,9 @@ class Forkserver:
                 traceback.print_exc(file=sys.__stderr__)  # the callers of its calls get the text
             finally:
                 os._exit(1)
+        if request.member is not None and not self._gangs_since_s:
+            self._gangs_since_s = time.time()
+            self._enter_scratch()  # the agent has files of gangs there, and may be killed
         pipe = f"pipe:[{os.fstat(descriptors[2]).st_ino}]"
         for descriptor in descriptors:
             os.close(descriptor)

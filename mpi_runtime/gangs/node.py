@@ -18,8 +18,6 @@ from mpi_runtime.scheduler.protocol.effects import Membership
 NUMBER_MAX = 65535
 LAUNCHED_S = 1.0
 """When what another launcher has started is looked for again, after the end of its gang, in seconds."""
-CLOCK_S = 2.0
-"""Seconds by which times of files may be behind: some systems count in coarse steps."""
 
 
 class MemberStart(NamedTuple):
@@ -80,7 +78,7 @@ class NodeStart:
         self.texts: list[tuple[int, bytes, bool]] = []
         """What `say` was called with. The owner takes it."""
         self.is_closed = False
-        self._since_s = time.time() - CLOCK_S
+        self._since_s = time.time()
         self._send, self._changed = send, changed
         self._side: Side | None = None
         self._alone = Gather(1) if len(shape.names) == 1 else None

@@ -11,6 +11,8 @@ from mpi_runtime.host.process_tree import DELETED, mapped_files, open_files
 _FOLDER = "/dev/shm/"
 _NAMES = ("sm_segment", "vader_segment", "mpich_", "Intel_MPI", "shm_mvapich", "nccl-", "ucx_shm", "osc_rdma", "psm")
 """How the names begin: Open MPI, MPICH, Intel MPI, MVAPICH, NCCL, UCX. Programs' own files are not touched."""
+_CLOCK_S = 2.0
+"""Seconds by which times of files may be behind: some systems count in coarse steps."""
 
 
 def segments(pid: int) -> list[str]:
@@ -27,7 +29,7 @@ def unlink(paths: Iterable[str]) -> None:
 
 
 def sweep(since_s: float) -> None:
-    """Remove such files of this user that no process uses. Call it when a member has died by itself.
+    """Remove such files of this user that no process uses. Call it when a member has died by itself, or all have.
 
     Args:
         since_s: seconds since the epoch; older files are not touched.
@@ -43,7 +45,7 @@ def sweep(since_s: float) -> None:
 def _is_new(path: str, since_s: float) -> bool:
     with contextlib.suppress(OSError):
         status = os.stat(path)
-        return status.st_uid == os.getuid() and status.st_ctime >= since_s
+        return status.st_uid == os.getuid() and status.st_ctime >= since_s - _CLOCK_S
     return False
 
 

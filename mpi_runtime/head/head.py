@@ -40,7 +40,14 @@ from mpi_runtime.rank.joining import Rank, library, now_us, once_for_each_host
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, UNHANDLED, Answer, Effects, Note, RankEffect
 from mpi_runtime.scheduler.protocol.events import DRIVER, Call, RefusedError
-from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, JobBegan, RankEvent, RankJoined, RankLost
+from mpi_runtime.scheduler.protocol.rank_events import (
+    ExecutorDied,
+    FrameRefused,
+    JobBegan,
+    RankEvent,
+    RankJoined,
+    RankLost,
+)
 from mpi_runtime.show import log
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, Transport, TransportError
@@ -167,7 +174,7 @@ class Head:
                 self._join(message, source)
             elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
                 self._scheduler.handle_rank(message, now_us())
-                if isinstance(message, ExecutorDied):  # its output has come before
+                if isinstance(message, ExecutorDied):  # its output has arrived before
                     self._names.pop(message.executor, None)
             else:
                 raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")

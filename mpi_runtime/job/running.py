@@ -30,5 +30,6 @@ def client() -> Client:
         from mpi_runtime import config
         from mpi_runtime.job import session
 
-        found = session.start(config.from_init()).client
+        with session.changing:
+            found = current.client_or_none() or session.start(config.from_init()).client
     return found

@@ -160,6 +160,8 @@ class Session:
             self.listener.close(END_LIMIT_S)
 
 
+changing = threading.RLock()
+"""Held while a job starts or ends: threads that need a job at the same time start one between them."""
 _session: Session | None = None
 _head: HeadHandle | None = None
 _jobs = 0
@@ -170,7 +172,7 @@ _failure = ""
 
 
 def start(config: Config) -> Session:
-    """Start a job from this driver; on a rank above 0, become a worker and never return.
+    """Start a job from this driver; on a rank above 0, become a worker and never return. The caller holds `changing`.
 
     Raises:
         LaunchError: the ranks were started in a way that cannot work, or not all of them started.
@@ -236,6 +238,11 @@ def _save_and_requeue() -> None:
 
 def stop() -> None:
     """End the running session, if there is one."""
+    with changing:
+        _stop()
+
+
+def _stop() -> None:
     global _session
     if _session is not None and current.client_or_none() is _session.client:
         ending, _session = _session, None
@@ -281,7 +288,7 @@ def _be_worker(launch: Launch, start_timeout_s: float | None, at_start: Containe
 @atexit.register
 def _at_exit() -> None:
     global _head
-    stop()
+    _stop()  # not `stop`: a thread of the program may be starting a job, and that may take long
     failed = bool(_failure)
     if _head is not None:
         _head.end()
@@ -305,7 +312,8 @@ def _abort() -> None:
 
 def _after_fork_in_child() -> None:
     """Forget the session in a forked child: the head belongs to its parent."""
-    global _session, _head
+    global _session, _head, changing
+    changing = threading.RLock()  # another thread of the parent may hold it
     if _session is not None and _session.listener is not None:
         _session.listener.forget()
     _session = _head = None

@@ -50,6 +50,11 @@ def pack_directory(directory: str, excludes: Sequence[str], inside: str = "") ->
         return _pack([(prefix + name, path, size) for name, path, size in files])
     except OSError as error:
         raise ValueError(f"{directory!r} cannot be packed: {error}") from error
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{directory!r} cannot be packed: the file name {error.object!r} is not UTF-8, and names in archives are. "
+            "Rename the file, or leave it out with runtime_env={'excludes': [...]} or a .gitignore file."
+        ) from None
 
 
 def pack_file(path: str) -> bytes:

@@ -1,18 +1,32 @@
-"""The pickler of cloudpickle, with file names in functions that are pickled by value.
+"""The pickler of cloudpickle, with file names in functions, and ids of classes that outlive the run.
 
 Since 3.1.3 cloudpickle replaces the file name in code objects by a constant. Tracebacks would then show no lines.
+
+By a random id of a class of the program cloudpickle finds it again when an instance returns. Values in a journal return
+in another run: there such an instance would belong to a class of its own, and equal nothing. So with a journal the id
+is a hash of the class. Of two equal classes of a process the second keeps a random one.
 """
 
 from __future__ import annotations
 
 import io
+import pickle
+import weakref
 from collections import ChainMap
-from types import CodeType
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from types import CodeType, FunctionType
+from typing import Any, ClassVar, cast
 
 import cloudpickle
+from cloudpickle import cloudpickle as inside
 
+from mpi_runtime.scheduler.protocol.ids import digest
+
+ID_BYTES = 16
+_OF_PLACES = ("__firstlineno__", "__static_attributes__", "__slotnames__")
+"""Attributes of classes that say where they stand, and whether an instance was pickled before."""
 _CONSTANT = "<dynamic-code>"
+_OF_CODE = b"cloudpickle.cloudpickle"
 _COMMON = cloudpickle.Pickler.dispatch_table
 
 
@@ -32,3 +46,94 @@ def dumps(value: object) -> bytes:
     file = io.BytesIO()
     Pickler(file, protocol=5).dump(value)
     return file.getvalue()
+
+
+_ids: Any = inside._DYNAMIC_CLASS_TRACKER_BY_CLASS
+_born: weakref.WeakSet[type] = weakref.WeakSet()
+"""Classes that had no id when this process first saw them: no other process has made them."""
+
+
+def _is_new(thing: object) -> bool:
+    if not isinstance(thing, type) or (thing in _ids and thing not in _born):
+        return False
+    _born.add(thing)
+    return True
+
+
+def _is_by_value(reduced: Any) -> bool:
+    """Whether a function, class or instance is pickled with its content."""
+    return type(reduced) is tuple and len(reduced) > 2
+
+
+def _reduce_without_place(code: CodeType) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = _COMMON[CodeType](code.replace(co_filename="", co_firstlineno=1, co_linetable=b""))
+    return found
+
+
+class _Hashing(Pickler):
+    """Leaves out of functions and classes what differs if they stand at another line."""
+
+    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce_without_place}, *_COMMON.maps)
+
+    def reducer_override(self, thing: object) -> Any:
+        _is_new(thing)  # cloudpickle gives it an id, which is not to stay
+        found = cloudpickle.Pickler.reducer_override(self, thing)
+        if not _is_by_value(found):
+            return found
+        if isinstance(thing, FunctionType):  # its globals begin with the name of their file
+            return found[0], (found[1][0], {}, *found[1][2:]), *found[2:]
+        if isinstance(thing, type):
+            for name in _OF_PLACES:
+                found[2][0].pop(name, None)
+        return found
+
+
+def to_hash(value: object) -> bytes:
+    """Return bytes that are equal for equal values in all runs of a program, wherever its functions stand in it."""
+    file, buffers = io.BytesIO(), []
+
+    def hashed(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            buffers.append(digest(cast("bytes", buffer.raw()), ID_BYTES))
+        except BufferError:
+            return True  # it is not contiguous
+        return False
+
+    _Hashing(file, protocol=5, buffer_callback=hashed).dump(value)
+    data = file.getvalue()
+    for id in list(inside._DYNAMIC_CLASS_TRACKER_BY_ID):
+        data = data.replace(id.encode(), b"")
+    return b"".join((data, *buffers))
+
+
+def _reduce_with_lasting_id(self: Pickler, thing: object) -> Any:
+    is_new = _is_new(thing)
+    found = cloudpickle.Pickler.reducer_override(self, thing)
+    if is_new and _is_by_value(found):
+        inside._lookup_class_or_track(digest(to_hash(thing), ID_BYTES).hex(), thing)
+        _born.discard(cast("type", thing))
+        found = cloudpickle.Pickler.reducer_override(self, thing)
+    return found
+
+
+_keeps_ids = False
+
+
+def keep_ids() -> None:
+    """From now on give classes of the program ids that are the same in its next run."""
+    global _keeps_ids
+    _keeps_ids = True
+    Pickler.reducer_override = _reduce_with_lasting_id
+
+
+def identity(value: object, data: bytes, rest: Sequence[Any]) -> bytes:
+    """Return what is hashed in place of a pickle with code of the program; empty: the pickle itself.
+
+    Args:
+        value: the value.
+        data: the first piece of its pickle.
+        rest: the other pieces.
+    """
+    if not _keeps_ids or not any(_OF_CODE in piece for piece in (data, *rest) if type(piece) is bytes):
+        return b""
+    return to_hash(value)

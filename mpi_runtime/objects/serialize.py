@@ -66,6 +66,8 @@ class Serialized(NamedTuple):
     """References inside the value."""
     rest: Sequence[Buffer] = ()
     """The other pieces of the pickle, in order. Long `bytes` and `bytearray` of the value are not copied."""
+    identity: bytes = b""
+    """With a journal: what is hashed in place of a value with code of the program. Mostly empty."""
 
     def size(self) -> int:
         """Return the total size in bytes."""
@@ -270,15 +272,15 @@ def _put_beside(buffers: list[Any], buffer: pickle.PickleBuffer) -> bool:
 
 
 def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] | None = None) -> Serialized:
-    if pickler is None:
-        if "cupy" in _modules or "torch" in _modules:
-            return _dumps_with_devices(value, what)
-        from mpi_runtime.objects.code_pickler import Pickler
+    if pickler is None and ("cupy" in _modules or "torch" in _modules):
+        return _dumps_with_devices(value, what)
+    from mpi_runtime.objects.code_pickler import Pickler, identity  # not at the top: it loads cloudpickle
 
-        pickler = Pickler
     with Collecting() as refs:
         try:
-            found = _pickled(pickler, value)
+            found = _pickled(pickler or Pickler, value)
+            if known := identity(value, found.data, found.rest):
+                found = found._replace(identity=known)
         except _REFUSALS as error:
             raise TypeError(f"cannot serialise {what}: {str(error).rstrip('.')}.{_advice(error)}") from error
     return found._replace(refs=list(dict.fromkeys(refs))) if refs else found
@@ -308,9 +310,26 @@ def copying(read: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function like `read`, for `loads`, that makes arrays writable copies."""
 
     def copied(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
-        return read(data, buffers=[bytearray(buffer) for buffer in buffers])
+        return read(_without_marks(bytes(data)), buffers=[bytearray(buffer) for buffer in buffers])
 
     return copied
+
+
+def _without_marks(data: bytes) -> bytes:
+    """Return a pickle that does not know which of its buffers were read-only when it was made.
+
+    An array is stored as read-only if it was an argument of the call that returns it, or the value of `get`.
+    """
+    if pickle.NEXT_BUFFER + pickle.READONLY_BUFFER not in data:
+        return data
+    import pickletools  # not at the top: only copies of such values need it
+
+    kept, begin = [], 0
+    for code, _, at in pickletools.genops(data):
+        if code.name in ("READONLY_BUFFER", "FRAME"):  # frames have lengths, and need not be there
+            kept.append(data[begin:at])
+            begin = cast("int", at) + (9 if code.name == "FRAME" else 1)
+    return b"".join((*kept, data[begin:]))
 
 
 def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:

@@ -14,6 +14,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
 from functools import partial
 from typing import NoReturn
@@ -21,6 +22,7 @@ from typing import NoReturn
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Finder
 from mpi_runtime.agent.leftovers import watch_head, watch_launcher, watch_ranks
+from mpi_runtime.errors import LaunchError
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
@@ -222,13 +224,20 @@ def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | 
 
 
 def _print(error: BaseException, rank: int) -> None:
-    if isinstance(error, TransportError):
+    if isinstance(error, (TransportError, LaunchError)):
         print(f"mpi_runtime: rank {rank}: {error}", file=sys.stderr, flush=True)
     else:
         sys.__excepthook__(type(error), error, error.__traceback__)  # not the program's own: it may call MPI
 
 
 def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        join(launch)  # launchers end all ranks if one fails after MPI_Init
+        raise LaunchError(
+            "init() was called in a thread, so this rank cannot become a worker: only the main thread of a process may "
+            "set how it responds to signals. Call init() in the main thread on each rank, or start the program with "
+            "`python -m mpi_runtime app.py`, which runs it on rank 0 only."
+        )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers send it to all ranks; it is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program may have set a handler, and does not run here

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mpi_runtime.client.refs import ObjectRef
@@ -30,7 +30,7 @@ def broadcast(refs: ObjectRef[Any] | Sequence[ObjectRef[Any]]) -> None:
         ray.util.broadcast(weights)
         ```
     """
-    wanted = [refs] if isinstance(refs, ObjectRef) else list(refs)
+    wanted = list(refs) if isinstance(refs, Iterable) else [refs]
     for ref in wanted:
         if not isinstance(ref, ObjectRef):
             raise TypeError(f"broadcast() takes references to values, not {ref!r}: put() the value first")

@@ -4,7 +4,8 @@ A ready call enters a queue of calls with the same request. A decision serves qu
 calls some milliseconds ahead, and steals calls back.
 
 - `queues.py`: queues of ready calls, one for each request
-- `dispatch.py`: serves a queue: hires executors, sends calls, takes grants back
+- `dispatch.py`: serves a queue: sends calls, takes grants back
+- `hiring.py`: finds an executor for a queue: an idle one, or a fork, if that is worth it
 - `alternatives.py`: calls that run with one of several requests, the fastest that has room
 - `turns.py`: the order in which one decision serves queues
 - `locality.py`: prefers the node with most of a call's arguments, and limits that wait

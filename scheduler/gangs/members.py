@@ -23,7 +23,6 @@ from mpi_runtime.scheduler.protocol.effects import CRASH, Cancel
 from mpi_runtime.scheduler.protocol.events import Done, RefusedError, Returned, Value
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, IDLE_US_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
-from mpi_runtime.scheduler.protocol.resources import give_back
 from mpi_runtime.scheduler.records.lifecycle import ALIVE, BLOCKED, FAIL, FINISH, SEND, SENT, STAGING, advance
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import NOTHING
@@ -189,13 +188,9 @@ def rest(state: State, gang: Gang, now: int) -> None:
     is_out = False
     for executor, source in zip(gang.members, gang.sources, strict=True):
         node = executor.rank.node
-        assert executor.grant is not None
         if executor.blocked:
             executor.reclaim_cpu()
-        give_back(executor.grant, source.free)
-        state.index.update(node)
-        executor.grant = None
-        executor.discharge()
+        state.return_grant(executor)
         executor.source = node
         node.add_idle(executor)
         executor.idle_since_us = now
@@ -205,7 +200,6 @@ def rest(state: State, gang: Gang, now: int) -> None:
             groups.drained(state, source)
         if len(node.all_idle()) * UNIT > node.total.cpu:
             state.alarms.set(node, now + IDLE_US_MAX)
-    state.freed = True
     if is_out:
         close(state, gang, "its GPUs or its placement group are gone")
         return

@@ -12,7 +12,8 @@ import msgspec
 
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import assign
-from mpi_runtime.scheduler.dispatch.dispatch import appoint, make_way, nearest_rank, start_executor
+from mpi_runtime.scheduler.dispatch.dispatch import appoint
+from mpi_runtime.scheduler.dispatch.hiring import make_way, nearest_rank, start_executor
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
 from mpi_runtime.scheduler.gangs.members import forget_idle

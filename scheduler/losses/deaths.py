@@ -32,7 +32,6 @@ from mpi_runtime.scheduler.nodes import groups, health
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.effects import CRASH, Free
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
-from mpi_runtime.scheduler.protocol.resources import give_back
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, first_line, so_far
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Queue, Task
 from mpi_runtime.scheduler.records.state import State
@@ -199,10 +198,6 @@ def forget(state: State, executor: Executor) -> None:
         source.actor_cpu -= grant.cpu
         if executor.fault is None:
             gpu_pool.clear(node, executor.key.gpu_ids)
-    give_back(grant, source.free)
-    executor.grant = None
-    executor.discharge()
-    state.index.update(node)
-    state.freed = True
+    state.return_grant(executor)
     if isinstance(source, Bundle):
         groups.drained(state, source)

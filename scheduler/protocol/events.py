@@ -267,7 +267,7 @@ class Value(Struct, array_like=True, gc=False):
     is_error: bool = False
     """Whether the data is a pickled exception."""
     digest: bytes = b""
-    """With a journal: the hash of a stored value."""
+    """With a journal: the hash of a stored value, or of a small one with code of the program."""
     file: str = ""
     """With a journal: the name of the file that has a stored value too."""
     made_by: str = ""

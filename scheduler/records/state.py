@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from mpi_runtime.scheduler.protocol.effects import Effects, Erase, Free, RankEffect, StopExecutor
 from mpi_runtime.scheduler.protocol.events import BundleSpec, OnDisk, Place, RefusedError, Stored
 from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
-from mpi_runtime.scheduler.protocol.resources import Request
+from mpi_runtime.scheduler.protocol.resources import Request, give_back
 from mpi_runtime.scheduler.records.index import Index
 from mpi_runtime.scheduler.records.lifecycle import PENDING, STOP, Stories, advance
 from mpi_runtime.scheduler.records.records import (
@@ -125,7 +125,7 @@ class Object(Struct, eq=False, gc=False):
     """The error to log if no client reads it."""
     lineage: Lineage | None = None
     digest: bytes = b""
-    """STORED, with a journal: the hash of the value."""
+    """With a journal: see `Value`."""
     made_by: str = ""
     """STORED: see `Value`."""
 
@@ -336,6 +336,15 @@ class State:
         """Add an effect for a rank, unless it is gone."""
         if rank not in self.lost:
             self.effects.ranks.setdefault(rank, []).append(effect)
+
+    def return_grant(self, executor: Executor) -> None:
+        """Return the grant of an executor to its source, and take it off its account."""
+        assert executor.grant is not None
+        give_back(executor.grant, executor.source.free)
+        executor.grant = None
+        executor.discharge()
+        self.index.update(executor.rank.node)
+        self.freed = True
 
     def stop(self, executor: Executor, cause: str, force: bool) -> None:
         """Have the rank of an executor end it; of a member of a gang all members."""

@@ -141,5 +141,5 @@ def _content(state: State, id: bytes) -> bytes:
     if found is None or found.holds or found.is_error or found.actor is not None:
         return b""
     if found.state == INLINE:
-        return digest(found.data, KEY_BYTES)
+        return found.digest or digest(found.data, KEY_BYTES)
     return found.digest if found.state == STORED else b""

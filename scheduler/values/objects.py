@@ -129,11 +129,11 @@ def note_known(state: State, found: Object, client: int) -> None:
 
 def set_value(state: State, found: Object, value: Value) -> None:
     """Give a pending object its value or the error of user code, and inform its waiters."""
+    found.digest = value.digest
     if value.stored is not None:
         place = value.stored
         advance(state.stories, found, lifecycle.STORE)
         found.is_error = value.is_error
-        found.digest = value.digest
         found.made_by = value.made_by
         found.copies = {state.ranks[place.rank].node.number: place}
         if (place.rank, place.offset) not in state.extents:  # one error may be several values

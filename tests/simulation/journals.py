@@ -75,7 +75,7 @@ class Journal:
         """The state with which an actor begins, and its name."""
         for state in self.states.candidates(wanted):
             self.states.begin(wanted, state)
-            return [state.kept], state.number
+            return [state.state], state.number
         return [], b""
 
     def take(self, wanted: Recall) -> list[Kept]:

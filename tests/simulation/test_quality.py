@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from mpi_runtime.scheduler import core
-from mpi_runtime.scheduler.dispatch import dispatch, locality, queues, reservations, stealing
+from mpi_runtime.scheduler.dispatch import dispatch, hiring, locality, queues, reservations
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.records.records import Executor, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
@@ -74,7 +74,7 @@ def calls_wait_for_ever_for_the_node_with_their_arguments(patch: pytest.MonkeyPa
         near = state.nodes.get(queue.near)
         return near is not None and queue.where is None and node_of(source) is not near
 
-    patch.setattr(dispatch, "waits_for_near", planted)
+    patch.setattr(hiring, "waits_for_near", planted)
 
 
 def who_idles_is_not_used_again(patch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,11 @@ def who_idles_with_a_gpu_is_ended_though_others_are_free(patch: pytest.MonkeyPat
 
 
 def calls_wait_for_busy_executors(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stealing, "look_for_stuck", lambda state, queue, now: None)
+    def planted(state: State, queue: Queue, now: int) -> None:
+        if queue.timed is not None or (queue.ready and not queue.family.reserved):
+            queues.mark_dirty(state, queue)
+
+    patch.setitem(core.ALARMS, Queue, planted)
 
 
 def room_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,45 @@ def records(folder: Path) -> list[Record]:
     return found
 
 
+OF_MAIN = """
+import enum
+from dataclasses import dataclass, field
+
+class Status(enum.Enum):
+    OK = 1
+
+@dataclass
+class Config:
+    size: int
+    names: list = field(default_factory=list)
+
+DEFAULT = Config(7)
+
+@ray.remote
+def make(config):
+    ran("make")
+    return Config(config.size + DEFAULT.size), Status.OK
+
+@ray.remote
+def check(found, where):
+    ran("check")
+    return found == (Config(9), Status.OK), found[1] is Status.OK
+
+shared = ray.put([Config(2)])
+found = make.remote(Config(2))
+print(ray.get(found) == (Config(9), Status.OK), ray.get(found)[1] is Status.OK)
+print(ray.get(check.remote(found, Config(1))), ray.get(check.remote(ray.get(found), shared)))
+"""
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_instances_of_classes_of_the_program(how: dict[str, Any], tmp_path: Path) -> None:
+    """They are equal to those of the run before, and calls with them are found."""
+    right = "True True\n(True, True) (True, True)\n"
+    assert run(OF_MAIN, tmp_path, **how)[:2] == (right, {"check": 2, "make": 1})
+    assert run(OF_MAIN, tmp_path, **how)[:2] == (right, {})
+
+
 EVERYTHING = """
 import numpy as np
 

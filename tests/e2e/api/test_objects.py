@@ -374,6 +374,27 @@ def test_a_copy_may_be_written_into() -> None:
     assert (value["large"].sum(), value["small"].sum(), other["large"].sum(), value["text"]) == (1, 1, 1, "a")
 
 
+def test_a_copy_of_what_was_stored_as_read_only_may_be_written_into() -> None:
+    @mpi_runtime.remote
+    def passed_on(array: Any) -> Any:
+        return {"twice": [array, array], "text": "a" * 100_000, "mark": b"\x97\x98"}
+
+    for length in (3, 100_000):
+        first = get(put(np.zeros(length)))
+        for found in (get(put(first), copy=True), get(put(np.broadcast_to(first, (2, length))), copy=True)):
+            found[0] = 1
+        value = get(passed_on.remote(first), copy=True)
+        value["twice"][0][0] = 1
+        assert value["twice"][1][0] == 1, "one array remains one"
+        assert (value["text"], value["mark"], first.sum()) == ("a" * 100_000, b"\x97\x98", 0)
+
+
+@pytest.mark.parametrize("wrong", [5, None, [5], "text"])
+def test_broadcast_is_for_references(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="takes references to values, not"):
+        mpi_runtime.util.broadcast(wrong)
+
+
 def test_the_store_is_summed_up() -> None:
     ref = put(np.zeros(MIB, np.int8))
     (node,) = mpi_runtime.util.memory_summary()

@@ -228,6 +228,40 @@ def test_use_after_shutdown_of_what_is_waited_for() -> None:
     assert "shut down" in str(said[0])
 
 
+def test_threads_that_need_a_job_start_one_between_them() -> None:
+    together, found = threading.Barrier(6), []
+
+    def call() -> None:
+        together.wait()
+        found.append((get(add.remote(1, 1)), mpi_runtime.get_runtime_context().get_node_id()))
+
+    threads = [threading.Thread(target=call) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 6
+    assert set(found) == {(2, mpi_runtime.get_runtime_context().get_node_id())}
+
+
+def test_one_of_two_threads_that_init_is_refused() -> None:
+    together, said = threading.Barrier(2), []
+
+    def start() -> None:
+        together.wait()
+        try:
+            said.append(init(num_cpus=1)["ranks"])
+        except RuntimeError as error:
+            said.append(str(error)[:17])
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(said, key=str) == [1, "init() was called"]
+
+
 def test_many_jobs() -> None:
     for number in range(8):
         init(num_cpus=1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_program
+from tests.helpers import run_program, start_program
 
 pytestmark = pytest.mark.timeout(180)
 MATRIX = [("openmpi", None), ("openmpi", 3), ("mpich", None), ("mpich", 3)]
@@ -311,6 +312,36 @@ def test_a_failure_of_one_member_ends_the_call_and_nothing_else(mpi: str, ranks:
     assert "second_time is run again" in completed.stderr
     said = {"openmpi": "MPI_ABORT was invoked on rank 1", "mpich": "application called MPI_Abort("}[mpi]
     assert completed.stderr.count(said) == 2
+
+
+HEADLESS = """
+import os, signal, time
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+@ray.remote(num_ranks=2)
+def runs(comm):
+    comm.Barrier()
+    if comm.rank == 0:
+        print("ready", flush=True)
+    time.sleep(600)
+
+ray.get(runs.remote())
+"""
+
+
+@pytest.mark.dies("head")
+@pytest.mark.parametrize(("mpi", "ranks"), MATRIX)
+def test_nothing_is_left_of_a_gang_when_the_head_is_killed(mpi: str, ranks: int | None) -> None:
+    """Nor the files by which its members share memory, and the directory of the helper (`finish` looks for both)."""
+    with start_program(HEADLESS, mpi=mpi, ranks=ranks) as program:
+        program.wait_for_line("ready")
+        pids = program.processes()
+        (head,) = [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == "mpi-rt-head"]
+        assert any(path.startswith("/dev/shm/") for path in program._shared_files)
+        os.kill(head, signal.SIGKILL)
+        assert program.finish().returncode
 
 
 BOUND = """

@@ -123,3 +123,36 @@ print("still there", ray.get(f.remote(5)))
                 program.write("\n")
         for program in programs.values():
             assert "still there 5" in program.finish().expect().stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_thread_that_calls_on_while_jobs_end_and_begin(mpi: str) -> None:
+    """Its calls start jobs too. Two at a time would both talk to the one head."""
+    source = """
+import threading
+import mpi_runtime as ray
+
+@ray.remote
+def twice(x):
+    return 2 * x
+
+def call():
+    try:
+        while not ends.is_set():
+            assert ray.get(twice.remote(1)) == 2
+    except ray.errors.ObjectLostError:
+        pass
+
+for _ in range(10):
+    ray.init(num_cpus=2, ignore_reinit_error=True)
+    ends = threading.Event()
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert ray.get(twice.remote(2)) == 4
+    ray.shutdown()
+    ends.set()
+    thread.join()
+print("well")
+"""
+    assert run_program(source, ranks=2, mpi=mpi).expect(0).stdout == "well\n"

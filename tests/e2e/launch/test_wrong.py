@@ -101,6 +101,22 @@ if {RANK} == {failing}:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("mpi", MPIS)
+def test_a_worker_that_begins_in_a_thread(mpi: str) -> None:
+    source = """
+import threading
+import mpi_runtime as ray
+thread = threading.Thread(target=ray.init)
+thread.start()
+thread.join()
+"""
+    completed = run_program(source, ranks=2, mpi=mpi)
+    assert completed.returncode not in (0, None), completed.output()
+    assert "rank 1: init() was called in a thread" in completed.stderr
+    assert "signal only works in main thread" not in completed.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", MPIS)
 def test_a_rank_never_calls_init(mpi: str) -> None:
     """Rank 0 gives up after `start_timeout_s`; an `init()` after that fails at once."""
     source = f"""

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -44,6 +45,27 @@ def function(source: str = SOURCE, name: str = "f") -> Callable[..., Any]:
 
 
 KNOWN = digest_of(function())
+VALUES = """
+import abc, enum, pickle
+from dataclasses import dataclass, field
+
+class Colour(enum.Enum):
+    RED = 1
+
+class Shape(abc.ABC):
+    pass
+
+@dataclass
+class Model(Shape):
+    size: int = 3
+    colours: list = field(default_factory=list)
+
+MODEL = Model()
+
+def f():
+    return MODEL, Colour.RED, Model
+"""
+OF_VALUES = digest_of(function(VALUES))
 
 
 def test_it_is_the_same_wherever_it_stands() -> None:
@@ -59,6 +81,30 @@ def test_it_is_the_same_in_each_process(seed: str) -> None:
     env = {"PYTHONHASHSEED": seed, "PATH": ""}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == KNOWN.hex()
+
+
+def test_that_of_instances_is_the_same_in_each_process(tmp_path: Path) -> None:
+    found = set()
+    for seed in ("0", "1"):
+        program = tmp_path / f"app{seed}.py"
+        program.write_text(
+            f"# {seed}\n" * int(seed)
+            + VALUES
+            + "from mpi_runtime.calls.code_digest import digest_of\nprint(digest_of(f).hex())\n"
+        )
+        env = {"PYTHONHASHSEED": seed, "PATH": ""}
+        done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1
+    assert found != {"\n"}
+
+
+def test_instances_of_classes_of_the_program() -> None:
+    pickled_before = function(VALUES)
+    cloudpickle.dumps(pickled_before())
+    assert digest_of(pickled_before) == digest_of(function("\n" + VALUES)) == OF_VALUES != b""
+    for old, new in (("RED = 1", "RED = 2"), ("size: int = 3", "size: int = 4"), ("Model()", "Model(4)")):
+        assert digest_of(function(VALUES.replace(old, new))) != OF_VALUES
 
 
 @pytest.mark.parametrize(

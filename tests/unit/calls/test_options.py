@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.calls import options, specs
+from mpi_runtime.calls.remote_function import RemoteFunction
 from mpi_runtime.errors.arguments import AMOUNT_MIN
 from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK
 from mpi_runtime.scheduler.protocol.limits import UNIT
@@ -46,6 +47,7 @@ def test_good_options(given: Any) -> None:
         ({"runtime_env": {"conda": "x"}}, ValueError), ({"runtime_env": {"env_vars": {"A": 1}}}, TypeError),
         ({"accelerator_type": ""}, ValueError), ({"accelerator_type": 1}, TypeError), ({"gpu_memory": -1}, ValueError),
         ({"gpu_memory": "much"}, ValueError), ({"gpu_memory": "-1GB"}, ValueError),
+        ({"gpu_memory": "9" * 30}, ValueError), ({"gpu_memory": "9" * 400}, ValueError),
         ({"cpus": 1}, ValueError), ({"": 1}, ValueError),
     ],
     ids=str,
@@ -55,6 +57,12 @@ def test_bad_options(given: Any, error: type[Exception]) -> None:
         check(**given)
     (name,) = given
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [[], {}, object()])
+def test_a_num_returns_of_another_type(value: Any) -> None:
+    with pytest.raises(TypeError, match="num_returns must be a whole number"):
+        RemoteFunction(math.sqrt, {"num_returns": value})
 
 
 def test_a_typing_error_gets_a_hint() -> None:

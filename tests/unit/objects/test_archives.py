@@ -97,6 +97,16 @@ def test_what_cannot_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert names(archives.pack_directory(str(tmp_path), ["larger"])) == ["large", "small"]
 
 
+def test_a_name_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    fill(tmp_path, "here/a", "at/ünï\u2028", "at/new\nline", "at/-dash")
+    (tmp_path / "here/bad\udcff").touch()
+    with pytest.raises(ValueError, match=r"'here/bad\\udcff' is not UTF-8.*excludes"):
+        archives.pack_directory(str(tmp_path), [])
+    archive = archives.pack_directory(str(tmp_path), ["bad*"])
+    archives.unpack(archive, str(tmp_path / "there"))
+    assert sorted(os.listdir(tmp_path / "there/at")) == ["-dash", "new\nline", "ünï\u2028"]
+
+
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/out", "a/.."])
 def test_nothing_is_unpacked_outside(name: str, tmp_path: Path) -> None:
     data = made(**{"good": "1", name: "2"})
