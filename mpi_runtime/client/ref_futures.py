@@ -92,6 +92,15 @@ class RefFutures:
         if not is_served:
             self._start(self._serve)
 
+    def drop(self, id: bytes, future: Future[Any]) -> None:
+        """Do not complete a future of an object: nothing waits for it any more, and the value may never arrive."""
+        with self._lock:
+            left = [pair for pair in self._waiting.get(id, ()) if pair[1] is not future]
+            if left:
+                self._waiting[id] = left
+            elif self._waiting.pop(id, None) is not None:
+                self._for.expect_no_more(id)
+
     def _start(self, target: Callable[[], None]) -> None:
         threading.Thread(target=target, name="mpi_runtime futures", daemon=True).start()
 

@@ -7,6 +7,7 @@ end removes one. Only the first and the last reference of a process are reported
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mpi_runtime.client import current
@@ -72,7 +73,14 @@ class ObjectRef(Generic[T_co]):
         """A future of the value, for the running asyncio loop."""
         import asyncio
 
-        return asyncio.wrap_future(self.future())
+        done = self.future()
+        waiting: asyncio.Future[T_co] = asyncio.wrap_future(done)
+        waiting.add_done_callback(partial(self._stop_waiting, done))
+        return waiting
+
+    def _stop_waiting(self, done: Future[Any], waiting: asyncio.Future[Any]) -> None:
+        if waiting.cancelled():
+            self._client.futures.drop(self._id, done)
 
     def future(self) -> Future[T_co]:
         """A `concurrent.futures.Future` of the value, or of the error that `get` would raise.
@@ -84,9 +92,7 @@ class ObjectRef(Generic[T_co]):
 
     def __await__(self) -> Generator[Any, None, T_co]:
         """Wait for the value, as `get` does, while other coroutines run."""
-        import asyncio
-
-        return asyncio.wrap_future(self.future()).__await__()
+        return self.as_future().__await__()
 
     def __repr__(self) -> str:
         return f"ObjectRef({self._id.hex()})"

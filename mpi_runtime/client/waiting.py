@@ -177,6 +177,10 @@ class Waiting:
         self._arrivals.expected.discard(id)
         return True
 
+    def expect_no_more(self, id: bytes) -> None:
+        """Do not expect an object any more."""
+        self._arrivals.expected.discard(id)
+
     def ask_for(self, id: bytes) -> None:
         """Request the value of an object."""
         self._subscribe_elsewhere([id])

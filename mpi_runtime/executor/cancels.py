@@ -18,11 +18,13 @@ from types import FrameType
 
 from mpi_runtime.client.interrupts import ALARMS, CANCEL_SIGNAL, Interrupts
 from mpi_runtime.scheduler.protocol.events import Call
-from mpi_runtime.scheduler.protocol.ids import ATTEMPT_BYTES, attempt_of
+from mpi_runtime.scheduler.protocol.ids import ATTEMPT_BYTES, ID_BYTES, attempt_of
 
 READ_BYTES = ATTEMPT_BYTES << 12
 _DESTRUCTORS = ("__del__", "released")
 """Names of functions. `released` is called when a view of the arena is gone."""
+ATTEMPTS_MAX = 20_000
+"""The most cancelled attempts that are remembered, some 4 MB: far more than calls are assigned to an executor."""
 IGNORED_PAUSE_S = 0.01
 """Seconds until an interrupt is repeated that Python had to ignore."""
 
@@ -41,8 +43,9 @@ class Cancels(Interrupts):
         self._pipe = pipe
         self._pid = os.getpid()
         self._is_put_off = False
-        self.attempts: set[bytes] = set()
-        """Attempts of calls that must not start, or must not continue."""
+        self.attempts: dict[bytes, bytes] = {}
+        """By call, attempts that must not start, or must not continue. A cancel may arrive after the end of its call,
+        and stay."""
         self.interruptible: Call | None = None
         """The call whose user code runs in the main thread, if it may be interrupted."""
         self.on_interrupt: Callable[[], None] = lambda: None
@@ -59,13 +62,13 @@ class Cancels(Interrupts):
 
     def has(self, call: Call | None) -> bool:
         """Whether this attempt of a call is cancelled."""
-        return bool(self.attempts) and call is not None and attempt_of(call.id, call.attempt) in self.attempts
+        if not self.attempts or call is None:
+            return False
+        return self.attempts.get(call.id) == attempt_of(call.id, call.attempt)
 
     def forget(self, id: bytes) -> None:
         """Forget a call that has ended."""
-        for attempt in tuple(self.attempts):  # a signal may add more meanwhile
-            if attempt.startswith(id):
-                self.attempts.discard(attempt)
+        self.attempts.pop(id, None)
 
     def listen(self) -> None:
         """Interrupt calls from now on. Call it in the main thread."""
@@ -79,7 +82,10 @@ class Cancels(Interrupts):
         if self._is_put_off or os.getpid() != self._pid:
             return
         attempts = self._read()
-        self.attempts.update(attempts)
+        self.attempts.update((attempt[:ID_BYTES], attempt) for attempt in attempts)
+        if len(self.attempts) > ATTEMPTS_MAX:
+            for late in list(self.attempts)[: ATTEMPTS_MAX // 2]:
+                self.forget(late)
         if self.on_cancelled is not None:
             self.on_cancelled(attempts)
         if not self.has(self.interruptible):

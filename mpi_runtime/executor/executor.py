@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from mpi_runtime.executor.lanes import Lanes
     from mpi_runtime.gangs.member import Member
 
+FUNCTIONS_MAX, CODE_BYTES_MAX = 10_000, 1 << 29
+"""After this number of functions, or bytes of code, another process takes over the tasks: a program may make functions
+without end, and nothing shows that one will not be called again."""
+
 
 class Executor:
     """Runs the calls of one client connection until it receives `Exit`."""
@@ -75,6 +79,10 @@ class Executor:
         self.member = member
         """Its place in a gang; None: it belongs to none."""
         self._functions: dict[int, Callable[..., Any]] = {}
+        self._code_bytes = 0
+        """The size of their code."""
+        self._is_full = False
+        """Whether they are so many that this process ends after the running call."""
         self._methods: dict[int, Callable[..., Any]] = {}
         """Methods of the actor, by spec."""
         self.actor: Any = None
@@ -193,6 +201,8 @@ class Executor:
             self._calls_made[spec.id] = made = self._calls_made.get(spec.id, 0) + 1
             if made >= spec.max_calls:
                 client.feed.retire()
+        if self._is_full:
+            client.feed.retire()
 
     def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
         """Run user code, and return its result.
@@ -273,6 +283,9 @@ class Executor:
             raise errors.RuntimeEnvSetupError(f"The runtime_env of {spec.name} cannot be set up: {self._problem}")
         function: Callable[..., Any] = pickle.loads(spec.function)
         self._functions[spec.id] = function
+        self._code_bytes += len(spec.function)
+        has_much = len(self._functions) >= FUNCTIONS_MAX or self._code_bytes >= CODE_BYTES_MAX
+        self._is_full = has_much and spec.kind == TASK and self.member is None
         return function
 
     def _code_of(self, spec: Spec) -> Callable[..., Any] | None:

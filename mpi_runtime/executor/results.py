@@ -223,9 +223,10 @@ class Results:
     def _trace(self, spec: Spec, error: BaseException, said: str) -> str:
         """The end of the traceback, for people who look at the job; empty for an error like several before."""
         kind = (spec.id, _NUMBERS.sub("#", said))
-        times = self._traced[kind] = self._traced.get(kind, 0) + 1
-        if times > _TRACES or len(self._traced) > _TRACED_KINDS_MAX:
+        times = self._traced.get(kind, 0) + 1
+        if times > _TRACES or (times == 1 and len(self._traced) >= _TRACED_KINDS_MAX):
             return ""
+        self._traced[kind] = times
         text = remote_errors.describe(spec.name, os.getpid(), self._rank, self.granted.hostname, error, self.title)
         return text[-_TRACE_CHARACTERS_MAX:]
 

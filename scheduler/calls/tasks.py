@@ -26,9 +26,12 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
     """Register a spec of a client. Decides, once, whether any node can run its calls."""
     if spec.id in state.functions:
         return
+    spec.function = state.codes.setdefault(spec.function, spec.function)
     function = Function(spec, request_of(spec), [], account=account_of(state, spec))
     if spec.where is not None:
         function.where = constraints.resolve(state, spec.where, function.request)
+        if (group := state.groups.get(spec.where.group)) is not None:
+            group.functions.append(function)
     if spec.kind == METHOD:  # it may turn out to take long after many of its calls were sent ahead
         function.is_timed = state.end_us is not None
     else:

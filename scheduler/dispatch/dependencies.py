@@ -86,7 +86,7 @@ def send_values(state: State, executor: Executor, task: Task) -> None:
         message = objects.value_message(found, number)
         assert message is not None
         if found.copies is not None and id in executor_held:
-            objects.note_known(found, executor.id)
+            objects.note_known(state, found, executor.id)
         state.to_client(executor.id, message)
 
 

@@ -178,7 +178,7 @@ def subscribe(state: State, found: Object, fetching: Fetching) -> None:
     """Subscribe the clients that waited for a copy: the object will have a value again."""
     for waiter in fetching.waiting:
         if isinstance(waiter, int) and waiter in state.clients:
-            found.subscribers = [*(found.subscribers or []), (waiter, True)]
+            objects.subscribe(found, waiter, fetch=True)
 
 
 def under_way(state: State) -> list[Task]:

@@ -188,7 +188,7 @@ def remove(state: State, id: bytes, cause: str = "") -> None:
         why = f"Placement group {id.hex()} was removed before it was placed{why}."
         objects.fail(state, found, REMOVED, why.encode())
     objects.release(state, id)
-    fail_all(state, id)
+    fail_all(state, group)
     end_actors(state, id)
     for bundle in group.bundles.values():
         bundle.removed = True
@@ -200,8 +200,9 @@ def remove(state: State, id: bytes, cause: str = "") -> None:
         drained(state, bundle)
 
 
-def fail_all(state: State, id: bytes) -> None:
+def fail_all(state: State, group: Group) -> None:
     """Do step 2."""
+    id = group.id
     for key, queue in list(state.queues.items()):
         if queue.group == id:
             clear(queue)
@@ -209,9 +210,8 @@ def fail_all(state: State, id: bytes) -> None:
             del state.queues[key]
     for key in [key for key, family in state.families.items() if family.group == id]:
         del state.families[key]
-    for function in state.functions.values():
-        if function.where is not None and function.where.group == id:
-            function.queues.clear()
+    for function in group.functions:
+        function.queues.clear()
     here = [
         found.task
         for found in state.objects.values()

@@ -26,6 +26,7 @@ def dissolve(state: State) -> None:
         claimant.reserved.clear()
     for group in state.groups.values():
         group.bundles.clear()
+        group.functions.clear()
     for family in state.families.values():
         family.by_order.clear()
         family.by_length.clear()

@@ -113,8 +113,8 @@ class Object(Struct, eq=False, gc=False):
     """Whether all nodes get a copy ahead of use."""
     holds: list[bytes] | None = None
     """References inside the value."""
-    subscribers: list[tuple[int, bool]] | None = None
-    """PENDING: clients that subscribed, each with whether it wants the value."""
+    subscribers: dict[int, bool] | None = None
+    """PENDING: clients that subscribed, each with whether it wants the value. One without references has left."""
     waiters: list[Task] | None = None
     """PENDING: calls that have it as an argument."""
     task: Task | None = None
@@ -209,6 +209,8 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
     specs: list[BundleSpec]
     bundles: dict[int, Bundle] = field(default_factory=dict)
     """Its placed bundles, by index. Bundles of a lost node are missing until they are placed again."""
+    functions: list[Function] = field(default_factory=list)
+    """Those with calls in it."""
     is_feasible: bool = True
     """Whether it would fit into an empty job. If not, it is not tried."""
 
@@ -251,6 +253,8 @@ class State:
 
     def __init__(self) -> None:
         self.functions: dict[int, Function] = {}
+        self.codes: dict[bytes, bytes] = {}
+        """The code of functions. Specs of a function that differ in options share it."""
         self.accounts: dict[str, Account] = {}
         self.objects: dict[bytes, Object] = {}
         self.actors: dict[bytes, Actor] = {}

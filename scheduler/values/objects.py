@@ -118,10 +118,12 @@ def erase(state: State, place: OnDisk) -> None:
         state.spilling.rooms[rank.node.number].problem = ""
 
 
-def note_known(found: Object, client: int) -> None:
+def note_known(state: State, found: Object, client: int) -> None:
     """Note that a client knows the place of an object in the arena of its node."""
     if found.known_by is None:
         found.known_by = {}
+    elif len(found.known_by) > 2 * len(state.clients):  # of a value that is read by one process after another
+        found.known_by = {one: asked for one, asked in found.known_by.items() if one in state.clients}
     found.known_by[client] = 0
 
 
@@ -191,7 +193,7 @@ def announce(state: State, found: Object) -> None:
         else:
             push(state, found, owner)
     if found.subscribers is not None:
-        for number, fetch in found.subscribers:
+        for number, fetch in found.subscribers.items():
             client = state.clients.get(number)
             if client is not None and (client is not owner or fetch):
                 deliver(state, found, client, fetch)
@@ -232,7 +234,7 @@ def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
             return
         message = effects.ReadyElsewhere(found.id)
     elif found.copies is not None:
-        note_known(found, client.id)
+        note_known(state, found, client.id)
     state.to_client(client.id, message)
 
 
@@ -269,7 +271,7 @@ def on_put(state: State, client: Client, event: events.Put, now: int) -> None:
     client.held[event.id] = None
     state.totals.put_bytes += event.value.stored.size if event.value.stored is not None else len(event.value.data)
     if event.value.stored is not None:
-        note_known(found, client.id)
+        note_known(state, found, client.id)
     set_value(state, found, event.value)
     found.owner = client.id
 
@@ -284,7 +286,14 @@ def on_subscribed(state: State, client: Client, event: events.SubscriptionReques
         elif found.state not in UNSEALED:
             deliver(state, found, client, event.fetch)
         else:
-            found.subscribers = [*(found.subscribers or ()), (client.id, event.fetch)]
+            subscribe(found, client.id, event.fetch)
+
+
+def subscribe(found: Object, client: int, fetch: bool) -> None:
+    """Note that a client is to be informed when an object has a value, and whether it wants the value then."""
+    if found.subscribers is None:
+        found.subscribers = {}
+    found.subscribers[client] = fetch or found.subscribers.get(client, False)
 
 
 _LOST = (
@@ -318,7 +327,10 @@ def on_released(state: State, client: Client, ids: list[bytes]) -> None:
 
 
 def let_go(state: State, client: Client, id: bytes) -> None:
-    """Release an object for a process, which waits for no copy of it any more."""
+    """Release an object for a process, which waits for it no longer, nor for a copy of it."""
+    pending = state.objects.get(id)
+    if pending is not None and pending.subscribers:
+        pending.subscribers.pop(client.id, None)
     if id in state.fetching:
         found = state.objects[id]
         for _ in range(spreading.leave(state, found, client)):
@@ -333,7 +345,7 @@ def on_held(state: State, client: Client, event: events.Held, now: int) -> None:
             client.held[id] = None
             found = state.objects[id]
             if found.copies is not None and client.executor is not None and client.executor.has_as_argument(id):
-                note_known(found, client.id)  # there may be a view
+                note_known(state, found, client.id)  # there may be a view
 
 
 def holders(state: State, found: Object) -> list[str]:

@@ -533,6 +533,25 @@ def test_a_process_ends_after_so_many_calls() -> None:
     assert all(many.count(one) <= 2 for one in many)
 
 
+@remote
+def fill(most: int, size: int) -> int:
+    """Have this process end after so many functions, or bytes of their code."""
+    from mpi_runtime.executor import executor
+
+    executor.FUNCTIONS_MAX, executor.CODE_BYTES_MAX = most, size
+    return os.getpid()
+
+
+@pytest.mark.parametrize(("most", "size"), [(5, 1 << 29), (10_000, 5_000)])
+def test_a_process_that_has_loaded_many_functions_is_replaced(most: int, size: int) -> None:
+    """A program that makes a function for each call would fill the memory of each process with them."""
+    first = get(fill.remote(most, size))
+    pids = [get(remote(lambda number=number: (number, os.getpid(), bytes(1000))).remote())[1] for number in range(20)]
+    assert pids[0] == first
+    assert pids[-1] != first
+    assert pids == sorted(pids, key=pids.index), "none is used again"
+
+
 def test_calls_with_a_higher_priority_go_first(tmp_path: Path, gate: Path) -> None:
     @remote(num_cpus=4)
     def write(name: str) -> None:

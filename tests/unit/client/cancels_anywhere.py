@@ -69,7 +69,7 @@ def cancelled_at(
     """Run, with the signal of a cancel at the n-th line in these modules; whether it came to that."""
     left, files = number, {module.__file__ for module in modules}
     cancels.interruptible = call = Call(b"x" * 16, 1, b"")
-    cancels.attempts.add(attempt_of(call.id, call.attempt))
+    cancels.attempts[call.id] = attempt_of(call.id, call.attempt)
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal left

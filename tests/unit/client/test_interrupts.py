@@ -14,6 +14,7 @@ import pytest
 
 from mpi_runtime.client import interrupts as module
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL, Interrupts, is_of_handler
+from mpi_runtime.executor import cancels as executor_cancels
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.ids import attempt_of
@@ -267,3 +268,21 @@ def test_a_cancel_that_comes_in_the_last_moment_interrupts_once(cancels: tuple[C
         assert interrupted == (len(lines) >= moment)
         count += interrupted
     assert count >= 3
+
+
+def test_cancels_that_come_after_the_end_of_their_calls_do_not_pile_up(
+    cancels: tuple[Cancels, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, cancel = cancels
+    monkeypatch.setattr(executor_cancels, "ATTEMPTS_MAX", 10)
+    call, found.interruptible = found.interruptible, None
+    for number in range(100):
+        ended = Call(number.to_bytes(16, "big"), 1, b"", attempt=3)
+        found.attempts[ended.id] = attempt_of(ended.id, 3)
+        cancel()
+        assert len(found.attempts) <= 11
+        assert found.has(call)
+        assert found.has(ended)
+        assert not found.has(Call(ended.id, 1, b"", attempt=4))
+        found.forget(b"x" * 16)
+        assert not found.has(call)

@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 
 from mpi_runtime.scheduler.core import Described
-from mpi_runtime.scheduler.protocol.events import Alternative, Titled, Where
+from mpi_runtime.scheduler.protocol.events import TASK, Alternative, Spec, Titled, Where
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.builders import DRIVER, UNIT, Cluster
 
@@ -29,6 +29,15 @@ def test_a_function_is_told_by_its_spec() -> None:
         cluster.placed(cluster.submit(name="prepare"))
         (spec,) = cluster.state.functions
         assert cluster.scheduler.name_of(spec) == "prepare"
+
+
+def test_the_code_of_a_function_is_kept_once_for_all_its_options() -> None:
+    with Cluster().node() as cluster:
+        for number in range(3):
+            code = bytes(bytearray(b"code"))
+            cluster.client_says(DRIVER, Spec(number, TASK, f"name {number}", code))
+        first, *others = cluster.state.functions.values()
+        assert [one.spec.function is first.spec.function for one in others] == [True, True]
 
 
 def test_a_processor_is_free_where_no_call_has_it() -> None:

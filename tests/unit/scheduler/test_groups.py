@@ -1,12 +1,16 @@
 """Placement groups: reserved whole or not at all, used by those who may, gone with all that ran in them."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.protocol.effects import Answer, Fetch, Free, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.events import IN, NOT_IN, STRATEGIES, Label, Stored, Value, Where
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
+from mpi_runtime.scheduler.records.records import Function
 from tests.builders import LARGE, UNIT, Cluster
 
 
@@ -488,3 +492,28 @@ def test_a_group_that_waits_goes_before_calls_of_no_higher_priority(priority: in
             assert cluster.placed(second) == executor
         else:
             cluster.told(group)
+
+
+class Unread(dict[int, Function]):
+    """A table through which nothing looks."""
+
+    def values(self) -> Any:
+        raise AssertionError("the functions of all groups so far are looked through")
+
+
+def test_the_end_of_a_group_does_not_depend_on_the_number_of_groups_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster().node(cpus=2) as cluster:
+        group = cluster.group({"cpu": 1})
+        cluster.told(group)
+        first = cluster.submit(where=inside(group))
+        second = cluster.submit(where=inside(group), name="second")
+        executor = cluster.placed(first)
+        monkeypatch.setattr(cluster.state, "functions", Unread(cluster.state.functions))
+        groups.remove(cluster.state, group)
+        monkeypatch.undo()
+        cluster.decide()
+        assert not any(function.queues for function in cluster.state.functions.values())
+        for call in (first, second):
+            assert cluster.told(call).code == "PlacementGroupRemovedError"
+        cluster.died(executor)
+        cluster.forget()

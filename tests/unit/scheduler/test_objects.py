@@ -49,6 +49,54 @@ def test_subscribers_are_told_once_it_is_ready() -> None:
         assert cluster.told(first, to=two) == cluster.told(first) == Ready(first, b"value")
 
 
+def test_a_subscription_ends_with_the_references_of_its_process() -> None:
+    """Else each task that looks at a value which is never made would leave one."""
+    with Cluster().node(cpus=3) as cluster:
+        first, *others = cluster.submit_many(3)
+        one, two, three = cluster.running(first, *others)
+        cluster.held(two, first)
+        cluster.subscribed(two, first)
+        for _ in range(10):
+            cluster.held(three, first)
+            cluster.subscribed(three, first, fetch=False)
+            assert cluster.state.objects[first].subscribers == {two: True, three: False}
+            cluster.released(first, client=three)
+            assert cluster.state.objects[first].subscribers == {two: True}
+        cluster.nothing()
+        cluster.done(one, first)
+        assert cluster.told(first, to=two) == Ready(first, b"value")
+        assert cluster.told(first) == Ready(first, b"value")
+        cluster.nothing()
+
+
+def test_a_subscription_ends_with_its_process() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        first, second = cluster.submit(), cluster.submit(max_retries=0)
+        _, two = cluster.running(first, second)
+        cluster.held(two, first)
+        cluster.subscribed(two, first)
+        cluster.died(two, second)
+        assert not cluster.state.objects[first].subscribers
+        cluster.forget()
+
+
+def test_processes_that_are_gone_do_not_know_a_value() -> None:
+    """A value that is read by one process after another, for as long as the job lasts."""
+    with Cluster().node() as cluster:
+        id = cluster.put(size=LARGE)
+        for _ in range(20):
+            task = cluster.submit(holds=[id], max_retries=0)
+            executor = cluster.placed(task)
+            cluster.held(executor, id)
+            cluster.subscribed(executor, id)
+            known = cluster.state.objects[id].known_by or {}
+            assert executor in known
+            assert DRIVER in known
+            assert len(known) <= 5, "the driver, one executor, and as many that are gone"
+            cluster.died(executor, task)
+            cluster.forget()
+
+
 def test_an_object_that_is_gone_is_said_to_be_lost() -> None:
     with Cluster().node() as cluster:
         id = cluster.put()

@@ -1,0 +1,35 @@
+"""Errors of calls on their way to the head: only the first of each kind have tracebacks."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mpi_runtime.executor import results as module
+from mpi_runtime.executor.results import Results
+from mpi_runtime.scheduler.protocol.events import TASK, Spec
+
+
+@pytest.fixture
+def results() -> Results:
+    setup = SimpleNamespace(rank=0, hostname="here")
+    request = SimpleNamespace(gpu_ids=(), devices=(), variables={})
+    nothing: Any = SimpleNamespace()
+    return Results(nothing, nothing, cast(Any, setup), cast(Any, request), lambda spec: None)
+
+
+def traced(results: Results, text: str) -> bool:
+    """Whether an error with this text has its traceback."""
+    return "Error" in results._trace(Spec(1, TASK, "f", b""), ValueError(text), text)
+
+
+def test_the_first_errors_of_a_kind_have_tracebacks(results: Results) -> None:
+    assert [traced(results, f"no pose after {steps} steps") for steps in range(5)] == [True, True, True, False, False]
+
+
+def test_errors_of_endless_kinds_are_not_remembered(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TRACED_KINDS_MAX", 10)
+    seen = [traced(results, "x" * length) for length in range(1000)]
+    assert seen == [True] * 10 + [False] * 990
+    assert len(results._traced) == 10
+    assert traced(results, "x"), "one of those that are known"
