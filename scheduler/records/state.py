@@ -315,12 +315,10 @@ class State:
         """The time since 1970 minus the head's clock."""
         self.end_us: int | None = None
         """The end of the job's time, by the head's clock; None: not known."""
-        self.logs = Logs()
+        self.logs, self.refused, self.totals = Logs(), Refused(), Totals()
         self.submitted = self.finished = self.failed = self.cancelled = self.retried = self.restarted = 0
-        self.refused = Refused()
         self.has_journal = self.recalls = self.is_ending = False
         """Whether calls are recorded, whether the journal has earlier runs, and whether the job is about to end."""
-        self.totals = Totals()
         self.errors: dict[tuple[str, str], ErrorSeen] = {}
         """Kinds of errors, by function and text."""
 
