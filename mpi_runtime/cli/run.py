@@ -79,7 +79,11 @@ def run(words: Sequence[str]) -> int:
         clear_sessions(launcher)
     inner = environment_of_launcher(env)  # without the variables of a launcher around us, which would mislead this one
     if launcher is not None and launcher.kind == "openmpi" and (finding := broken_settings(inner)):
-        print(f"mpi-runtime: {finding.what}; {finding.cure}", file=sys.stderr, flush=True)
+        problem = f"{finding.what}; {finding.cure}"
+        names_it_itself = "-m mpi_runtime doctor" in " ".join(arguments)
+        if options.hosts is None and not names_it_itself:  # else ranks fail here, and prterun may never end then
+            raise LaunchError(problem)
+        print(f"mpi-runtime: {problem}", file=sys.stderr, flush=True)
     if file is None:
         found = command(options.hosts)
         os.execve(found[0], found, inner)

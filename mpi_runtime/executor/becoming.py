@@ -21,7 +21,6 @@ from mpi_runtime.errors import HeadDiedError
 from mpi_runtime.executor import output, own, scratch
 from mpi_runtime.executor.executor import Executor, limit_threads
 from mpi_runtime.executor.fork_messages import Fork, Setup
-from mpi_runtime.gangs import member as gang_member
 from mpi_runtime.host.launchers import settings_for_mpi
 from mpi_runtime.host.spawn import THREAD_VARIABLES, shadowed
 from mpi_runtime.objects import this_process
@@ -68,6 +67,8 @@ def become(
     prepare(setup, request)
     member = None
     if request.member is not None:
+        from mpi_runtime.gangs import member as gang_member  # not at the top: few executors are members
+
         asked = request.member
         numbers = dict(zip(asked.descriptors, descriptors[OWN_DESCRIPTORS:], strict=True))
         member = gang_member.become(asked.place, asked.environment, asked.unset, numbers)

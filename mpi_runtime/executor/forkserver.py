@@ -204,6 +204,8 @@ class Forkserver:
 
     def _fork(self, request: Fork, descriptors: list[int]) -> None:
         self._import(request.imports)
+        if request.member is not None:
+            importlib.import_module("mpi_runtime.gangs.member")  # once for all members
         problem = self._enter_scratch() if scratch.needs_files(request.environment) else ""
         parent = os.getpid()
         try:

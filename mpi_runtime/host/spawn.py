@@ -10,7 +10,6 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mpi_runtime.config import environment
-from mpi_runtime.host.launchers import child_environment
 
 if TYPE_CHECKING:
     import subprocess
@@ -76,6 +75,8 @@ def start_helper(
     code: str, descriptors: Sequence[int], path: Sequence[str], own_session: bool = False
 ) -> subprocess.Popen[bytes]:
     """Start an interpreter for a short task of a rank: without the rank's place in the job of the launcher."""
+    from mpi_runtime.host.launchers import child_environment  # not at the top: forkservers load this module
+
     return start_python(code, descriptors, child_environment(environment()), path, own_session=own_session)
 
 
