@@ -80,8 +80,8 @@ def run(words: Sequence[str]) -> int:
     inner = environment_of_launcher(env)  # without the variables of a launcher around us, which would mislead this one
     if launcher is not None and launcher.kind == "openmpi" and (finding := broken_settings(inner)):
         problem = f"{finding.what}; {finding.cure}"
-        names_it_itself = "-m mpi_runtime doctor" in " ".join(arguments)
-        if options.hosts is None and not names_it_itself:  # else ranks fail here, and prterun may never end then
+        is_doctor = "-m mpi_runtime doctor" in " ".join(arguments)  # it starts no MPI, and names the problem itself
+        if options.hosts is None and not is_doctor:  # the ranks would fail here, and prterun might never end then
             raise LaunchError(problem)
         print(f"mpi-runtime: {problem}", file=sys.stderr, flush=True)
     if file is None:

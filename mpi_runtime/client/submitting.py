@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Spec,
     Value,
 )
-from mpi_runtime.scheduler.protocol.ids import digest, return_ids
+from mpi_runtime.scheduler.protocol.ids import return_ids
 
 
 def submit(client: Client, call: Call, spec: Spec) -> Any:
@@ -87,7 +87,9 @@ def put(client: Client, serialized: Serialized) -> ObjectRef[Any]:
     if value.stored is not None:
         value.made_by = user_line()
     elif serialized.identity:
-        value.digest = digest(serialized.identity, 16)
+        from mpi_runtime.journal import value_files  # not at the top: most jobs have no journal
+
+        value.digest = value_files.digest_of([(0, serialized.identity)])
     return put_written(client, value)
 
 
