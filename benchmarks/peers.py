@@ -118,7 +118,7 @@ RATIOS = [
     ("get_small", "ray", "get_small", 10.0),
     ("put_large", "bare_pipeline", "memcpy", 0.8),
     ("mb_result", "ray", "mb_result", 8.0),
-    ("mb_result_warm", "ray", "mb_result_warm", 8.0),
+    ("mb_result_warm", "ray", "mb_result_warm", 10.0),
     ("parameter_server", "ray", "parameter_server", 8.0),
 ]
 """Our work, the peer, its work, and how many times as fast we mean to be."""

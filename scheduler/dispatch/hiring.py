@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import find_source
 from mpi_runtime.scheduler.protocol import limits
 from mpi_runtime.scheduler.protocol.effects import Membership, StartExecutor
-from mpi_runtime.scheduler.protocol.limits import STUCK_US
+from mpi_runtime.scheduler.protocol.limits import EXECUTORS_IN_A_ROW, STUCK_US
 from mpi_runtime.scheduler.protocol.resources import Grant, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
 from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Rank, node_of
@@ -160,7 +160,7 @@ def note_denied(queue: Queue) -> int:
 def start_executor(
     state: State, node: Node, key: Key, imports: list[str], member: Membership | None = None
 ) -> Executor:
-    """Fork an executor on the rank that is nearest to its devices, and among those has fewest executors.
+    """Fork an executor on the rank that is nearest to its devices, and among those has few executors.
 
     With `member`, fork a member of a gang on the rank that has the others.
     """
@@ -180,10 +180,12 @@ def start_executor(
 
 
 def nearest_rank(node: Node, gpu_ids: Sequence[int]) -> Rank:
-    """The rank of a node that is nearest to these devices, and among those has fewest executors."""
+    """The rank of a node that is nearest to these devices, and among those has fewest executors, a few in a row."""
     near = gpu_pool.nearest(node, gpu_ids)
     ranks = gpu_pool.ranks_for(node, gpu_ids)
-    return min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
+    return min(
+        ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors) // EXECUTORS_IN_A_ROW, rank.number)
+    )
 
 
 def ahead_us(function: Function) -> int:

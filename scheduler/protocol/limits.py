@@ -28,6 +28,10 @@ HIRE_WORTH_US: Final = 100
 """Backlog per executor that justifies an idle one: a message wakes it, and another brings its result. Below, the
 present executors get the last calls."""
 
+EXECUTORS_IN_A_ROW: Final = 4
+"""Executors that a rank gets in a row. The first one of a rank also starts its forkserver, an interpreter of its own:
+that takes as much CPU time as some ten forks."""
+
 STEAL_WORTH_US: Final = 2_000
 """Estimated backlog of a busy executor from which an idle one takes over the half: some round trips."""
 

@@ -54,6 +54,8 @@ class Options:
     """How many trees of calls there are: each call waits for its children."""
     dropped_actors: int = 0
     """How many actors are asked for and let go of, most of them at once."""
+    in_a_row: int = 1
+    """How many executors a rank gets before another rank of its host gets one: a limit of the scheduler."""
     actor_calls_max: int = 256
     """How many calls an actor is sent ahead: the limit of the scheduler, made small in some worlds."""
     streams: bool = False
@@ -164,7 +166,8 @@ class Options:
 
 def random_options(seed: int) -> Options:
     """A small world drawn from the seed."""
-    return replace(_random_options(seed)[1], alternatives=random.Random(seed * 1987 + 13).random() < 0.4)
+    alternatives = random.Random(seed * 1987 + 13).random() < 0.4
+    return replace(_random_options(seed)[1], alternatives=alternatives, in_a_row=4 if seed % 8 == 7 else 1)
 
 
 def losing_options(seed: int) -> Options:

@@ -13,7 +13,12 @@ from dataclasses import replace
 import pytest
 
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, INTERRUPT_GRACE_US, LONG_US
+from mpi_runtime.scheduler.protocol.limits import (
+    ACTOR_CALLS_MAX,
+    EXECUTORS_IN_A_ROW,
+    INTERRUPT_GRACE_US,
+    LONG_US,
+)
 from mpi_runtime.scheduler.protocol.rank_events import RankEvent, RankJoined
 from mpi_runtime.scheduler.recording import RecordedScheduler, Recording, replay
 from mpi_runtime.scheduler.records.lifecycle import Move, Stories, named
@@ -152,7 +157,12 @@ def test_a_recorded_run_can_be_replayed(seed: int, monkeypatch: pytest.MonkeyPat
     data = bytearray()
     monkeypatch.setattr(world, "Scheduler", lambda: RecordedScheduler(data.extend))
     options = replace(
-        random_options(seed), actor_calls_max=ACTOR_CALLS_MAX, long_us=LONG_US, end_us=0, grace_us=INTERRUPT_GRACE_US
+        random_options(seed),
+        in_a_row=EXECUTORS_IN_A_ROW,
+        actor_calls_max=ACTOR_CALLS_MAX,
+        long_us=LONG_US,
+        end_us=0,
+        grace_us=INTERRUPT_GRACE_US,
     )
     result = simulate(options)
     outcome = replay(Recording(bytes(data)), Scheduler())

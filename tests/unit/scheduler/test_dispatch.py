@@ -448,10 +448,11 @@ def test_stated_cpus_add_up_and_need_no_processors() -> None:
         assert len(set(cluster.running(*cluster.submit_many(6)))) == 6
 
 
-def test_executors_are_dealt_out_to_the_ranks_of_a_host() -> None:
-    with Cluster().node(cpus=4, ranks=2) as cluster:
-        ids = cluster.submit_many(4)
-        assert [to for _, to, effect in cluster.recorded if isinstance(effect, StartExecutor)] == [0, 0, 1, 1]
+def test_executors_are_dealt_out_to_the_ranks_of_a_host_in_groups() -> None:
+    with Cluster().node(cpus=13, ranks=3) as cluster:
+        ids = cluster.submit_many(13)
+        starts = [to for _, to, effect in cluster.recorded if isinstance(effect, StartExecutor)]
+        assert sorted(starts) == [0] * 5 + [1] * 4 + [2] * 4
         cluster.running(*ids)
 
 
