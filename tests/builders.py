@@ -118,9 +118,9 @@ class Cluster:
         self._rank_says(event)
         return self
 
-    def begin(self, num_gpus: float | None = None) -> str:
+    def begin(self, num_gpus: float | None = None, survives_losses: bool = False) -> str:
         """All ranks have joined; why the job is refused, or nothing."""
-        self.scheduler.handle_rank(JobBegan(num_gpus), self.now)
+        self.scheduler.handle_rank(JobBegan(num_gpus, survives_losses=survives_losses), self.now)
         return self.decide().refusal
 
     # Events

@@ -33,6 +33,7 @@ from mpi_runtime.head.measures import Measures
 from mpi_runtime.head.printer import Printer
 from mpi_runtime.head.stacks import Stacks
 from mpi_runtime.head.window import Window
+from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import INSIDE
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.heartbeat import Heartbeat
@@ -242,7 +243,8 @@ class Head:
             required = self._config.journal_required
             self._journal = JournalKeeper(journal, required, self._scheduler, self._say_of_journal)
         recalls = journal is not None and journal.earlier.has_any()
-        self._scheduler.handle_rank(JobBegan(self._config.num_gpus, journal is not None, recalls), now)
+        began = JobBegan(self._config.num_gpus, journal is not None, recalls, launchers.is_fault_tolerant())
+        self._scheduler.handle_rank(began, now)
         effects = self._scheduler.decide(now)
         self._log_notes(effects.notes)
         if effects.refusal:

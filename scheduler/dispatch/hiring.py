@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import find_source
 from mpi_runtime.scheduler.protocol import limits
 from mpi_runtime.scheduler.protocol.effects import Membership, StartExecutor
-from mpi_runtime.scheduler.protocol.limits import EXECUTORS_IN_A_ROW, STUCK_US
+from mpi_runtime.scheduler.protocol.limits import STUCK_US
 from mpi_runtime.scheduler.protocol.resources import Grant, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
 from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Rank, node_of
@@ -164,7 +164,10 @@ def start_executor(
 
     With `member`, fork a member of a gang on the rank that has the others.
     """
-    rank = nearest_rank(node, key.gpu_ids) if member is None else state.ranks[member.agents[member.hosts[member.rank]]]
+    if member is None:
+        rank = nearest_rank(state, node, key.gpu_ids)
+    else:
+        rank = state.ranks[member.agents[member.hosts[member.rank]]]
     process = Process(state.next_executor, rank.number, node, gpu_ids=key.gpu_ids)
     executor = Executor(state.next_executor, rank, key, node, process)
     state.next_executor += 1
@@ -179,13 +182,11 @@ def start_executor(
     return executor
 
 
-def nearest_rank(node: Node, gpu_ids: Sequence[int]) -> Rank:
-    """The rank of a node that is nearest to these devices, and among those has fewest executors, a few in a row."""
+def nearest_rank(state: State, node: Node, gpu_ids: Sequence[int]) -> Rank:
+    """The rank of a node that is nearest to these devices, and among those has few executors."""
     near = gpu_pool.nearest(node, gpu_ids)
     ranks = gpu_pool.ranks_for(node, gpu_ids)
-    return min(
-        ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors) // EXECUTORS_IN_A_ROW, rank.number)
-    )
+    return min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors) // state.in_a_row, rank.number))
 
 
 def ahead_us(function: Function) -> int:

@@ -137,7 +137,7 @@ def form(state: State, queue: Queue) -> Gang | None:
         rank=0,
         hosts=[places[node_of(source).number] for source in chosen],
         names=[node.hostname for node in nodes],
-        agents=[nearest_rank(node, keys[node.number].gpu_ids).number for node in nodes],
+        agents=[nearest_rank(state, node, keys[node.number].gpu_ids).number for node in nodes],
         starts_mpi=spec.starts_mpi,
         processors=queue.threads if spec.pins else 0,
     )

@@ -29,8 +29,9 @@ HIRE_WORTH_US: Final = 100
 present executors get the last calls."""
 
 EXECUTORS_IN_A_ROW: Final = 4
-"""Executors that a rank gets in a row. The first one of a rank also starts its forkserver, an interpreter of its own:
-that takes as much CPU time as some ten forks."""
+"""Executors that a rank gets before another rank of its host gets one. The first one of a rank also starts its
+forkserver, an interpreter of its own: that takes as much CPU time as some ten forks. Where the job survives the loss of
+a rank, they are dealt out one by one, so that few are lost with it."""
 
 STEAL_WORTH_US: Final = 2_000
 """Estimated backlog of a busy executor from which an idle one takes over the half: some round trips."""

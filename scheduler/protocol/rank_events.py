@@ -163,6 +163,8 @@ class JobBegan(Struct, array_like=True, tag=46, gc=False):
     """Whether calls that end are recorded."""
     recalls: bool = False
     """Whether the journal has calls of earlier runs."""
+    survives_losses: bool = False
+    """Whether the job goes on without ranks that die."""
 
 
 class Recalled(Struct, array_like=True, tag=49, gc=False):

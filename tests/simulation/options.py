@@ -54,8 +54,8 @@ class Options:
     """How many trees of calls there are: each call waits for its children."""
     dropped_actors: int = 0
     """How many actors are asked for and let go of, most of them at once."""
-    in_a_row: int = 1
-    """How many executors a rank gets before another rank of its host gets one: a limit of the scheduler."""
+    is_dealt_out: bool = True
+    """Whether the ranks of a host get executors one by one, as they do where ranks may be lost."""
     actor_calls_max: int = 256
     """How many calls an actor is sent ahead: the limit of the scheduler, made small in some worlds."""
     streams: bool = False
@@ -167,7 +167,7 @@ class Options:
 def random_options(seed: int) -> Options:
     """A small world drawn from the seed."""
     alternatives = random.Random(seed * 1987 + 13).random() < 0.4
-    return replace(_random_options(seed)[1], alternatives=alternatives, in_a_row=4 if seed % 8 == 7 else 1)
+    return replace(_random_options(seed)[1], alternatives=alternatives, is_dealt_out=seed % 8 != 7)
 
 
 def losing_options(seed: int) -> Options:

@@ -21,7 +21,7 @@ import msgspec
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.answers import explain
-from mpi_runtime.scheduler.dispatch import deadline, hiring
+from mpi_runtime.scheduler.dispatch import deadline
 from mpi_runtime.scheduler.losses import cancel, overdue
 from mpi_runtime.scheduler.protocol.events import Alternative
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan
@@ -120,14 +120,12 @@ def limits(options: Options) -> Iterator[None]:
         spreading.SHARED_BYTES = spreading.PIPELINED_BYTES = options.part_bytes
         spreading.HOP_BYTES = options.part_bytes // 2
     long_us, core.LONG_US, deadline.LONG_US = core.LONG_US, options.long_us, options.long_us
-    in_a_row, hiring.EXECUTORS_IN_A_ROW = hiring.EXECUTORS_IN_A_ROW, options.in_a_row
     try:
         yield
     finally:
         actor_calls.ACTOR_CALLS_MAX = calls_max
         spreading.SHARED_BYTES, spreading.PIPELINED_BYTES, spreading.HOP_BYTES = sizes
         core.LONG_US = deadline.LONG_US = long_us
-        hiring.EXECUTORS_IN_A_ROW = in_a_row
         cancel.INTERRUPT_GRACE_US = overdue.INTERRUPT_GRACE_US = grace_us
 
 
@@ -164,7 +162,8 @@ def _play(world: World, head: Head) -> None:
         for decoded in codec.between_ranks.decode(codec.encode([event])):
             head.scheduler.handle_rank(decoded, 0)  # type: ignore[arg-type]
     journal = world.journal
-    began = JobBegan() if journal is None else JobBegan(None, True, bool(journal.earlier))
+    recalls = journal is not None and bool(journal.earlier)
+    began = JobBegan(None, journal is not None, recalls, survives_losses=options.is_dealt_out)
     head.scheduler.handle_rank(began, 0)
     head.custodian = custodian(agents[0], head.hear_direct)
     if options.direct_lines:

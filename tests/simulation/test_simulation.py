@@ -15,7 +15,6 @@ import pytest
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.limits import (
     ACTOR_CALLS_MAX,
-    EXECUTORS_IN_A_ROW,
     INTERRUPT_GRACE_US,
     LONG_US,
 )
@@ -158,7 +157,6 @@ def test_a_recorded_run_can_be_replayed(seed: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(world, "Scheduler", lambda: RecordedScheduler(data.extend))
     options = replace(
         random_options(seed),
-        in_a_row=EXECUTORS_IN_A_ROW,
         actor_calls_max=ACTOR_CALLS_MAX,
         long_us=LONG_US,
         end_us=0,

@@ -456,6 +456,15 @@ def test_executors_are_dealt_out_to_the_ranks_of_a_host_in_groups() -> None:
         cluster.running(*ids)
 
 
+def test_executors_are_dealt_out_one_by_one_if_a_rank_may_be_lost() -> None:
+    with Cluster().node(cpus=4, ranks=2) as cluster:
+        cluster.begin(survives_losses=True)
+        ids = cluster.submit_many(4)
+        starts = [to for _, to, effect in cluster.recorded if isinstance(effect, StartExecutor)]
+        assert sorted(starts) == [0, 0, 1, 1]
+        cluster.running(*ids)
+
+
 def test_calls_run_where_their_large_arguments_lie() -> None:
     with Cluster().head().node(cpus=8).node(cpus=2) as cluster:
         maker = cluster.submit(cpu=2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from mpi_runtime.gpu.device import Device
-from mpi_runtime.scheduler.dispatch import hiring
 from mpi_runtime.scheduler.losses import rebuilding
 from mpi_runtime.scheduler.protocol.effects import (
     RANK_LOST,
@@ -391,12 +390,10 @@ def test_a_copy_goes_to_another_rank_of_the_host_whose_first_is_lost() -> None:
         cluster.forget()
 
 
-def test_a_call_that_waits_for_a_copy_gets_what_its_host_has_lost_from_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_call_that_waits_for_a_copy_gets_what_its_host_has_lost_from_elsewhere() -> None:
     """One of its arguments was in the arena of another rank of its host."""
-    monkeypatch.setattr(hiring, "EXECUTORS_IN_A_ROW", 1)
     with Cluster().head().node(cpus=1).node(cpus=2, ranks=2) as cluster:
+        cluster.begin(survives_losses=True)
         calls = [cluster.submit(where=on(2), max_retries=3) for _ in range(2)]
         beside, other = (cluster.placed(one) for one in calls)
         assert (rank_of(cluster, beside), rank_of(cluster, other)) == (2, 3)
