@@ -230,7 +230,6 @@ class Algorithm:
             verbose: 1 prints a line for each iteration.
         """
         if not resume:
-            self._base = self.timesteps
             self.goal = self.timesteps + total_timesteps
         elif not self.goal:
             self.goal = total_timesteps

@@ -43,8 +43,6 @@ class Samplers:
             self.local = kind(spec, 0)
             _ = self.local.state  # makes the environments, and raises their errors, now
             return
-        if not mpi_runtime.is_initialized():
-            mpi_runtime.init()
         check_fits(self.count)
         self.actors = [self._started(index) for index in range(self.count)]
 
