@@ -313,10 +313,8 @@ def best_of(results: ResultGrid, metric: str, mode: str, scope: str, finite: boo
 def _value(result: Result, metric: str, scope: str, sign: float) -> float | None:
     if scope == "last":
         return _number(result.metrics.get(metric))
-    if scope == "all" and metric in result.best:
-        values = [_number(one.get(metric)) for one in result.history] or [_number(result.best[metric])]
-    else:
-        values = [_number(one.get(metric)) for one in result.history]
+    reports = result.history or ([result.best] if scope == "all" else [])
+    values = [_number(one.get(metric)) for one in reports]
     known = [value for value in values if value is not None and not math.isnan(value)][-SCOPES[scope] :]
     if not known:
         return None
