@@ -198,8 +198,8 @@ class Driver:
         """Move a trial to its last checkpoint on disk, or to its start."""
         for kept in reversed(self._plan.kept.of(trial_id)):
             if kept.saved.path:
-                return events.Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.iteration, kept.time_s)
-        return events.Moved(trial_id, None, 0, 0.0)
+                return events.Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.at)
+        return events.Moved(trial_id)
 
     def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError) -> None:
         trial = self.study.trials[event.trial_id]
@@ -276,7 +276,7 @@ class Driver:
             order.config,
             order.checkpoint,
             plan.kept.count(trial.trial_id),
-            trial.checkpoint_iteration,
+            trial.checkpoint_at.iteration,
             str(plan.tune.trial_name_creator(trial)) if plan.tune.trial_name_creator else trial.trial_id,
             os.fspath(plan.directory),
             request,
@@ -345,7 +345,7 @@ class Driver:
         if self._plan.settings.at_end and trial.status == Trial.TERMINATED and not self._has_failed:
             saved = self._plan.kept.found(trial_id)
             if saved is not None and saved.path != getattr(trial.checkpoint, "path", ""):
-                self._happened(events.Moved(trial_id, saved, trial.iteration, trial.time_total_s))
+                self._happened(events.Moved(trial_id, saved, trial.progress))
 
     def _finish(self, trial: Trial) -> None:
         """A trial has ended for good: write its last checkpoint to disk for later jobs."""
@@ -355,7 +355,7 @@ class Driver:
             with contextlib.suppress(MpiRuntimeError):
                 keep(saved.opened(""), os.fspath(self._plan.directory), relative)
                 kept = Saved(saved.number, relative)
-                self._happened(events.Moved(trial.trial_id, kept, trial.checkpoint_iteration, trial.checkpoint_time_s))
+                self._happened(events.Moved(trial.trial_id, kept, trial.checkpoint_at))
 
     def _end(self) -> None:
         for run in [*self._runs.values()]:

@@ -66,9 +66,7 @@ def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bo
         if trial.status == Trial.ERROR:
             starting.append(Revived(trial.trial_id))
             is_there = is_there and not restart
-        moved = Moved(trial.trial_id, None, 0, 0.0)
-        if is_there:
-            moved = Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s)
+        moved = Moved(trial.trial_id, saved, trial.checkpoint_at) if is_there else Moved(trial.trial_id)
         if trial.status == Trial.RUNNING:
             starting.append(moved)
         elif not is_there:

@@ -119,7 +119,7 @@ class PopulationBasedTraining(TrialScheduler):
         # Its next interval begins at that checkpoint, but not before now, or two trials could set each other back.
         self._compared_at[me] = max(time, self._compared_at[source.trial_id])
         config = self._explored(source.config, rng)
-        at = source.checkpoint_iteration
+        at = source.checkpoint_at.iteration
         past = [one for one in self.policies[source.trial_id] if one[0] < at]
         self.policies[me] = [*(past or self.policies[source.trial_id][:1]), (at, copy.deepcopy(config))]
         return {me: Exploit(source, config)}
@@ -209,7 +209,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         place = self._next[trial.trial_id]
         if place == len(self._policy) or time < self._policy[place][0]:
             return {}
-        if trial.checkpoint is None or trial.checkpoint_iteration != trial.iteration:
+        if trial.checkpoint is None or trial.checkpoint_at.iteration != trial.iteration:
             raise ValueError(
                 f"The parameters of trial {trial.trial_id} change at report {time:g}, but that has no checkpoint to "
                 "continue from. Use report(metrics, checkpoint=...) as in the experiment that is replayed."

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi_runtime.tune.study.events import Moved, Reported
 from mpi_runtime.tune.study.settings import CheckpointConfig
-from mpi_runtime.tune.trial import Trial, value_in
+from mpi_runtime.tune.trial import Progress, Trial, value_in
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 
@@ -21,8 +21,7 @@ class Kept:
     saved: Saved
     metrics: dict[str, Any]
     score: float
-    iteration: int
-    time_s: float
+    at: Progress
 
 
 class KeptCheckpoints:
@@ -48,7 +47,7 @@ class KeptCheckpoints:
         """Add a checkpoint of a trial, and return the paths that are no longer needed."""
         self._counts[trial.trial_id] = saved.number + 1
         self._sources.pop(trial.trial_id, None)
-        entry = Kept(saved, dict(trial.last_result), self._score(trial), trial.iteration, trial.time_total_s)
+        entry = Kept(saved, dict(trial.last_result), self._score(trial), trial.progress)
         entries = self._of.setdefault(trial.trial_id, [])
         entries.append(entry)
         most = self._config.num_to_keep
