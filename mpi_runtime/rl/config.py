@@ -13,11 +13,7 @@ ALGORITHMS = {"PPO": "ppo", "A2C": "a2c", "A3C": "a3c", "DQN": "dqn", "ApeX": "a
 
 
 def algorithm_named(name: str) -> type[Algorithm]:
-    """Return the class of an algorithm; upper and lower case are the same.
-
-    Raises:
-        ValueError: there is no such algorithm.
-    """
+    """Return the class of an algorithm; upper and lower case are the same. ValueError: there is none of this name."""
     found = next((own for own in ALGORITHMS if own.lower() == name.lower()), None)
     if found is None:
         raise ValueError(f"there is no algorithm {name!r}; there are: {', '.join(ALGORITHMS)}")

@@ -23,11 +23,7 @@ RESAMPLES = 2000
 
 
 def curve_of(run: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> tuple[Array, Array]:
-    """Return the steps and mean returns of a run: the directory that `rl train` has written, or results of `train()`.
-
-    Raises:
-        ValueError: no episode has ended in it.
-    """
+    """Return steps and mean returns of a run: the directory that `rl train` has written, or results of `train()`."""
     if isinstance(run, (str, os.PathLike)):
         path = Path(run).expanduser()
         path = path / "result.json" if path.is_dir() else path

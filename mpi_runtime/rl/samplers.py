@@ -22,11 +22,7 @@ class SamplerError(RuntimeError):
 
 
 class Samplers:
-    """Makes fragments, from one sampler here (`count` 0) or from `count` actors.
-
-    Raises:
-        ValueError: the job has too few CPUs for these actors.
-    """
+    """Makes fragments, from one sampler here (`count` 0) or from `count` actors, for which the job needs the CPUs."""
 
     def __init__(self, spec: SamplerSpec, kind: type[Sampler]) -> None:
         self.spec, self.kind = spec, kind
@@ -55,10 +51,6 @@ class Samplers:
         """Make `steps` steps in each environment of each sampler. Return them side by side, in the samplers' order.
 
         With `sample_ahead`, actors begin the next fragments before this returns, and the weights are for those.
-
-        Raises:
-            EnvError: an environment has failed; the error of the sampler has its traceback.
-            SamplerError: a sampler dies or hangs again and again.
         """
         if self.local is not None:
             found: Fragment = self.local.sample(weights, steps)

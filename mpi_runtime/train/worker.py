@@ -72,11 +72,7 @@ class Loop:
 
 
 def takes_config(function: Callable[..., Any]) -> bool:
-    """Whether the function of a trainer takes its configuration.
-
-    Raises:
-        TypeError: it needs more.
-    """
+    """Whether the function of a trainer takes its configuration. TypeError: it needs more."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -218,11 +214,7 @@ def get_dataset_shard(dataset_name: str = TRAIN_DATASET_KEY) -> Any:
 
 
 def worker_run(caller: str) -> WorkerRun:
-    """The run of this worker.
-
-    Raises:
-        RuntimeError: this is not a worker of a trainer.
-    """
+    """The run of this worker. RuntimeError: this is not a worker of a trainer."""
     run = reporting.trial_run()
     if not isinstance(run, WorkerRun):
         raise RuntimeError(f"{caller} is for the function of a trainer, and this trial has none")

@@ -125,11 +125,7 @@ def flat(values: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def value_in(result: Mapping[str, Any], name: str) -> Any:
-    """A reported value. As in Ray Tune, `a/b` is the value `b` of the dictionary `a`.
-
-    Raises:
-        KeyError: it was not reported.
-    """
+    """A reported value. As in Ray Tune, `a/b` is the value `b` of the dictionary `a`. KeyError: it was not reported."""
     if name in result:
         return result[name]
     value: Any = result
@@ -141,11 +137,7 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
 
 
 def required(result: Mapping[str, Any], name: str, what: str, where: str) -> Any:
-    """A reported value that must be there. `what` it is, and `where` it was looked for, are for the error.
-
-    Raises:
-        ValueError: it was not reported.
-    """
+    """A reported value, or a ValueError that explains `what` it is, and `where` it was looked for."""
     try:
         return value_in(result, name)
     except KeyError:

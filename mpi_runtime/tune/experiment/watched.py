@@ -58,11 +58,7 @@ class Watched(list[WatchedTrial]):
     """The trials of an experiment, in the order of their creation, with the attributes of a `ResultGrid`."""
 
     def __init__(self, directory: Path) -> None:
-        """Read the journal.
-
-        Raises:
-            JournalError: the directory has no experiment.
-        """
+        """Read the journal. JournalError: the directory has no experiment."""
         header = study_log.header(directory)
         self.name = str(header.get("name", ""))
         self.metric: str | None = header.get("metric") or None

@@ -1,7 +1,4 @@
-"""Domains of parameters, and the functions that make them.
-
-A domain draws its value from the generator that it is given. It has no state, so one space serves all trials.
-"""
+"""Domains of parameters, and the functions that make them. They have no state, so one space serves all trials."""
 
 from __future__ import annotations
 
@@ -18,17 +15,6 @@ from mpi_runtime.tune.space import samplers
 Rng = np.random.Generator
 
 
-def generator_of(random_state: Any) -> Rng:
-    """The generator that libraries mean: a seed, a generator of numpy of either kind, wrapped or not, or None."""
-    state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
-    if isinstance(state, np.random.RandomState):
-        state = state._bit_generator
-    try:
-        return np.random.default_rng(None if state is np.random else state)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"random_state must be a seed, 0 or more, or a generator, not {state!r}") from error
-
-
 class Domain:
     """The values that a parameter may have. Functions such as `uniform` make the subclasses.
 
@@ -42,7 +28,7 @@ class Domain:
 
     def sample(self, config: Mapping[str, Any] | None = None, size: int = 1, random_state: Any = None) -> Any:
         """Draw a value, or a list of `size` values. `random_state`: a seed, or a generator of numpy of either kind."""
-        rng = generator_of(random_state)
+        rng = samplers.generator_of(random_state)
         values = [self.draw(rng, config or {}) for _ in range(size)]
         return values[0] if size == 1 else values
 

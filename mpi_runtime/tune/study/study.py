@@ -134,11 +134,7 @@ class Study:
         return self._filled(now)
 
     def handle(self, event: Event, now: float) -> list[Order]:
-        """Handle an event, and return orders to be performed in this order.
-
-        Raises:
-            ValueError: a report lacks the metric, or a value is not a number.
-        """
+        """Handle an event, and return orders to be performed in this order. ValueError: a report has no such number."""
         match event:
             case events.Reported():
                 self._reported(self._running[event.trial_id], event, now)
