@@ -173,7 +173,7 @@ class _Unlimited:
             self._replay.began(work)
             if work.duration_us == UNTIL_ENDED:
                 continue
-            ran = Ran(work, 0, (), self._now, self._now + work.duration_us, work.shape)
+            ran = Ran(work, 0, self._now, self._now + work.duration_us, work.shape)
             self.later(work.duration_us, partial(self._replay.ended, ran))
 
     def later(self, us: int, action: Callable[[], None]) -> None:
