@@ -39,10 +39,7 @@ def n_step(
 
     Sutton and Barto, 2018, equation 7.1. The sum ends with the episode (`ends`), before a void step, or with the
     fragment. The target is sum + factor * V(observation after the last step); the factor is gamma^k, or 0 after
-    termination.
-
-    Returns:
-        sums (float32), last steps (int64 indices into the first axis), factors (float32), each (T, N).
+    termination. All are (T, N); the last steps are indices into the first axis.
     """
     steps = len(rewards)
     sums = np.zeros(rewards.shape, np.float32)

@@ -156,12 +156,7 @@ class StudyLog:
             raise
 
     def add(self, now: float, event: Event, states: dict[str, str], configs: dict[str, Any]) -> None:
-        """Write a line. It survives the end of this process at once, and that of the host after a second.
-
-        Raises:
-            ValueError: an integer is too large, or a string is not UTF-8.
-            OSError: there is no room on the disk.
-        """
+        """Write a line. It survives the end of this process at once, and that of the host after a second."""
         try:
             data = _encoder.encode(Line(self._number, now, event, states, configs))
         except (OverflowError, UnicodeEncodeError) as error:

@@ -266,28 +266,22 @@ class Tuner:
         if not again:
             return
         study = self._study(1)
-        for number, line in enumerate(study_log.read(self._home)):
-            resuming.replay_line(study, line, number)
+        for line in resuming.replayed(study, self._home):
             changed, study.changed = study.changed, {}
-            notify(again, number, study, line.event, changed.values())
+            notify(again, line.number, study, line.event, changed.values())
 
     def _replayed(self, slots: int) -> tuple[Study, float]:
         """The study after its journal, and how long it had run."""
         study = self._study(slots)
         self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home)
-        now, known = 0.0, 0
-        for number, line in enumerate(study_log.read(self._home)):
-            now = line.now
-            resuming.replay_line(study, line, number)
-            self._lines = number + 1
+        now = 0.0
+        for line in resuming.replayed(study, self._home):
+            now, self._lines = line.now, line.number + 1
             for trial_id, config in line.configs.items():
                 resuming.check_config(study, trial_id, config)
-                known += 1
             if isinstance(line.event, Reported | Moved) and line.event.checkpoint is not None:
                 self._kept.note(study.trials[line.event.trial_id], line.event)
         study.changed = {}
-        for trial in study.trials.values():
-            trial.local_path = os.fspath(self._home / trial.trial_id)
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:

@@ -44,14 +44,9 @@ class Study:
     def __init__(
         self, space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int = 1, directory: str = ""
     ) -> None:
-        """Check the settings before the first trial.
+        """Check the settings before the first trial. `slots` trials have room, of which `tune` may allow fewer.
 
-        Args:
-            space: values and domains by name.
-            tune: metric, searcher and scheduler.
-            run: what ends trials, and what happens to those that fail.
-            slots: the number of trials that have room; `tune` may allow fewer.
-            directory: that of the experiment; empty in virtual time.
+        The `directory` of the experiment is empty in virtual time.
         """
         _check_types(tune)
         self.space, self.directory, self.seed = dict(space), directory, tune.seed
