@@ -244,7 +244,7 @@ class Driver:
                 self._halt(order)
         notify(self._plan.callbacks, self._count, study, event, changed.values())
         for trial in changed.values():
-            if trial.status in (Trial.TERMINATED, Trial.ERROR):
+            if trial.is_finished:
                 self._finish(trial)
             elif trial.status == Trial.PAUSED and trial.checkpoint is None and not self._has_warned:
                 self._has_warned = True

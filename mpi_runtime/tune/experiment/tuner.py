@@ -312,7 +312,7 @@ class Tuner:
         return directory
 
     def _folder(self) -> Path:
-        return Path(self._run.storage(DEFAULT_FOLDER)).expanduser().resolve()
+        return Path(self._run.storage_path or DEFAULT_FOLDER).expanduser().resolve()
 
     def _write(self) -> None:
         run = replace(self._run, progress_reporter=None)
