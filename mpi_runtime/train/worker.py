@@ -29,10 +29,11 @@ from mpi_runtime.show.writing import replace_file
 from mpi_runtime.train.shards import cut
 from mpi_runtime.tune.trials import runner
 from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved, keep, merge
-from mpi_runtime.tune.trials.reporting import Ranks, StopTrial, TrialRun, plain
+from mpi_runtime.tune.trials.reporting import Context, Ranks, StopTrial, TrialRun, plain
 
 TRAIN_DATASET_KEY = "train"
 """The name of the data set that `get_dataset_shard` returns without a name."""
+TrainContext = Context
 CONFIG = "train_loop_config"
 """The only key that the space of a tuned trainer may have."""
 _REPORTS, _WRITES, _ENDS, _SHARES = b"r", b"w", b"e", b"b"
