@@ -37,6 +37,8 @@ from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.reporting import TrialStart
 from mpi_runtime.tune.trials.runner import RunSettings, runner_of
 from mpi_runtime.tune.trials.trainable import Prepared
+from mpi_runtime.util import placement_group, remove_placement_group
+from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from mpi_runtime.util.streams import together
 
 TURN_S = 0.5
@@ -267,8 +269,6 @@ class Driver:
         request = plan.prepared.request(order.config)
         group = None
         if len(request.bundles) > 1 and not isinstance(request, GangRequest):
-            from mpi_runtime.util import placement_group
-
             group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
         start = TrialStart(
             trial.trial_id,
@@ -305,8 +305,6 @@ class Driver:
         if plan.tune.reuse_actors is False:
             options |= {"reuse": False} if gang else {"max_calls": 1}
         if group is not None:
-            from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0, True)
         made = self._function.options(**options)
         if asked is not None:
@@ -334,8 +332,6 @@ class Driver:
         """Release the resources of a run that has ended."""
         run.stream = None
         if run.group is not None:
-            from mpi_runtime.util import remove_placement_group
-
             remove_placement_group(run.group)
         self._saved_at_end(run.trial_id)
 

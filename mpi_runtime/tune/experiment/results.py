@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -196,9 +196,6 @@ class ResultGrid(Sequence[Result]):
         if place not in self._made:
             self._made[place] = self._result(self._study.trials[f"{place:05d}"])
         return self._made[place]
-
-    def __iter__(self) -> Iterator[Result]:
-        return (self[place] for place in range(len(self)))
 
     def _result(self, trial: Trial) -> Result:
         id, path = trial.trial_id, os.path.join(self._directory, trial.trial_id)
