@@ -122,10 +122,20 @@ def curves(python: str, seeds: range, only: str = "") -> None:
     show()
 
 
+def ratio(ours: Any, theirs: Any) -> tuple[float, float, float]:
+    """Return the ratio of two interquartile means of (S,) and its bootstrap interval, 90 %."""
+    from mpi_runtime.rl.curves import RESAMPLES, interquartile_mean
+
+    rng, ratios = np.random.default_rng(0), []
+    for _ in range(RESAMPLES):
+        first, second = (interquartile_mean(one[rng.integers(0, len(one), len(one))]) for one in (ours, theirs))
+        ratios.append(float(first / second))
+    low, high = np.percentile(ratios, [5, 95])
+    return float(interquartile_mean(ours) / interquartile_mean(theirs)), float(low), float(high)
+
+
 def show() -> None:
     """Print the table of docs/rl.md."""
-    from mpi_runtime.rl.curves import ratio
-
     print("| | seeds | area, here | area, Stable-Baselines3 | ratio, 90 % interval | evaluation | CPU s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for algorithm, env, steps, groups in _shown():

@@ -59,7 +59,7 @@ __version__ = "0.1.0"
 def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tuple[Callable[..., Any], ...]:
     """Make `__getattr__` and `__dir__` of a package that loads a module when it or one of its names is first used.
 
-    `homes` has the names of each module, and as `""` modules without such names.
+    `homes` has the names of each module, `".other"` of one beside the package, and as `""` modules without such names.
     """
     home_of = {name: home or name for home, names in homes.items() for name in (home, *names.split())}
 
@@ -70,7 +70,7 @@ def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tupl
         import importlib
 
         try:
-            module = importlib.import_module(f"{package}.{home}")
+            module = importlib.import_module(f".{home}", package)
         except ImportError as error:
             if name != home:
                 raise

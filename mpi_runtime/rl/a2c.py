@@ -52,11 +52,6 @@ def loss_of(network: Network, batch: Batch, p: Any) -> tuple[Any, dict[str, Any]
     return loss, {"policy_loss": policy, "vf_loss": value, "entropy": entropy.mean()}
 
 
-def rmsprop(parameters: list[Any]) -> Any:
-    """Make RMSprop as section 4 of the supplement has it, with the constants of Stable-Baselines3."""
-    return torch.optim.RMSprop(parameters, lr=1e-3, alpha=0.99, eps=1e-5, foreach=True)
-
-
 class A2C(Algorithm):
     """Advantage actor-critic, for discrete and continuous actions."""
 
@@ -68,7 +63,8 @@ class A2C(Algorithm):
         p = self.parameters
         self.device = learner.begin(p)
         self.network = Network(self.net_spec(), self.device)
-        self.optimiser = rmsprop(self.network.parameters)
+        # As section 4 of the supplement has it, with the constants of Stable-Baselines3.
+        self.optimiser = torch.optim.RMSprop(self.network.parameters, lr=1e-3, alpha=0.99, eps=1e-5, foreach=True)
         self.rate = schedule("learning_rate", p.learning_rate)
 
     def iterate(self) -> dict[str, float]:

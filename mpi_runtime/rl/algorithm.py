@@ -230,7 +230,6 @@ class Algorithm:
             verbose: 1 prints a line for each iteration.
         """
         if not resume:
-            self._base = self.timesteps
             self.goal = self.timesteps + total_timesteps
         elif not self.goal:
             self.goal = total_timesteps
@@ -373,11 +372,7 @@ def line(result: dict[str, Any]) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a checkpoint: a file, or a directory that has one file named `checkpoint-...`.
-
-    Raises:
-        CheckpointError: it cannot be read.
-    """
+    """Return the content of a checkpoint: a file, or a directory that has one file named `checkpoint-...`."""
     file = Path(path).expanduser()
     if file.is_dir():
         inside = sorted(one for one in file.glob("checkpoint-*") if one.suffix != ".part")  # of a save that was killed

@@ -10,15 +10,19 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
 from mpi_runtime.config import environment
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.rl import results as files
 from mpi_runtime.rl.algorithm import Algorithm, CheckpointError
 from mpi_runtime.rl.config import ALGORITHMS, algorithm_named, load
 from mpi_runtime.rl.envs import EnvError
+from mpi_runtime.rl.evaluation import evaluate
+from mpi_runtime.rl.parameters import ALIASES
 from mpi_runtime.rl.presets import RLLIB, preset
 from mpi_runtime.rl.samplers import SamplerError
 
@@ -94,8 +98,6 @@ def _add_rollout(parser: argparse.ArgumentParser) -> None:
 
 def train(chosen: Any) -> int:
     """Train until a stop, and print the status after each iteration. Return the exit code."""
-    from mpi_runtime.rl import results as files  # not at the top: it loads the algorithms' base
-
     if not chosen.restore and not (chosen.run and chosen.env):
         raise LaunchError("train needs --run and --env, such as --run PPO --env CartPole-v1, or --restore CHECKPOINT")
     folder, job = Path(chosen.local_dir).expanduser() / chosen.experiment_name, ""
@@ -202,8 +204,6 @@ def _algorithm(chosen: Any) -> Algorithm:
 
 def rollout(chosen: Any) -> int:
     """Run episodes of a checkpoint, and print a line for each. Return the exit code."""
-    from mpi_runtime.rl.evaluation import evaluate  # not at the top: it loads the algorithms' base
-
     if chosen.render and not {"DISPLAY", "WAYLAND_DISPLAY"} & environment().keys():
         raise LaunchError(
             "--render needs a display, but neither DISPLAY nor WAYLAND_DISPLAY is set: --video FILE writes the "
@@ -238,8 +238,6 @@ def _preset(algorithm: str, env: str, wanted: str | None) -> dict[str, Any]:
 
 def _merged(own: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the preset with changes, which may have names of other libraries."""
-    from mpi_runtime.rl.parameters import ALIASES
-
     changed = {ALIASES.get(key, key) for key in config}
     if "train_batch_size" in config:
         changed.add("n_steps")
@@ -251,8 +249,6 @@ def _environment(name: str | None) -> Any:
     if name is None or ":" not in name:
         return name
     module, _, attribute = name.partition(":")
-    from importlib import import_module
-
     sys.path.insert(0, os.getcwd())  # as with `python -m`
     try:
         found = import_module(module)

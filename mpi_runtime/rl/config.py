@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -13,11 +14,7 @@ ALGORITHMS = {"PPO": "ppo", "A2C": "a2c", "A3C": "a3c", "DQN": "dqn", "ApeX": "a
 
 
 def algorithm_named(name: str) -> type[Algorithm]:
-    """Return the class of an algorithm; upper and lower case are the same.
-
-    Raises:
-        ValueError: there is no such algorithm.
-    """
+    """Return the class of an algorithm; upper and lower case are the same. ValueError: there is none of this name."""
     found = next((own for own in ALGORITHMS if own.lower() == name.lower()), None)
     if found is None:
         raise ValueError(f"there is no algorithm {name!r}; there are: {', '.join(ALGORITHMS)}")
@@ -104,36 +101,11 @@ class AlgorithmConfig:
         return self
 
 
-def PPOConfig() -> AlgorithmConfig:  # RLlib's names are those of classes
-    """Return the settings of PPO."""
-    return AlgorithmConfig("PPO")
-
-
-def A2CConfig() -> AlgorithmConfig:
-    """Return the settings of A2C."""
-    return AlgorithmConfig("A2C")
-
-
-def A3CConfig() -> AlgorithmConfig:
-    """Return the settings of A3C."""
-    return AlgorithmConfig("A3C")
-
-
-def DQNConfig() -> AlgorithmConfig:
-    """Return the settings of DQN."""
-    return AlgorithmConfig("DQN")
-
-
-def ApeXConfig() -> AlgorithmConfig:
-    """Return the settings of Ape-X."""
-    return AlgorithmConfig("ApeX")
-
-
-def SACConfig() -> AlgorithmConfig:
-    """Return the settings of SAC."""
-    return AlgorithmConfig("SAC")
-
-
-def ESConfig() -> AlgorithmConfig:
-    """Return the settings of Evolution Strategies."""
-    return AlgorithmConfig("ES")
+# RLlib's names are those of classes. Each makes the settings of its algorithm.
+PPOConfig = partial(AlgorithmConfig, "PPO")
+A2CConfig = partial(AlgorithmConfig, "A2C")
+A3CConfig = partial(AlgorithmConfig, "A3C")
+DQNConfig = partial(AlgorithmConfig, "DQN")
+ApeXConfig = partial(AlgorithmConfig, "ApeX")
+SACConfig = partial(AlgorithmConfig, "SAC")
+ESConfig = partial(AlgorithmConfig, "ES")

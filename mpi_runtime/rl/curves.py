@@ -1,4 +1,4 @@
-"""Learning curves over seeds: interquartile means, bootstrap intervals, a test of equivalence, and a plot.
+"""Learning curves over seeds: interquartile means, bootstrap intervals, and a plot.
 
 Agarwal et al., 2021, "Deep reinforcement learning at the edge of the statistical precipice", has these statistics.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.errors.optional import load
 from mpi_runtime.rl.parts.weights import Array
 
 POINTS = 51
@@ -22,11 +23,7 @@ RESAMPLES = 2000
 
 
 def curve_of(run: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> tuple[Array, Array]:
-    """Return the steps and mean returns of a run: the directory that `rl train` has written, or results of `train()`.
-
-    Raises:
-        ValueError: no episode has ended in it.
-    """
+    """Return steps and mean returns of a run: the directory that `rl train` has written, or results of `train()`."""
     if isinstance(run, (str, os.PathLike)):
         path = Path(run).expanduser()
         path = path / "result.json" if path.is_dir() else path
@@ -55,16 +52,6 @@ def interval(values: Array, confidence: float = 0.95) -> Array:
     return bounds
 
 
-def ratio(ours: Array, theirs: Array) -> tuple[float, float, float]:
-    """Return the ratio of two interquartile means of (S,) and its bootstrap interval, 90 %."""
-    rng, ratios = np.random.default_rng(0), []
-    for _ in range(RESAMPLES):
-        first, second = (interquartile_mean(one[rng.integers(0, len(one), len(one))]) for one in (ours, theirs))
-        ratios.append(float(first / second))
-    low, high = np.percentile(ratios, [5, 95])
-    return float(interquartile_mean(ours) / interquartile_mean(theirs)), float(low), float(high)
-
-
 def plot_learning_curve(
     groups: Mapping[str, Sequence[Any]],
     path: str | os.PathLike[str] = "",
@@ -91,11 +78,8 @@ def plot_learning_curve(
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be between 0 and 1, not {confidence!r}")
-    try:
-        from matplotlib.figure import Figure  # not at the top: it is optional
-    except ImportError as error:
-        raise ImportError("plot_learning_curve needs matplotlib: pip install matplotlib") from error
-    own = Figure(figsize=(6, 4), layout="constrained").subplots() if axes is None else axes
+    figure = load("plot_learning_curve", "matplotlib.figure", "matplotlib")
+    own = figure.Figure(figsize=(6, 4), layout="constrained").subplots() if axes is None else axes
     for label, runs in groups.items():
         if not len(runs):
             raise ValueError(f"group {label!r} has no runs")

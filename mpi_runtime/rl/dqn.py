@@ -129,8 +129,8 @@ class DQN(Algorithm):
         """Make one step of the optimiser on a batch of the replay."""
         p = self.parameters
         if p.prioritised:
-            places, weights = self.replay.sample(p.batch_size, Linear(p.beta, 1.0)(self.remaining), self.rng)
-            columns = {**self.replay.ring.take(places), "weights": weights}
+            places, weights = self.replay.draw(p.batch_size, Linear(p.beta, 1.0)(self.remaining), self.rng)
+            columns = {**self.replay.take(places), "weights": weights}
         else:
             places = self.replay.sample(p.batch_size, self.rng)
             columns = self.replay.take(places)

@@ -101,11 +101,7 @@ class Maker:
 
 
 def maker(env: Any, config: dict[str, Any] | None = None, vectorise: bool = False) -> Maker:
-    """Return what makes this environment: a name, an id of gymnasium, a class, a function or an environment.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Return what makes this environment: a name, an id of gymnasium, a class, a function or an environment."""
     if isinstance(env, Maker):
         return env
     if config is not None and not isinstance(config, dict):

@@ -116,11 +116,7 @@ def evaluate(
 
 
 def write_video(path: str, frames: list[Any], rate: float) -> None:
-    """Write frames, (height, width, 3) of uint8, at a rate of frames per second.
-
-    Raises:
-        ImportError: imageio is missing.
-    """
+    """Write frames, (height, width, 3) of uint8, at a rate of frames per second."""
     try:
         import imageio.v3  # not at the top: it is optional
     except ImportError as error:

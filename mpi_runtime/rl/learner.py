@@ -12,11 +12,7 @@ from mpi_runtime.rl.parts.weights import assign, flatten
 
 
 def device_of(wanted: str) -> Any:
-    """Return the device: "auto" is a GPU if this process has one (`num_gpus` of its task), else the CPU.
-
-    Raises:
-        ValueError: this process has no such device.
-    """
+    """Return the device: "auto" is a GPU if this process has one (`num_gpus` of its task), else the CPU."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted.partition(":")[0] not in ("cpu", "cuda"):
@@ -44,13 +40,8 @@ def step(
 ) -> None:
     """Make a step down the gradient of a loss.
 
-    Args:
-        optimiser: an optimiser of torch.
-        parameters: its parameters.
-        loss: a scalar.
-        rate: the learning rate.
-        norm: the largest norm of the gradient, which is scaled down to it; None: any.
-        group: a group of `util.collective`, whose members average their gradients; "": a single learner.
+    `rate` is the learning rate. `norm` is the largest norm of the gradient, which is scaled down to it; None: any. The
+    members of a `group` of `util.collective` average their gradients.
     """
     optimiser.zero_grad(set_to_none=True)
     loss.backward()

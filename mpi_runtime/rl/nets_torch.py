@@ -49,8 +49,7 @@ def initialise(module: Any, init: str, last: float) -> None:
 def convolutions(shape: tuple[int, ...]) -> tuple[Any, int, bool]:
     """Make the features of images: Mnih et al., 2015, "Human-level control", methods, model architecture.
 
-    Returns:
-        the module, the number of its outputs, and whether images have their channels last.
+    Return the module, the number of its outputs, and whether images have their channels last.
     """
     is_last = shape[-1] < shape[0]
     channels, height, width = (shape[2], shape[0], shape[1]) if is_last else shape

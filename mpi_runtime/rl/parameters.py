@@ -88,12 +88,7 @@ def given_as(parameters: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def checked(cls: type[P], given: Mapping[str, Any], name: str) -> P:
-    """Return the parameters of an algorithm.
-
-    Raises:
-        TypeError: a name does not exist. The message has the nearest.
-        ValueError: a value is out of bounds.
-    """
+    """Return the parameters of an algorithm, with the nearest name in the error for one that does not exist."""
     known = {one.name for one in dataclasses.fields(cls)}
     values: dict[str, Any] = {}
     for key, value in given.items():

@@ -100,16 +100,13 @@ class EpsilonGreedy(NumpyPolicy):
         return result
 
     def act(self, obs: Array, rng: np.random.Generator, epsilon: float) -> tuple[Array, Array, Array]:
-
         q = self.q_values(obs)
         return *explored(q, rng, epsilon), q.max(1)
 
     def best(self, obs: Array) -> Array:
-
         return np.asarray(self.q_values(obs).argmax(1))
 
     def values(self, obs: Array) -> Array:
-
         result: Array = self.q_values(obs).max(1)
         return result
 

@@ -104,8 +104,7 @@ class Sampler:
     def sample(self, weights: Weights, steps: int) -> Fragment:
         """Make `steps` steps in each environment. The arrays are overwritten by the next call in this process.
 
-        Raises:
-            EnvError: an environment has failed, or its numbers are not finite.
+        An environment that has failed, or whose numbers are not finite, is an `EnvError`.
         """
         started = time.process_time()
         self.policy.load(weights.vector)

@@ -11,6 +11,7 @@ from mpi_runtime.errors import ActorError, TaskError
 from mpi_runtime.rl.envs import EnvError
 from mpi_runtime.rl.parts.episodes import Fragment, joined
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
+from mpi_runtime.util import get_current_placement_group
 
 _log = logging.getLogger("mpi_runtime.rl")
 FAILURES_MAX = 3
@@ -22,11 +23,7 @@ class SamplerError(RuntimeError):
 
 
 class Samplers:
-    """Makes fragments, from one sampler here (`count` 0) or from `count` actors.
-
-    Raises:
-        ValueError: the job has too few CPUs for these actors.
-    """
+    """Makes fragments, from one sampler here (`count` 0) or from `count` actors, for which the job needs the CPUs."""
 
     def __init__(self, spec: SamplerSpec, kind: type[Sampler]) -> None:
         self.spec, self.kind = spec, kind
@@ -43,9 +40,12 @@ class Samplers:
             self.local = kind(spec, 0)
             _ = self.local.state  # makes the environments, and raises their errors, now
             return
-        if not mpi_runtime.is_initialized():
-            mpi_runtime.init()
-        check_fits(self.count)
+        has = mpi_runtime.cluster_resources().get("CPU", 0)
+        if get_current_placement_group() is None and self.count > has:  # within a placement group, the group decides
+            raise ValueError(
+                f"num_samplers={self.count} needs {self.count} CPUs, and this job has {has:g}: "
+                f"pass num_samplers={int(has)}, or start the job on more"
+            )
         self.actors = [self._started(index) for index in range(self.count)]
 
     @property
@@ -57,10 +57,6 @@ class Samplers:
         """Make `steps` steps in each environment of each sampler. Return them side by side, in the samplers' order.
 
         With `sample_ahead`, actors begin the next fragments before this returns, and the weights are for those.
-
-        Raises:
-            EnvError: an environment has failed; the error of the sampler has its traceback.
-            SamplerError: a sampler dies or hangs again and again.
         """
         if self.local is not None:
             found: Fragment = self.local.sample(weights, steps)
@@ -176,15 +172,3 @@ class Samplers:
         _log.warning("sampler %d is replaced, and asked for its fragment again: %s", index, why)
         self.actors[index] = self._started(index)
         self.start(index, *arguments)
-
-
-def check_fits(count: int) -> None:
-    """Raise `ValueError` if the job has fewer CPUs than samplers. Within a placement group, the group decides."""
-    from mpi_runtime.util import get_current_placement_group
-
-    has = mpi_runtime.cluster_resources().get("CPU", 0)
-    if get_current_placement_group() is None and count > has:
-        raise ValueError(
-            f"num_samplers={count} needs {count} CPUs, and this job has {has:g}: "
-            f"pass num_samplers={int(has)}, or start the job on more"
-        )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
+    ".tune": "Checkpoint CheckpointConfig Context FailureConfig Result RunConfig get_checkpoint get_context report",
     "collective": "",
     "in_trial": "TuneReportCallback",
     "reported": "ReportedCheckpoint get_all_reported_checkpoints",
@@ -28,13 +29,8 @@ _HOMES = {
     "shards": "Shard",
     "torch": "TorchTrainer",
     "trainer": "DataParallelTrainer TrainingFailedError",
-    "worker": "get_dataset_shard",
+    "worker": "TrainContext get_dataset_shard",
 }
-_OF_TUNE = (
-    *("Checkpoint", "CheckpointConfig", "Context", "FailureConfig", "Result", "RunConfig"),
-    *("get_checkpoint", "get_context", "report"),
-)
-"""Names that are the same as in `mpi_runtime.tune`."""
 
 __all__ = [
     "Checkpoint", "CheckpointConfig", "Context", "DataParallelTrainer", "FailureConfig", "ReportedCheckpoint",
@@ -51,7 +47,7 @@ if TYPE_CHECKING:
     from mpi_runtime.train.shards import Shard
     from mpi_runtime.train.torch import TorchTrainer
     from mpi_runtime.train.trainer import DataParallelTrainer, TrainingFailedError
-    from mpi_runtime.train.worker import get_dataset_shard
+    from mpi_runtime.train.worker import TrainContext, get_dataset_shard
     from mpi_runtime.tune import (
         Checkpoint,
         CheckpointConfig,
@@ -63,14 +59,5 @@ if TYPE_CHECKING:
         get_context,
         report,
     )
-
-    TrainContext = Context
 else:  # a checker would take every name for one of ours
-    _own, __dir__ = _face(__name__, _HOMES, __all__)
-
-    def __getattr__(name: str) -> object:
-        if name in _OF_TUNE or name == "TrainContext":
-            from mpi_runtime import tune
-
-            return getattr(tune, name.removeprefix("Train"))
-        return _own(name)
+    __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

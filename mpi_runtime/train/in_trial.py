@@ -43,6 +43,6 @@ class TuneReportCallback(Callback):
     ) -> None:
         """The workers have reported."""
         values = {name: value for name, value in result.items() if name not in OWN}
-        if trial.checkpoint is not None and trial.checkpoint_iteration == trial.iteration and trial.checkpoint.path:
+        if trial.checkpoint is not None and trial.checkpoint_at.iteration == trial.iteration and trial.checkpoint.path:
             values[CHECKPOINT_PATH_KEY] = os.path.join(self._directory, trial.checkpoint.path)
         report(values)

@@ -32,11 +32,7 @@ class Shard(Sequence[Any]):
 
 
 def check(name: str, items: Any) -> None:
-    """Refuse data that cannot be cut.
-
-    Raises:
-        TypeError: it has no length or no items with numbers.
-    """
+    """Refuse data that cannot be cut, by TypeError: it has no length or no items with numbers."""
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise TypeError(
             f"datasets[{name!r}] must be a list of references or something else with a length and items by number, "

@@ -29,10 +29,11 @@ from mpi_runtime.show.writing import replace_file
 from mpi_runtime.train.shards import cut
 from mpi_runtime.tune.trials import runner
 from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved, keep, merge
-from mpi_runtime.tune.trials.reporting import Ranks, StopTrial, TrialRun, plain
+from mpi_runtime.tune.trials.reporting import Context, Ranks, StopTrial, TrialRun, plain
 
 TRAIN_DATASET_KEY = "train"
 """The name of the data set that `get_dataset_shard` returns without a name."""
+TrainContext = Context
 CONFIG = "train_loop_config"
 """The only key that the space of a tuned trainer may have."""
 _REPORTS, _WRITES, _ENDS, _SHARES = b"r", b"w", b"e", b"b"
@@ -72,11 +73,7 @@ class Loop:
 
 
 def takes_config(function: Callable[..., Any]) -> bool:
-    """Whether the function of a trainer takes its configuration.
-
-    Raises:
-        TypeError: it needs more.
-    """
+    """Whether the function of a trainer takes its configuration. TypeError: it needs more."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -218,11 +215,7 @@ def get_dataset_shard(dataset_name: str = TRAIN_DATASET_KEY) -> Any:
 
 
 def worker_run(caller: str) -> WorkerRun:
-    """The run of this worker.
-
-    Raises:
-        RuntimeError: this is not a worker of a trainer.
-    """
+    """The run of this worker. RuntimeError: this is not a worker of a trainer."""
     run = reporting.trial_run()
     if not isinstance(run, WorkerRun):
         raise RuntimeError(f"{caller} is for the function of a trainer, and this trial has none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 DEFAULT_METRIC = "_metric"
 """The name of the value that a function returns or yields as a bare number."""
@@ -18,6 +18,18 @@ OF_EACH_REPORT = frozenset((
 
 class TuneError(Exception):
     """An experiment cannot run or has failed, or a trial with an error of which only the text is known."""
+
+
+class Progress(NamedTuple):
+    """How far a trial has got."""
+
+    iteration: int = 0
+    time_total_s: float = 0.0
+    timesteps: float = 0
+    """The sum of `timesteps_this_iter`."""
+
+
+BEGIN = Progress()
 
 
 @dataclass(slots=True, eq=False)
@@ -39,8 +51,7 @@ class Trial:
     """The report with the best value of the metric; empty if there is no metric."""
     best_score: float = float("-inf")
     checkpoint: Any = None
-    checkpoint_iteration: int = 0
-    checkpoint_time_s: float = 0.0
+    checkpoint_at: Progress = BEGIN
     """Its progress at its checkpoint, from which it continues."""
     iteration: int = 0
     time_total_s: float = 0.0
@@ -48,8 +59,6 @@ class Trial:
     last_time: float | None = None
     """The scheduler's `time_attr` in its last report."""
     timesteps: float = 0
-    """The sum of `timesteps_this_iter`, and that at its checkpoint."""
-    checkpoint_timesteps: float = 0
     failures: int = 0
     crashes: int = 0
     error: Any = None
@@ -64,6 +73,11 @@ class Trial:
 
     def __str__(self) -> str:
         return self.trial_id
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has got, as `checkpoint_at` has it."""
+        return Progress(self.iteration, self.time_total_s, self.timesteps)
 
     @property
     def is_finished(self) -> bool:
@@ -111,11 +125,7 @@ def flat(values: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def value_in(result: Mapping[str, Any], name: str) -> Any:
-    """A reported value. As in Ray Tune, `a/b` is the value `b` of the dictionary `a`.
-
-    Raises:
-        KeyError: it was not reported.
-    """
+    """A reported value. As in Ray Tune, `a/b` is the value `b` of the dictionary `a`. KeyError: it was not reported."""
     if name in result:
         return result[name]
     value: Any = result
@@ -127,11 +137,7 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
 
 
 def required(result: Mapping[str, Any], name: str, what: str, where: str) -> Any:
-    """A reported value that must be there. `what` it is, and `where` it was looked for, are for the error.
-
-    Raises:
-        ValueError: it was not reported.
-    """
+    """A reported value, or a ValueError that explains `what` it is, and `where` it was looked for."""
     try:
         return value_in(result, name)
     except KeyError:

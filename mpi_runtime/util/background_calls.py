@@ -47,12 +47,9 @@ class Dispatcher(Generic[S]):
         """Futures that are not done, or whose callbacks are running."""
 
     def submit(self, future: Future[Any], start: Callable[[S], ObjectRef[Any]]) -> None:
-        """Start a call when a slot is free, and complete the future with its result.
+        """Start a call when a slot is free, and complete the future with its result. RuntimeError: it was closed.
 
         Callbacks that the future has already do not run in the thread of the caller.
-
-        Raises:
-            RuntimeError: the dispatcher was closed.
         """
         with self._changed:
             if self._is_closed:

@@ -7,6 +7,7 @@ import functools
 import inspect
 import types
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from mpi_runtime import ActorClass, RemoteFunction
@@ -17,16 +18,16 @@ CONTENT_CHARACTERS_MAX = 80
 """The number of characters of an object's text that are shown."""
 
 
+@dataclass(eq=False)
 class Failure:
-    """An innermost part that cannot be serialised: the object, its name, and its parent.
+    """An innermost part that cannot be serialised."""
 
-    The parent is None for the object that was checked.
-    """
-
-    def __init__(self, obj: object, name: str, parent: object) -> None:
-        self.obj = obj
-        self.name = name
-        self.parent = parent
+    obj: object
+    """The part itself."""
+    name: str
+    """Its name."""
+    parent: object
+    """What it is a part of; None for the object that was checked."""
 
     def __repr__(self) -> str:
         return f"Failure({self.name} [obj={_shown(self.obj)}, parent={_shown(self.parent)}])"

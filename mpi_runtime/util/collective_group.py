@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mpi_runtime.api.calls import kill, remote
@@ -33,14 +34,14 @@ class Reply(NamedTuple):
     """The references of the awaited ranks, in the order of their ranks, once all have arrived."""
 
 
+@dataclass
 class _Meeting:
-    def __init__(self) -> None:
-        self.calls: dict[int, str] = {}
-        """The call of each rank, in words. All must be equal."""
-        self.brought: dict[int, Refs] = {}
-        self.wanted: dict[int, list[int]] = {}
-        """The ranks that each rank waits for."""
-        self.done: set[int] = set()
+    calls: dict[int, str] = field(default_factory=dict)
+    """The call of each rank, in words. All must be equal."""
+    brought: dict[int, Refs] = field(default_factory=dict)
+    wanted: dict[int, list[int]] = field(default_factory=dict)
+    """The ranks that each rank waits for."""
+    done: set[int] = field(default_factory=set)
 
 
 class Coordinator:
@@ -112,20 +113,18 @@ class Coordinator:
         return Reply([], "", [refs])
 
 
+@dataclass(eq=False)
 class Group:
     """A group as one of its processes sees it."""
 
-    def __init__(
-        self, name: str, coordinator: ActorHandle, rank: int, world_size: int, timeout_s: float | None
-    ) -> None:
-        self.name = name
-        self.coordinator = coordinator
-        self.rank = rank
-        self.world_size = world_size
-        self._timeout_s = timeout_s
-        self._operations = 0
-        self._sent: Counter[int] = Counter()
-        self._received: Counter[int] = Counter()
+    name: str
+    coordinator: ActorHandle
+    rank: int
+    world_size: int
+    timeout_s: float | None
+    _operations: int = 0
+    _sent: Counter[int] = field(default_factory=Counter[int])
+    _received: Counter[int] = field(default_factory=Counter[int])
 
     def meet(self, call: str, refs: Iterable[ObjectRef[Any]] = (), wanted: Iterable[int] | None = None) -> list[Refs]:
         """Arrive at the next operation with references, and return those of the awaited ranks; `wanted`, None: all.
@@ -157,7 +156,7 @@ class Group:
     def _wait(self, call: str, first: ObjectRef[Reply], ask_again: Callable[[], ObjectRef[Reply]]) -> list[Refs]:
         reply = get(first)
         with blocked():
-            for pause in pauses(True, self._timeout_s):
+            for pause in pauses(True, self.timeout_s):
                 if reply.error or not reply.missing:
                     break
                 time.sleep(pause)
@@ -166,7 +165,7 @@ class Group:
             raise ValueError(f"The ranks of the collective group {self.name!r} do not agree: {reply.error}.")
         if reply.missing:
             raise TimeoutError(
-                f"Rank {self.rank} of the collective group {self.name!r} has waited {self._timeout_s:g} s in {call} "
+                f"Rank {self.rank} of the collective group {self.name!r} has waited {self.timeout_s:g} s in {call} "
                 f"for rank(s) {', '.join(map(str, reply.missing))} of {self.world_size}. Each rank has to call the "
                 "same operations in the same order; they may have failed, or need longer (timeout_s of the group)."
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -34,13 +35,7 @@ def as_completed(
         ```
     """
     check_whole("chunk_size", chunk_size, 1)
-    return _as_completed(list(refs), chunk_size, yield_obj_refs)
-
-
-def _as_completed(rest: list[ObjectRef[Any]], chunk_size: int, yield_obj_refs: bool) -> Iterator[Any]:
-    while rest:
-        ready, rest = mpi_runtime.wait(rest, num_returns=min(chunk_size, len(rest)))
-        yield from ready if yield_obj_refs else mpi_runtime.get(ready)
+    return _ready(list(refs), None, chunk_size, yield_obj_refs)
 
 
 def map_unordered(
@@ -67,16 +62,12 @@ def map_unordered(
         raise ValueError(f"backpressure_size ({backpressure_size}) must be at least chunk_size ({chunk_size})")
     if not hasattr(fn, "remote"):
         raise TypeError(f"fn must be a remote function or a method of an actor, which have .remote(), not {fn!r}")
-    return _map_unordered(fn, iter(items), backpressure_size, chunk_size, yield_obj_refs)
+    return _ready((fn.remote(item) for item in items), backpressure_size, chunk_size, yield_obj_refs)
 
 
-def _map_unordered(
-    fn: Any, items: Iterator[Any], size: int | None, chunk_size: int, yield_obj_refs: bool
-) -> Iterator[Any]:
-    rest: list[ObjectRef[Any]] = []
-    for item in items:
-        rest.append(fn.remote(item))
-        if size is not None and len(rest) >= size:
-            ready, rest = mpi_runtime.wait(rest, num_returns=chunk_size)
-            yield from ready if yield_obj_refs else mpi_runtime.get(ready)
-    yield from _as_completed(rest, chunk_size, yield_obj_refs)
+def _ready(refs: Iterable[ObjectRef[Any]], most: int | None, chunk_size: int, yield_obj_refs: bool) -> Iterator[Any]:
+    """Yield values in the order in which they become ready. At most `most` references are read before that."""
+    further, rest = iter(refs), list[ObjectRef[Any]]()
+    while rest := rest + list(itertools.islice(further, None if most is None else most - len(rest))):
+        ready, rest = mpi_runtime.wait(rest, num_returns=min(chunk_size, len(rest)))
+        yield from ready if yield_obj_refs else mpi_runtime.get(ready)

@@ -80,13 +80,8 @@ class _Keeper:
         found = getattr(self._trials[number], name)
         return found(*args, **kwargs) if callable(found) else found
 
-    def tell(self, number: int, values: Any, state: str) -> Any:
-        kinds = optuna.trial.TrialState
-        trial = self._trials.pop(number)
-        if state == "COMPLETE":
-            self._study.tell(trial, values)
-        else:
-            self._study.tell(trial, state=kinds[state])
+    def tell(self, number: int, values: Any, state: optuna.trial.TrialState | None = None) -> Any:
+        self._study.tell(self._trials.pop(number), values, state)
         return self._study.get_trials(deepcopy=False)[number]
 
 
@@ -96,10 +91,10 @@ def _run(keeper: Any, number: int, objective: Callable[[Any], Any]) -> Any:
     try:
         values = objective(trial)
     except optuna.TrialPruned:
-        return mpi_runtime.get(keeper.tell.remote(number, None, "PRUNED"))
+        return mpi_runtime.get(keeper.tell.remote(number, None, optuna.trial.TrialState.PRUNED))
     finally:
         trial._keeper = None  # so that an objective that keeps the trial does not keep the actor
-    return mpi_runtime.get(keeper.tell.remote(number, values, "COMPLETE"))
+    return mpi_runtime.get(keeper.tell.remote(number, values))
 
 
 def optimize(
@@ -171,7 +166,7 @@ def _add(study: Any, keeper: Any, ref: Any, number: int, catch: tuple[Any, ...],
     try:
         found = mpi_runtime.get(ref)
     except Exception as error:
-        found = mpi_runtime.get(keeper.tell.remote(number, None, "FAIL"))
+        found = mpi_runtime.get(keeper.tell.remote(number, None, optuna.trial.TrialState.FAIL))
         study.add_trial(found)
         if not isinstance(error, catch):
             raise

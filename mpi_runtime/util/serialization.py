@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import cloudpickle
+
 __all__ = ["deregister_serializer", "register_serializer"]
 
 T = TypeVar("T")
@@ -20,13 +22,9 @@ def register_serializer(cls: type[T], *, serializer: Callable[[T], Any], deseria
         serializer: turns a value into something that can be serialised.
         deserializer: turns that into the value again.
     """
-    import cloudpickle
-
     cloudpickle.Pickler.dispatch_table[cls] = lambda value: (deserializer, (serializer(value),))
 
 
 def deregister_serializer(cls: type) -> None:
     """Remove the serialiser of a class. Without one it does nothing."""
-    import cloudpickle
-
     cloudpickle.Pickler.dispatch_table.maps[0].pop(cls, None)

@@ -11,9 +11,10 @@ A notebook shows the lists as tables.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mpi_runtime.job import running
@@ -22,10 +23,7 @@ from mpi_runtime.show.tables import Table
 Filter = tuple[str, str, Any]
 LIMIT = 100
 _ID = re.compile("[0-9a-f]{32}")
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda found, wanted: bool(found == wanted),
-    "!=": lambda found, wanted: bool(found != wanted),
-}
+_COMPARE = {"=": operator.eq, "!=": operator.ne}
 
 
 class Entry(dict[str, Any]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.memory.graph import Graph
@@ -78,11 +77,6 @@ class Batch:
             for command in group.commands:
                 self.guessed += command.name not in measured
                 self.durations[command.name] = measured.get(command.name, mean_s if known_s is None else known_s)
-
-    def commands(self) -> Iterator[Command]:
-        """All, in the order of the batch."""
-        for group in self.groups:
-            yield from group.commands
 
     def on(self, nodes: int, shape: Shape, jobs: int = 1) -> Prospect:
         """The estimate for a number of nodes of one shape, which one job has, or several in equal parts."""

@@ -243,9 +243,3 @@ def keeps(spec: Spec) -> bool:
 
 def _custom(units: Mapping[str, int]) -> tuple[tuple[str, float], ...]:
     return custom({name: amount / UNIT for name, amount in units.items()})
-
-
-def width_of(creation: Spec) -> int:
-    """How many methods of an actor may run at a time."""
-    assert creation.kind == ACTOR
-    return sum(creation.concurrency.values()) or 1

@@ -10,7 +10,7 @@ from functools import partial
 
 from mpi_runtime.scheduler.protocol.events import METHOD
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
-from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of, width_of
+from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of
 from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work
 
 FORK_US = 10_000
@@ -26,13 +26,16 @@ class Job:
         self.record = record
         self.works: list[tuple[bytes, int, Work]] = []
         """For each part of a call, by the tag of its work: the call, the number of the part, the work."""
-        self._tags: dict[tuple[bytes, int], int] = {}
+        self.tags: dict[tuple[bytes, int], int] = {}
+        """By call and number of the part."""
         for call in record.calls.values():
             shape = shape_of(call.spec)
             creation = record.calls.get(call.actor) if call.spec.kind == METHOD else None
-            account = (call.actor.hex(), 1.0, width_of(creation.spec)) if creation is not None else ("", 1.0, 0)
+            account = "", 1.0, 0
+            if creation is not None:  # its account limits the methods that run at a time
+                account = call.actor.hex(), 1.0, sum(creation.spec.concurrency.values()) or 1
             for number, part in enumerate(call.parts):
-                tag = self._tags[call.id, number] = len(self.works)
+                tag = self.tags[call.id, number] = len(self.works)
                 priority = call.spec.priority + RESUMES * bool(number)
                 limit_us = call.spec.time_limit_us
                 took_us = UNTIL_ENDED if keeps(call.spec) else max(1, part.took_us)
@@ -55,10 +58,6 @@ class Job:
         cluster = _Unlimited(replay)
         replay.begin(cluster)
         return cluster.run() / 1e6
-
-    def tag(self, id: bytes, number: int) -> int:
-        """The tag of a part of a call."""
-        return self._tags[id, number]
 
 
 class _Replay:
@@ -99,7 +98,7 @@ class _Replay:
         self._after(before, lambda: self._run(id, 0))
 
     def _run(self, id: bytes, number: int) -> None:
-        work = self._job.works[self._job.tag(id, number)][2]
+        work = self._job.works[self._job.tags[id, number]][2]
         if self._shape is None or fits(work.shape, self._shape):
             self._cluster.submit([work])
 
@@ -139,7 +138,7 @@ class _Replay:
         if call is None or not keeps(call.spec) or actor not in record.released:
             return
         if not self._methods[actor] and actor in self._has_ended:
-            self._cluster.end(self._job.tag(actor, len(call.parts) - 1))
+            self._cluster.end(self._job.tags[actor, len(call.parts) - 1])
 
     def _after(self, ids: Sequence[bytes], action: Callable[[], None]) -> None:
         """Perform the action when all of these have ended."""
@@ -173,7 +172,7 @@ class _Unlimited:
             self._replay.began(work)
             if work.duration_us == UNTIL_ENDED:
                 continue
-            ran = Ran(work, 0, (), self._now, self._now + work.duration_us, work.shape)
+            ran = Ran(work, 0, self._now, self._now + work.duration_us, work.shape)
             self.later(work.duration_us, partial(self._replay.ended, ran))
 
     def later(self, us: int, action: Callable[[], None]) -> None:

@@ -68,7 +68,6 @@ class Ran(NamedTuple):
 
     work: Work
     node: int
-    gpus: tuple[int, ...]
     start_us: int
     end_us: int
     shape: Shape
@@ -234,7 +233,7 @@ class VirtualCluster:
         number = executor.effect.executor
         self.scheduler.handle(number, [Done(id, b"", self.now - began_us, began_us)], self.now, 1)
         self.scheduler.handle(DRIVER, [Released([id])], self.now)
-        ran = Ran(work, executor.node, tuple(executor.effect.gpu_ids), began_us, self.now, shape)
+        ran = Ran(work, executor.node, began_us, self.now, shape)
         self.ran.append(ran)
         self._ended(ran)
         self._begin_next(executor)

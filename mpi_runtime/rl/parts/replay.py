@@ -108,27 +108,23 @@ class SumTree:
         return nodes - self.leaves
 
 
-class Prioritised:
+class Prioritised(Ring):
     """A ring whose transitions are drawn in proportion to priority^alpha (Schaul et al., 2016, section 3.3)."""
 
-    def __init__(self, capacity: int, alpha: float = 0.6) -> None:
-        self.ring = Ring(capacity)
+    def __init__(self, capacity: int, alpha: float) -> None:
+        super().__init__(capacity)
         self.tree = SumTree(capacity)
         self.alpha = alpha
         self.highest = 1.0
         """The largest priority so far: that of new transitions, so that each is replayed soon."""
 
-    @property
-    def size(self) -> int:
-        """The number of transitions in it."""
-        return self.ring.size
-
-    def add(self, columns: Mapping[str, Array], priorities: Array | None = None) -> None:
-        """Copy transitions in, with these priorities or the highest so far."""
-        places = self.ring.add(columns)
+    def add(self, columns: Mapping[str, Array], priorities: Array | None = None) -> Array:
+        """Copy transitions in, with these priorities or the highest so far, and return their places."""
+        places = super().add(columns)
         if priorities is None:
             priorities = np.full(len(places), self.highest)
         self.update(places, priorities[-len(places) :])
+        return places
 
     def update(self, places: Array, priorities: Array) -> None:
         """Replace priorities: absolute errors, to which 1e-6 is added."""
@@ -136,7 +132,7 @@ class Prioritised:
         self.highest = max(self.highest, float(priorities.max()))
         self.tree.set(places, priorities**self.alpha)
 
-    def sample(self, count: int, beta: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    def draw(self, count: int, beta: float, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return places, one from each of `count` equal parts of the sum, and their importance weights, at most 1.
 
         Section 3.4 there: w = (size * p)^-beta / max w.

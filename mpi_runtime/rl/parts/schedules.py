@@ -24,11 +24,7 @@ class Linear:
 
 
 def schedule(name: str, value: Any) -> Schedule:
-    """Return a number, a function of the remaining part, or "lin_0.001" (as in rl-zoo: a line to 0) as a schedule.
-
-    Raises:
-        TypeError, ValueError: it is something else, or less than 0.
-    """
+    """Return a number, a function of the remaining part, or "lin_0.001" (as in rl-zoo: a line to 0) as a schedule."""
     if callable(value):
         found: Schedule = value
         return found

@@ -99,11 +99,7 @@ class Actions:
 
 
 def observations_of(space: Any) -> Observations:
-    """Describe an observation space.
-
-    Raises:
-        ValueError: there is no encoding for it.
-    """
+    """Describe an observation space. ValueError: there is no encoding for it."""
     name = _kind(space)
     if name == "Box":
         is_image = len(space.shape) == 3 and np.dtype(space.dtype) == np.uint8
@@ -127,11 +123,7 @@ def observations_of(space: Any) -> Observations:
 
 
 def actions_of(space: Any) -> Actions:
-    """Describe an action space.
-
-    Raises:
-        ValueError: no distribution fits it.
-    """
+    """Describe an action space. ValueError: no distribution fits it."""
     name = _kind(space)
     if name == "Discrete":
         return Actions("discrete", (int(space.n),), start=int(getattr(space, "start", 0)))

@@ -18,11 +18,7 @@ def flatten(arrays: Sequence[Any]) -> Array:
 
 
 def views(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Return the arrays inside a vector, or inside each of several vectors (N, size), without a copy.
-
-    Raises:
-        ValueError: the vector has another length.
-    """
+    """Return the arrays inside a vector, or inside each of several vectors (N, size), without a copy."""
     sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
     if sum(sizes) != vector.shape[-1]:
         raise ValueError(f"the weights have {vector.shape[-1]} numbers, and this network has {sum(sizes)}")
@@ -32,11 +28,7 @@ def views(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
 
 
 def assign(vector: Array, parameters: Sequence[Any]) -> None:
-    """Copy a vector into the parameters of a torch network, in place.
-
-    Raises:
-        ValueError: the vector has another length.
-    """
+    """Copy a vector into the parameters of a torch network, in place."""
     import torch  # not at the top: samplers have none
 
     with torch.no_grad():

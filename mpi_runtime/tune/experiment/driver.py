@@ -37,6 +37,8 @@ from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.reporting import TrialStart
 from mpi_runtime.tune.trials.runner import RunSettings, runner_of
 from mpi_runtime.tune.trials.trainable import Prepared
+from mpi_runtime.util import placement_group, remove_placement_group
+from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from mpi_runtime.util.streams import together
 
 TURN_S = 0.5
@@ -198,8 +200,8 @@ class Driver:
         """Move a trial to its last checkpoint on disk, or to its start."""
         for kept in reversed(self._plan.kept.of(trial_id)):
             if kept.saved.path:
-                return events.Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.iteration, kept.time_s)
-        return events.Moved(trial_id, None, 0, 0.0)
+                return events.Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.at)
+        return events.Moved(trial_id)
 
     def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError) -> None:
         trial = self.study.trials[event.trial_id]
@@ -244,7 +246,7 @@ class Driver:
                 self._halt(order)
         notify(self._plan.callbacks, self._count, study, event, changed.values())
         for trial in changed.values():
-            if trial.status in (Trial.TERMINATED, Trial.ERROR):
+            if trial.is_finished:
                 self._finish(trial)
             elif trial.status == Trial.PAUSED and trial.checkpoint is None and not self._has_warned:
                 self._has_warned = True
@@ -267,8 +269,6 @@ class Driver:
         request = plan.prepared.request(order.config)
         group = None
         if len(request.bundles) > 1 and not isinstance(request, GangRequest):
-            from mpi_runtime.util import placement_group
-
             group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
         start = TrialStart(
             trial.trial_id,
@@ -276,7 +276,7 @@ class Driver:
             order.config,
             order.checkpoint,
             plan.kept.count(trial.trial_id),
-            trial.checkpoint_iteration,
+            trial.checkpoint_at.iteration,
             str(plan.tune.trial_name_creator(trial)) if plan.tune.trial_name_creator else trial.trial_id,
             os.fspath(plan.directory),
             request,
@@ -305,8 +305,6 @@ class Driver:
         if plan.tune.reuse_actors is False:
             options |= {"reuse": False} if gang else {"max_calls": 1}
         if group is not None:
-            from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0, True)
         made = self._function.options(**options)
         if asked is not None:
@@ -334,8 +332,6 @@ class Driver:
         """Release the resources of a run that has ended."""
         run.stream = None
         if run.group is not None:
-            from mpi_runtime.util import remove_placement_group
-
             remove_placement_group(run.group)
         self._saved_at_end(run.trial_id)
 
@@ -345,7 +341,7 @@ class Driver:
         if self._plan.settings.at_end and trial.status == Trial.TERMINATED and not self._has_failed:
             saved = self._plan.kept.found(trial_id)
             if saved is not None and saved.path != getattr(trial.checkpoint, "path", ""):
-                self._happened(events.Moved(trial_id, saved, trial.iteration, trial.time_total_s))
+                self._happened(events.Moved(trial_id, saved, trial.progress))
 
     def _finish(self, trial: Trial) -> None:
         """A trial has ended for good: write its last checkpoint to disk for later jobs."""
@@ -355,7 +351,7 @@ class Driver:
             with contextlib.suppress(MpiRuntimeError):
                 keep(saved.opened(""), os.fspath(self._plan.directory), relative)
                 kept = Saved(saved.number, relative)
-                self._happened(events.Moved(trial.trial_id, kept, trial.checkpoint_iteration, trial.checkpoint_time_s))
+                self._happened(events.Moved(trial.trial_id, kept, trial.checkpoint_at))
 
     def _end(self) -> None:
         for run in [*self._runs.values()]:

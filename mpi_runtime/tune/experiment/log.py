@@ -63,11 +63,7 @@ def written(value: Any) -> Any:
 
 
 def read(directory: Path) -> Iterator[Line]:
-    """The lines of an experiment, in order, up to the first that is missing.
-
-    Raises:
-        JournalError: there is no journal, or it is in a newer format.
-    """
+    """The lines of an experiment, in order, up to the first that is missing. JournalError: there is no journal here."""
     number = 0
     for path in _paths(directory):
         with open(path, "rb") as file:
@@ -106,11 +102,7 @@ def header_of(name: str, study: Study) -> dict[str, Any]:
 
 
 def header(directory: Path) -> dict[str, Any]:
-    """The header of the last run that has one, as `header_of` makes it; or nothing.
-
-    Raises:
-        JournalError: there is no journal.
-    """
+    """The header of the last run that has one, as `header_of` makes it; or nothing."""
     for path in reversed(_paths(directory)):
         with open(path, "rb") as file:
             for place in segments.read(file, segments.Damage()):
@@ -142,12 +134,7 @@ class StudyLog:
     """Writes the lines of one run."""
 
     def __init__(self, directory: Path, first: int, header: dict[str, Any]) -> None:
-        """Begin a segment. Its first line has this number, and `header` describes the experiment.
-
-        Raises:
-            JournalError: another program runs this experiment.
-            OSError: the directory cannot be written to.
-        """
+        """Claim the experiment, and begin a segment with its header. `first` is the number of its first line."""
         self._number = first
         self._doomed: list[Callable[[], None]] = []
         try:
@@ -169,12 +156,7 @@ class StudyLog:
             raise
 
     def add(self, now: float, event: Event, states: dict[str, str], configs: dict[str, Any]) -> None:
-        """Write a line. It survives the end of this process at once, and that of the host after a second.
-
-        Raises:
-            ValueError: an integer is too large, or a string is not UTF-8.
-            OSError: there is no room on the disk.
-        """
+        """Write a line. It survives the end of this process at once, and that of the host after a second."""
         try:
             data = _encoder.encode(Line(self._number, now, event, states, configs))
         except (OverflowError, UnicodeEncodeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -197,9 +197,6 @@ class ResultGrid(Sequence[Result]):
             self._made[place] = self._result(self._study.trials[f"{place:05d}"])
         return self._made[place]
 
-    def __iter__(self) -> Iterator[Result]:
-        return (self[place] for place in range(len(self)))
-
     def _result(self, trial: Trial) -> Result:
         id, path = trial.trial_id, os.path.join(self._directory, trial.trial_id)
         checkpoint = opened(self._directory, trial.checkpoint)
@@ -313,10 +310,8 @@ def best_of(results: ResultGrid, metric: str, mode: str, scope: str, finite: boo
 def _value(result: Result, metric: str, scope: str, sign: float) -> float | None:
     if scope == "last":
         return _number(result.metrics.get(metric))
-    if scope == "all" and metric in result.best:
-        values = [_number(one.get(metric)) for one in result.history] or [_number(result.best[metric])]
-    else:
-        values = [_number(one.get(metric)) for one in result.history]
+    reports = result.history or ([result.best] if scope == "all" else [])
+    values = [_number(one.get(metric)) for one in reports]
     known = [value for value in values if value is not None and not math.isnan(value)][-SCOPES[scope] :]
     if not known:
         return None

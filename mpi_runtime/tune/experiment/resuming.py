@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
 
 
-def replay_line(study: Study, line: study_log.Line, number: int) -> None:
-    """Send a study an event of an earlier run. `number`: that of the line, from 0."""
-    if number == 0 and isinstance(line.event, Sized):
-        study.slots = line.event.slots
-        study.begin(line.now)
-    else:
-        study.handle(line.event, line.now)
+def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
+    """Send a study the events of earlier runs, and yield the line of each after that."""
+    for line in study_log.read(directory):
+        if line.number == 0 and isinstance(line.event, Sized):
+            study.slots = line.event.slots
+            study.begin(line.now)
+        else:
+            study.handle(line.event, line.now)
+        yield line
 
 
 def check_config(study: Study, trial_id: str, config: Any) -> None:
@@ -66,9 +68,7 @@ def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bo
         if trial.status == Trial.ERROR:
             starting.append(Revived(trial.trial_id))
             is_there = is_there and not restart
-        moved = Moved(trial.trial_id, None, 0, 0.0)
-        if is_there:
-            moved = Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s)
+        moved = Moved(trial.trial_id, saved, trial.checkpoint_at) if is_there else Moved(trial.trial_id)
         if trial.status == Trial.RUNNING:
             starting.append(moved)
         elif not is_there:

@@ -53,8 +53,7 @@ class Made:
     space: dict[str, Any]
     tune: TuneConfig
     run: RunConfig
-    trainable: Any
-    name: str
+    trainable: Prepared
 
 
 class Tuner:
@@ -148,14 +147,12 @@ class Tuner:
         made: Made = pickle.loads(file.read_bytes())
         if not resume_unfinished:
             raise ValueError("resume_unfinished=False would drop trials. To start from scratch, make a new Tuner.")
-        again = made.trainable if trainable is None else prepared(trainable)
+        name, again = made.trainable.name, made.trainable if trainable is None else prepared(trainable)
         if again.target is None:
+            raise ValueError(f"{name} was made by with_parameters, and its values ended with the job: pass it again")
+        if again.name != name:
             raise ValueError(
-                f"{made.name} was made by with_parameters, and its values ended with the job: pass it again"
-            )
-        if again.name != made.name:
-            raise ValueError(
-                f"The experiment {directory} was made for {made.name!r}, not for {again.name!r}. Pass the same "
+                f"The experiment {directory} was made for {name!r}, not for {again.name!r}. Pass the same "
                 "function or class."
             )
         if param_space is not None and (differs := resuming.difference(made.space, dict(param_space))):
@@ -181,7 +178,7 @@ class Tuner:
             raise RuntimeError("there are no results yet: call fit()")
         if self._results is None:
             study, _ = self._replayed(1)
-            self._results = self._grid(study)
+            self._results = ResultGrid(study, self._home, self._kept)
         return self._results
 
     def fit(self) -> ResultGrid:
@@ -193,16 +190,13 @@ class Tuner:
             TuneError: a trial has failed, and FailureConfig has fail_fast="raise".
             ValueError: a report lacks the metric, or it is not a number.
         """
-        if not mpi_runtime.is_initialized():
-            mpi_runtime.init()
-        run = self._run
+        run, slots = self._run, self._slots()  # first: where the job starts, other ranks become workers
         if self._directory is None and run.on_walltime == "requeue":
             found = self._folder() / str(run.name)
             self._directory = found if self.can_restore(found) else None  # this job was requeued
         is_new = self._directory is None
         if self._directory is None:
             self._directory = self._made_directory()
-        slots = self._slots()
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
         log = study_log.StudyLog(self._directory, self._lines, study_log.header_of(self._prepared.name, study))
         try:
@@ -211,7 +205,7 @@ class Tuner:
             self._drive(study, log, passed, slots)
         finally:
             log.close()
-        self._results = self._grid(study)
+        self._results = ResultGrid(study, self._home, self._kept)
         if run.failure_config.fail_fast == "raise" and self._results.errors:
             raise self._results.errors[0]
         return self._results
@@ -272,28 +266,22 @@ class Tuner:
         if not again:
             return
         study = self._study(1)
-        for number, line in enumerate(study_log.read(self._home)):
-            resuming.replay_line(study, line, number)
+        for line in resuming.replayed(study, self._home):
             changed, study.changed = study.changed, {}
-            notify(again, number, study, line.event, changed.values())
+            notify(again, line.number, study, line.event, changed.values())
 
     def _replayed(self, slots: int) -> tuple[Study, float]:
         """The study after its journal, and how long it had run."""
         study = self._study(slots)
         self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home)
-        now, known = 0.0, 0
-        for number, line in enumerate(study_log.read(self._home)):
-            now = line.now
-            resuming.replay_line(study, line, number)
-            self._lines = number + 1
+        now = 0.0
+        for line in resuming.replayed(study, self._home):
+            now, self._lines = line.now, line.number + 1
             for trial_id, config in line.configs.items():
                 resuming.check_config(study, trial_id, config)
-                known += 1
             if isinstance(line.event, Reported | Moved) and line.event.checkpoint is not None:
                 self._kept.note(study.trials[line.event.trial_id], line.event)
         study.changed = {}
-        for trial in study.trials.values():
-            trial.local_path = os.fspath(self._home / trial.trial_id)
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
@@ -324,24 +312,18 @@ class Tuner:
         return directory
 
     def _folder(self) -> Path:
-        return Path(self._run.storage(DEFAULT_FOLDER)).expanduser().resolve()
+        return Path(self._run.storage_path or DEFAULT_FOLDER).expanduser().resolve()
 
     def _write(self) -> None:
         run = replace(self._run, progress_reporter=None)
-        made = Made(self._space, self._tune, run, self._prepared, self._prepared.name)
         # The values of `with_parameters` are references, which end with the job.
-        kept = Prepared(None, name=made.name) if made.trainable.parameters else made.trainable
+        kept = Prepared(None, name=self._prepared.name) if self._prepared.parameters else self._prepared
         try:
-            data = cloudpickle.dumps(replace(made, trainable=kept))
+            data = cloudpickle.dumps(Made(self._space, self._tune, run, kept))
         except (TypeError, pickle.PicklingError) as error:
-            parts = {"trainable": made.trainable, "tune_config": made.tune, "run_config": made.run}
-            raise TypeError(
-                f"The experiment cannot be serialised: {_culprit({**made.space, **parts}) or error}"
-            ) from error
+            parts = {**self._space, "trainable": self._prepared, "tune_config": self._tune, "run_config": run}
+            raise TypeError(f"The experiment cannot be serialised: {_culprit(parts) or error}") from error
         replace_file(os.fspath(self._home / FILE), data)
-
-    def _grid(self, study: Study) -> ResultGrid:
-        return ResultGrid(study, self._home, self._kept)
 
 
 def _culprit(parts: Mapping[str, Any]) -> str:

@@ -58,11 +58,7 @@ class Watched(list[WatchedTrial]):
     """The trials of an experiment, in the order of their creation, with the attributes of a `ResultGrid`."""
 
     def __init__(self, directory: Path) -> None:
-        """Read the journal.
-
-        Raises:
-            JournalError: the directory has no experiment.
-        """
+        """Read the journal. JournalError: the directory has no experiment."""
         header = study_log.header(directory)
         self.name = str(header.get("name", ""))
         self.metric: str | None = header.get("metric") or None
@@ -72,7 +68,7 @@ class Watched(list[WatchedTrial]):
         self._stops_early = bool(header.get("stops_early"))
         self._limit_s = math.inf if header.get("limit_s") is None else float(header["limit_s"])
         self._now_s = 0.0
-        self.directory = directory
+        self.directory, self.experiment_path = directory, os.fspath(directory)
         for line in study_log.read(directory):
             self._now_s = line.now
             for trial_id, config in line.configs.items():
@@ -93,11 +89,6 @@ class Watched(list[WatchedTrial]):
                 trial.history.append({"training_iteration": len(trial.history) + 1, "time_s": line.now, **metrics})
             elif isinstance(event, (Failed, Crashed)):
                 self.of(event.trial_id).error = RuntimeError(str(event.error))
-
-    @property
-    def experiment_path(self) -> str:
-        """The directory of the experiment."""
-        return os.fspath(self.directory)
 
     def of(self, trial_id: str) -> WatchedTrial:
         """The trial with this id, which is its number."""

@@ -6,9 +6,8 @@ A new one subclasses `TrialScheduler` of `base.py`.
 - `asha.py`: asynchronous successive halving
 - `hyperband.py`: HyperBand: brackets of successive halving
 - `median_stopping.py`: stops trials that are worse than the median
-- `pbt.py`: population based training
+- `pbt.py`: population based training, and the replay of a schedule that it has found
 - `pb2.py`: population based bandits: new parameters come from a model
-- `pbt_replay.py`: repeats the schedule that population based training has found
 """
 
 from typing import TYPE_CHECKING
@@ -21,8 +20,7 @@ _HOMES = {
     "hyperband": "HyperBandForBOHB HyperBandScheduler",
     "median_stopping": "MedianStoppingRule",
     "pb2": "PB2",
-    "pbt": "PopulationBasedTraining",
-    "pbt_replay": "PopulationBasedTrainingReplay",
+    "pbt": "PopulationBasedTraining PopulationBasedTrainingReplay",
 }
 
 __all__ = [
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from mpi_runtime.tune.schedulers.hyperband import HyperBandForBOHB, HyperBandScheduler
     from mpi_runtime.tune.schedulers.median_stopping import MedianStoppingRule
     from mpi_runtime.tune.schedulers.pb2 import PB2
-    from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
-    from mpi_runtime.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
+    from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining, PopulationBasedTrainingReplay
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,11 +89,3 @@ def rungs(lowest: float, highest: float, factor: float) -> list[float]:
     while found[-1] * factor <= highest * (1 + 1e-12):
         found.append(found[-1] * factor)
     return found
-
-
-def quantile(ascending: list[float], fraction: float) -> float:
-    """The quantile, interpolated linearly."""
-    place = fraction * (len(ascending) - 1)
-    below = math.floor(place)
-    low, high = ascending[below], ascending[math.ceil(place)]
-    return low if place == below or math.isinf(low) else low + (high - low) * (place - below)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 from mpi_runtime.tune.absent import advised
-from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, quantile
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts
 from mpi_runtime.tune.trial import Trial
 
 
@@ -75,7 +75,7 @@ class MedianStoppingRule(TrialScheduler):
         if time < self._grace:
             return {}
         others = self._others(trial.trial_id, own, time)
-        is_worse = len(others) >= self._required and own.best < quantile(others, 0.5)
+        is_worse = len(others) >= self._required and own.best < _median(others)
         if not own.times or time > own.times[-1]:  # not again after a restart
             self._note(own, time, score)
         if not is_worse or trial.trial_id in self._spared:
@@ -115,3 +115,8 @@ class MedianStoppingRule(TrialScheduler):
     def on_idle(self) -> Verdicts:
         """Paused trials continue, and are not judged again."""
         return dict.fromkeys(self._paused, CONTINUE)
+
+
+def _median(ascending: list[float]) -> float:
+    low, high = ascending[(len(ascending) - 1) // 2], ascending[len(ascending) // 2]
+    return low if low == high or math.isinf(low) else low + (high - low) * 0.5

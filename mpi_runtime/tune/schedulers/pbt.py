@@ -1,4 +1,4 @@
-"""Population based training.
+"""Population based training, and a trial that repeats the schedule of another one.
 
 Source: Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan, Fernando,
 Kavukcuoglu, "Population Based Training of Neural Networks" (arXiv:1711.09846), with truncation selection. Factors and
@@ -8,7 +8,7 @@ probabilities as in Ray Tune.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.tune.absent import advised
@@ -119,7 +119,7 @@ class PopulationBasedTraining(TrialScheduler):
         # Its next interval begins at that checkpoint, but not before now, or two trials could set each other back.
         self._compared_at[me] = max(time, self._compared_at[source.trial_id])
         config = self._explored(source.config, rng)
-        at = source.checkpoint_iteration
+        at = source.checkpoint_at.iteration
         past = [one for one in self.policies[source.trial_id] if one[0] < at]
         self.policies[me] = [*(past or self.policies[source.trial_id][:1]), (at, copy.deepcopy(config))]
         return {me: Exploit(source, config)}
@@ -169,6 +169,53 @@ class PopulationBasedTraining(TrialScheduler):
             return _sampled(mutation, rng)
         changed = value * self._factors[int(rng.integers(2))]
         return round(changed) if isinstance(value, int) else type(value)(changed)
+
+
+@advised
+class PopulationBasedTrainingReplay(TrialScheduler):
+    """Changes the parameters of a trial by a schedule, `ResultGrid.policy(trial_id)` of an earlier experiment.
+
+    Each report at which they change needs a checkpoint. Ray Tune reads the schedule from a file instead.
+    """
+
+    needs_metric = False
+    needs_checkpoints = True
+
+    def __init__(self, policy: Sequence[tuple[int, dict[str, Any]]]) -> None:
+        """Follow a schedule: pairs of a number of reports and the configuration from then on, the first one at 0.
+
+        Raises:
+            ValueError: it is empty, or does not begin at 0.
+        """
+        super().__init__("training_iteration", None, None)
+        if not isinstance(policy, list | tuple) or not all(
+            isinstance(one, list | tuple) and len(one) == 2 for one in policy
+        ):
+            raise TypeError(f"the policy must be a list of pairs, as from ResultGrid.policy(...), not {policy!r}")
+        if not policy or policy[0][0] != 0:
+            raise ValueError("the policy must begin with the configuration at 0 reports: take ResultGrid.policy(...)")
+        self._policy = [(int(at), dict(config)) for at, config in policy]
+        self.begin(0)
+
+    def begin(self, seed: int) -> None:
+        self._next: dict[str, int] = {}
+
+    def on_trial_add(self, trial: Trial) -> None:
+        trial.config = copy.deepcopy(self._policy[0][1])
+        self._next[trial.trial_id] = 1
+
+    def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
+        """Change its parameters at the reports of the schedule."""
+        place = self._next[trial.trial_id]
+        if place == len(self._policy) or time < self._policy[place][0]:
+            return {}
+        if trial.checkpoint is None or trial.checkpoint_at.iteration != trial.iteration:
+            raise ValueError(
+                f"The parameters of trial {trial.trial_id} change at report {time:g}, but that has no checkpoint to "
+                "continue from. Use report(metrics, checkpoint=...) as in the experiment that is replayed."
+            )
+        self._next[trial.trial_id] = place + 1
+        return {trial.trial_id: Exploit(trial, copy.deepcopy(self._policy[place][1]))}
 
 
 def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:

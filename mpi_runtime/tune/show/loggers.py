@@ -7,6 +7,7 @@ files are rewritten from the journal, so they have every report once.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -185,8 +186,6 @@ LOGGERS = {"csv": CSVLoggerCallback, "json": JsonLoggerCallback, "tensorboard": 
 
 
 def _csv(values: Sequence[Any]) -> str:
-    import io
-
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 import warnings
@@ -182,8 +183,6 @@ class JupyterNotebookReporter(ProgressReporter):
         self._handle: Any = None
 
     def show(self, is_end: bool) -> None:
-        import importlib
-
         ipython = importlib.import_module("IPython.display")
         head, rows = self.table()
         page = ipython.HTML(f"<p>{in_html(self.summary())}</p>{html_table(head, rows)}")

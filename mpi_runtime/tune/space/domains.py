@@ -1,7 +1,4 @@
-"""Domains of parameters, and the functions that make them.
-
-A domain draws its value from the generator that it is given. It has no state, so one space serves all trials.
-"""
+"""Domains of parameters, and the functions that make them. They have no state, so one space serves all trials."""
 
 from __future__ import annotations
 
@@ -13,22 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mpi_runtime.tune.space.bounds import ordered, positive, spread, step
-
-from . import samplers
+from mpi_runtime.tune.space import samplers
 
 Rng = np.random.Generator
-
-
-def generator_of(random_state: Any) -> Rng:
-    """The generator that libraries mean: a seed, a generator of numpy of either kind, wrapped or not, or None."""
-    state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
-    if isinstance(state, np.random.RandomState):
-        state = state._bit_generator
-    try:
-        return np.random.default_rng(None if state is np.random else state)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"random_state must be a seed, 0 or more, or a generator, not {state!r}") from error
 
 
 class Domain:
@@ -44,7 +28,7 @@ class Domain:
 
     def sample(self, config: Mapping[str, Any] | None = None, size: int = 1, random_state: Any = None) -> Any:
         """Draw a value, or a list of `size` values. `random_state`: a seed, or a generator of numpy of either kind."""
-        rng = generator_of(random_state)
+        rng = samplers.generator_of(random_state)
         values = [self.draw(rng, config or {}) for _ in range(size)]
         return values[0] if size == 1 else values
 
@@ -104,7 +88,7 @@ class Float(Domain):
 
     def quantized(self, q: float) -> Float:
         """The same, in multiples of `q`."""
-        return replace(self, q=step("quantized", q, self.lower, self.upper))
+        return replace(self, q=_step("quantized", q, self.lower, self.upper))
 
 
 @dataclass(unsafe_hash=True)
@@ -126,7 +110,7 @@ class Normal(Domain):
 
     def quantized(self, q: float) -> Normal:
         """The same, in multiples of `q`."""
-        return replace(self, q=step("quantized", q))
+        return replace(self, q=_step("quantized", q))
 
     def is_valid(self, value: Any) -> bool:
         return True
@@ -172,7 +156,7 @@ class Integer(Domain):
 
     def quantized(self, q: int) -> Integer:
         """The same, in multiples of `q`."""
-        return _with_values("quantized", replace(self, q=step("quantized", q)))
+        return _with_values("quantized", replace(self, q=_step("quantized", q)))
 
 
 @dataclass(unsafe_hash=True)
@@ -223,7 +207,7 @@ def uniform(lower: float, upper: float) -> Float:
     Raises:
         ValueError: `lower` is not below `upper`.
     """
-    return Float(*ordered("uniform", lower, upper))
+    return Float(*_ordered("uniform", lower, upper))
 
 
 def quniform(lower: float, upper: float, q: float) -> Float:
@@ -232,7 +216,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
     Raises:
         ValueError: a bound is not a multiple of `q`, or `lower` is not below `upper`.
     """
-    return Float(*ordered("quniform", lower, upper), q=step("quniform", q, lower, upper))
+    return Float(*_ordered("quniform", lower, upper), q=_step("quniform", q, lower, upper))
 
 
 def loguniform(lower: float, upper: float, base: float = 10) -> Float:
@@ -241,7 +225,7 @@ def loguniform(lower: float, upper: float, base: float = 10) -> Float:
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
     """
-    return Float(*positive("loguniform", lower, upper, base), log=True)
+    return Float(*_positive("loguniform", lower, upper, base), log=True)
 
 
 def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float:
@@ -250,7 +234,7 @@ def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float
     Raises:
         ValueError: a bound is not a multiple of `q`, `lower` is not positive, or not below `upper`.
     """
-    return Float(*positive("qloguniform", lower, upper, base), log=True, q=step("qloguniform", q, lower, upper))
+    return Float(*_positive("qloguniform", lower, upper, base), log=True, q=_step("qloguniform", q, lower, upper))
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
@@ -259,7 +243,7 @@ def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
     Raises:
         ValueError: `sd` is negative.
     """
-    return Normal(*spread("randn", mean, sd))
+    return Normal(*_spread("randn", mean, sd))
 
 
 def qrandn(mean: float, sd: float, q: float) -> Normal:
@@ -268,7 +252,7 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
     Raises:
         ValueError: `sd` is negative, or `q` is not positive.
     """
-    return Normal(*spread("qrandn", mean, sd), step("qrandn", q))
+    return Normal(*_spread("qrandn", mean, sd), _step("qrandn", q))
 
 
 def randint(lower: int, upper: int) -> Integer:
@@ -277,7 +261,7 @@ def randint(lower: int, upper: int) -> Integer:
     Raises:
         ValueError: `lower` is not below `upper`.
     """
-    return Integer(*ordered("randint", lower, upper))
+    return Integer(*_ordered("randint", lower, upper))
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
@@ -286,7 +270,7 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     Raises:
         ValueError: there is no such multiple.
     """
-    return _with_values("qrandint", Integer(*ordered("qrandint", lower, upper), q=step("qrandint", q)))
+    return _with_values("qrandint", Integer(*_ordered("qrandint", lower, upper), q=_step("qrandint", q)))
 
 
 def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
@@ -295,7 +279,7 @@ def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
     """
-    return Integer(*positive("lograndint", lower, upper, base), log=True)
+    return Integer(*_positive("lograndint", lower, upper, base), log=True)
 
 
 def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
@@ -304,8 +288,8 @@ def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
     Raises:
         ValueError: `lower` is not positive, or there is no such multiple.
     """
-    bounds = positive("qlograndint", lower, upper, base)
-    return _with_values("qlograndint", Integer(*bounds, log=True, q=step("qlograndint", q)))
+    bounds = _positive("qlograndint", lower, upper, base)
+    return _with_values("qlograndint", Integer(*bounds, log=True, q=_step("qlograndint", q)))
 
 
 def choice(categories: Iterable[Any]) -> Categorical:
@@ -361,3 +345,54 @@ def _with_values(name: str, domain: Integer) -> Integer:
             f"{name}({domain.lower}, {domain.upper}, {domain.q}) has no values: no multiple of q is between"
         )
     return domain
+
+
+def _check_numbers(name: str, *values: Any) -> None:
+    """Check that these bounds, steps or deviations of a domain are numbers."""
+    value: Any = None
+    try:
+        for value in values:
+            math.isnan(value)  # it takes the numbers of any library, and no text
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} needs numbers, not {value!r}") from None
+    except OverflowError:
+        raise ValueError(f"{name}: a number is too large; each must fit into a float") from None
+
+
+def _ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
+    """Check the bounds of a domain, and return them."""
+    _check_numbers(name, lower, upper)
+    if not lower < upper:
+        raise ValueError(f"{name}({lower}, {upper}) has no values: the lower bound must be below the upper bound")
+    if math.inf in (-lower, upper):
+        raise ValueError(f"{name}({lower}, {upper}) cannot be sampled: both bounds must be finite")
+    return lower, upper
+
+
+def _positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]:
+    """Check the bounds of a domain of logarithms, and return them."""
+    _check_numbers(name, lower, upper, base)
+    if not lower > 0:
+        raise ValueError(f"{name}({lower}, {upper}): {lower} has no logarithm; the lower bound must be above 0")
+    if not base > 1:
+        raise ValueError(f"{name}({lower}, {upper}, base={base}): the base must be above 1")
+    return _ordered(name, lower, upper)
+
+
+def _spread(name: str, mean: float, sd: float) -> tuple[float, float]:
+    """Check the mean and the standard deviation of a normal domain, and return them."""
+    _check_numbers(name, mean, sd)
+    if not 0 <= sd < math.inf:
+        raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more, and finite")
+    return mean, sd
+
+
+def _step(name: str, q: Any, *bounds: float) -> Any:
+    """Check the step of a domain, of which its bounds must be multiples, and return it."""
+    _check_numbers(name, q)
+    if not 0 < q < math.inf:
+        raise ValueError(f"{name}: q={q} is not a step; it must be above 0, and finite")
+    for bound in bounds:
+        if not math.isclose(bound / q, round(bound / q), rel_tol=1e-9, abs_tol=1e-9):
+            raise ValueError(f"{name}: the bound {bound} is not a multiple of q={q}; choose bounds that are")
+    return q

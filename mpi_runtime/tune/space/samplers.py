@@ -53,6 +53,17 @@ class Quantized(Sampler):
         return self.sampler
 
 
+def generator_of(random_state: Any) -> np.random.Generator:
+    """The generator that libraries mean: a seed, a generator of numpy of either kind, wrapped or not, or None."""
+    state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
+    if isinstance(state, np.random.RandomState):
+        state = state._bit_generator
+    try:
+        return np.random.default_rng(None if state is np.random else state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"random_state must be a seed, 0 or more, or a generator, not {state!r}") from error
+
+
 class NumpyRng:
     """A generator of numpy with the old names of its methods, made of a seed, a generator, or None."""
 

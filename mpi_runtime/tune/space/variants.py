@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_runtime.tune.space.domains import Domain, Function, Rng, generator_of
+from mpi_runtime.tune.space.domains import Domain, Function, Rng
+from mpi_runtime.tune.space.samplers import generator_of
 
 Path = tuple[Any, ...]
 Grid = dict[Path, Any]

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from mpi_runtime.tune.trial import BEGIN, Progress
+
 
 class Reported(Struct, frozen=True, tag=True):
     """A running trial has reported, and waits for its verdict. The study never looks into a checkpoint."""
@@ -43,9 +45,9 @@ class Moved(Struct, frozen=True, tag=True):
     """
 
     trial_id: str
-    checkpoint: Any
-    iteration: int
-    time_s: float
+    checkpoint: Any = None
+    at: Progress = BEGIN
+    """How far the trial was there."""
 
 
 class Revived(Struct, frozen=True, tag=True):

@@ -142,16 +142,8 @@ class RunConfig:
             raise ValueError(f'on_walltime must be "requeue" or None, not {self.on_walltime!r}')
         if self.on_walltime and not self.name:
             raise ValueError('on_walltime="requeue" needs a name, by which the requeued job finds its experiment')
-
-    def storage(self, default: str) -> Any:
-        """The parent directory.
-
-        Raises:
-            ValueError: it is an address.
-        """
         if "://" in str(self.storage_path):
             raise ValueError(
                 f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "
                 "system that all hosts share"
             )
-        return self.storage_path or default

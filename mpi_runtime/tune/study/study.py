@@ -44,14 +44,9 @@ class Study:
     def __init__(
         self, space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int = 1, directory: str = ""
     ) -> None:
-        """Check the settings before the first trial.
+        """Check the settings before the first trial. `slots` trials have room, of which `tune` may allow fewer.
 
-        Args:
-            space: values and domains by name.
-            tune: metric, searcher and scheduler.
-            run: what ends trials, and what happens to those that fail.
-            slots: the number of trials that have room; `tune` may allow fewer.
-            directory: that of the experiment; empty in virtual time.
+        The `directory` of the experiment is empty in virtual time.
         """
         _check_types(tune)
         self.space, self.directory, self.seed = dict(space), directory, tune.seed
@@ -134,11 +129,7 @@ class Study:
         return self._filled(now)
 
     def handle(self, event: Event, now: float) -> list[Order]:
-        """Handle an event, and return orders to be performed in this order.
-
-        Raises:
-            ValueError: a report lacks the metric, or a value is not a number.
-        """
+        """Handle an event, and return orders to be performed in this order. ValueError: a report has no such number."""
         match event:
             case events.Reported():
                 self._reported(self._running[event.trial_id], event, now)
@@ -165,12 +156,7 @@ class Study:
         return self._filled(now)
 
     def _moved(self, trial: Trial, event: events.Moved) -> None:
-        trial.checkpoint = event.checkpoint
-        if not event.iteration or not trial.checkpoint_iteration:
-            trial.checkpoint_timesteps = 0
-        else:  # the event does not have them: steps of one trial are about equally long
-            trial.checkpoint_timesteps *= event.iteration / trial.checkpoint_iteration
-        trial.checkpoint_iteration, trial.checkpoint_time_s = event.iteration, event.time_s
+        trial.checkpoint, trial.checkpoint_at = event.checkpoint, event.at
         if trial.status == Trial.RUNNING:
             self._run_again(trial)
 
@@ -191,9 +177,7 @@ class Study:
         result = self._completed(trial, event.metrics, now)
         time, score = self._compared(trial, result)
         if event.checkpoint is not None:
-            trial.checkpoint = event.checkpoint
-            trial.checkpoint_iteration = trial.iteration
-            trial.checkpoint_time_s, trial.checkpoint_timesteps = trial.time_total_s, trial.timesteps
+            trial.checkpoint, trial.checkpoint_at = event.checkpoint, trial.progress
         if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
             trial.best_score, trial.best_result = score, result
         trial.last_result = result
@@ -259,8 +243,7 @@ class Study:
         if isinstance(verdict, Exploit):
             source = verdict.source
             trial.config = verdict.config
-            trial.checkpoint, trial.checkpoint_iteration = source.checkpoint, source.checkpoint_iteration
-            trial.checkpoint_time_s, trial.checkpoint_timesteps = source.checkpoint_time_s, source.checkpoint_timesteps
+            trial.checkpoint, trial.checkpoint_at = source.checkpoint, source.checkpoint_at
             self._orders.append(Halt(trial.trial_id))
             self._run_again(trial)
         elif verdict == PAUSE:
@@ -346,8 +329,7 @@ class Study:
             if trial is None:
                 return
             self._move(trial, Trial.RUNNING)
-            trial.iteration, trial.time_total_s = trial.checkpoint_iteration, trial.checkpoint_time_s
-            trial.timesteps = trial.checkpoint_timesteps
+            trial.iteration, trial.time_total_s, trial.timesteps = trial.checkpoint_at
             trial.last_event_at, trial.last_time = now, None
             self._running[trial.trial_id] = trial
             self._orders.append(Start(trial.trial_id, copy.deepcopy(trial.config), trial.checkpoint))

@@ -143,11 +143,7 @@ class Saved:
     """The dictionary in the object store; None: only on disk."""
 
     def opened(self, experiment: str) -> Checkpoint:
-        """The checkpoint, from memory if possible.
-
-        Raises:
-            ObjectLostError: it was in memory only, and is lost.
-        """
+        """The checkpoint, from memory if possible. ObjectLostError: it was in memory only, and is lost."""
         if self.ref is not None:
             try:
                 return Checkpoint("", data=mpi_runtime.get(self.ref))
@@ -158,11 +154,7 @@ class Saved:
 
 
 def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
-    """Write a checkpoint below the directory of its experiment, all or nothing: beside, synced, then renamed.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a checkpoint below the directory of its experiment, all or nothing: beside, synced, then renamed."""
     import shutil
     from pathlib import Path
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi_runtime.tune.study.events import Moved, Reported
 from mpi_runtime.tune.study.settings import CheckpointConfig
-from mpi_runtime.tune.trial import Trial, value_in
+from mpi_runtime.tune.trial import Progress, Trial, value_in
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 
@@ -21,8 +21,7 @@ class Kept:
     saved: Saved
     metrics: dict[str, Any]
     score: float
-    iteration: int
-    time_s: float
+    at: Progress
 
 
 class KeptCheckpoints:
@@ -44,13 +43,19 @@ class KeptCheckpoints:
         """The checkpoints of a trial, oldest first."""
         return list(self._of.get(trial_id, ()))
 
-    def add(self, trial: Trial, saved: Saved) -> list[str]:
-        """Add a checkpoint of a trial, and return the paths that are no longer needed."""
+    def note(self, trial: Trial, event: Reported | Moved) -> list[str]:
+        """Note a checkpoint of a trial, or where a known one is now, and return the paths that are no longer needed."""
+        saved, entries = event.checkpoint, self._of.setdefault(trial.trial_id, [])
+        if isinstance(event, Moved):
+            if not saved.path.startswith(trial.trial_id + os.sep):
+                return []  # it continues from that of another trial
+            for known in entries:
+                if known.saved.number == saved.number:
+                    known.saved = saved
+                    return []
         self._counts[trial.trial_id] = saved.number + 1
         self._sources.pop(trial.trial_id, None)
-        entry = Kept(saved, dict(trial.last_result), self._score(trial), trial.iteration, trial.time_total_s)
-        entries = self._of.setdefault(trial.trial_id, [])
-        entries.append(entry)
+        entries.append(Kept(saved, dict(trial.last_result), self._score(trial), trial.progress))
         most = self._config.num_to_keep
         if most is None:
             doomed = [one for one in entries[:-1] if not one.saved.path]  # of those in memory the last suffices
@@ -61,17 +66,6 @@ class KeptCheckpoints:
         doomed = [one for one in doomed if not one.saved.path or one.saved.path not in in_use]
         self._of[trial.trial_id] = [one for one in entries if one not in doomed]
         return [one.saved.path for one in doomed if one.saved.path]
-
-    def note(self, trial: Trial, event: Reported | Moved) -> list[str]:
-        """Add the checkpoint of a report, or one without a report; or note where a known one is now. As `add`."""
-        saved, entries = event.checkpoint, self._of.get(trial.trial_id, ())
-        known = next((one for one in entries if one.saved.number == saved.number), None)
-        is_own = saved.path.startswith(trial.trial_id + os.sep)  # a trial may continue from that of another
-        if isinstance(event, Reported) or (is_own and known is None):
-            return self.add(trial, saved)
-        if is_own and known is not None:
-            known.saved = saved
-        return []
 
     def uses(self, trial_id: str, saved: Saved | None) -> None:
         """A trial continues from this checkpoint, which may be another trial's."""

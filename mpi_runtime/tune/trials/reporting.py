@@ -132,11 +132,7 @@ class TrialRun:
         self.iteration = start.iteration
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
-        """Send a report to the driver, and wait for its decision.
-
-        Raises:
-            StopTrial: the trial ends here.
-        """
+        """Send a report to the driver, and wait for its decision. StopTrial: the trial ends here."""
         if not self.send(plain(metrics), self.save(checkpoint)):
             raise StopTrial
 

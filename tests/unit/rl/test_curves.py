@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.rl_curves import ratio
 from mpi_runtime.rl import plot_learning_curve
-from mpi_runtime.rl.curves import curve_of, interquartile_mean, interval, ratio
+from mpi_runtime.rl.curves import curve_of, interquartile_mean, interval
 
 
 def run(seed: int, count: int = 20) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from mpi_runtime.rl.parts import nets_numpy
 from mpi_runtime.rl.parts.episodes import Episodes, Fragment, joined
 from mpi_runtime.rl.parts.normalise import Moments
 from mpi_runtime.rl.parts.replay import Prioritised, Ring, SumTree
-from mpi_runtime.rl.parts.returns import gae, n_step, vtrace
+from mpi_runtime.rl.parts.returns import gae, n_step
 from mpi_runtime.rl.parts.schedules import Linear, schedule
 from mpi_runtime.rl.parts.spaces import actions_of, observations_of
 from mpi_runtime.rl.parts.weights import flatten, views
@@ -90,38 +90,6 @@ def test_n_step_sums_are_those_of_a_loop(seed: int, n: int) -> None:
         assert factors[t, i] == pytest.approx(0.0 if one.terminated[k, i] else 0.9 ** (k - t + 1))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_vtrace_is_its_definition(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    one = fragment(rng)
-    one.void[:] = False
-    ratios = np.exp(rng.standard_normal(one.rewards.shape)).astype(np.float32)
-    targets, advantages = vtrace(one, ratios, 0.95, 1.2, 0.9)
-
-    def target(t: int, i: int) -> float:
-        total, weight = float(one.values[t, i]), 1.0
-        for k in range(t, len(one.rewards)):
-            total += weight * min(1.2, ratios[k, i]) * delta(one, k, i, 0.95)
-            weight *= 0.95 * min(0.9, ratios[k, i])
-            if one.ends[k, i]:
-                break
-        return total
-
-    for t, i in np.ndindex(*one.rewards.shape):
-        assert targets[t, i] == pytest.approx(target(t, i), abs=1e-4)
-        inside = not one.ends[t, i] and t + 1 < len(one.rewards)
-        after = target(t + 1, i) if inside else value_after(one, t, i)
-        expected = min(1.2, ratios[t, i]) * (one.rewards[t, i] + 0.95 * after - one.values[t, i])
-        assert advantages[t, i] == pytest.approx(expected, abs=1e-4)
-
-
-def test_vtrace_of_the_same_policy_is_the_n_step_return() -> None:
-    one = fragment(np.random.default_rng(3))
-    one.void[:] = False
-    targets, _ = vtrace(one, np.ones_like(one.rewards), 0.95)
-    np.testing.assert_allclose(targets, gae(one, 0.95, 1.0)[1], atol=1e-5)
-
-
 def test_a_ring_keeps_the_last_ones() -> None:
     ring, expected = Ring(7), list[int]()
     rng = np.random.default_rng(0)
@@ -160,7 +128,7 @@ def test_priorities_are_frequencies_and_weights_undo_them() -> None:
     counts = np.zeros(4)
     sums = np.zeros(4)
     for _ in range(2000):
-        places, weights = replay.sample(10, 1.0, rng)
+        places, weights = replay.draw(10, 1.0, rng)
         np.add.at(counts, places, 1)
         np.add.at(sums, places, weights)
     np.testing.assert_allclose(counts / counts.sum(), [0.1, 0.2, 0.3, 0.4], atol=0.01)

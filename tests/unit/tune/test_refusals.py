@@ -38,6 +38,7 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     (tune.Tuner, (min,), {"tune_config": tune.TuneConfig(seed=-1)}, TypeError, "seed must be a whole number"),
     (tune.Tuner, (min,), {"tune_config": tune.TuneConfig("\udc80", "min")}, ValueError, "metric must be text that"),
     (tune.RunConfig, (), {"failure_config": 1}, TypeError, "failure_config must be a FailureConfig, not 1"),
+    (tune.RunConfig, (), {"storage_path": "s3://bucket/results"}, ValueError, "'s3://bucket/results' is an address"),
     (tune.create_scheduler, (1,), {}, ValueError, "scheduler must be one of"),
     (tune.create_searcher, ([],), {}, ValueError, "search_alg must be one of"),
     (tune.register_trainable, (1, min), {}, TypeError, "the name of a trainable must be a string, not 1"),

@@ -282,6 +282,18 @@ def test_timesteps_are_summed_from_the_checkpoint() -> None:
     assert "timesteps_total" not in machine.trials["00000"].last_result
 
 
+def test_a_trial_that_is_moved_has_the_timesteps_of_that_checkpoint() -> None:
+    machine = study(1)
+    machine.begin(0.0)
+    trial = machine.trials["00000"]
+    machine.handle(Reported("00000", {"timesteps_this_iter": 10}, "a"), 1.0)
+    first = trial.checkpoint_at
+    machine.handle(Reported("00000", {"timesteps_this_iter": 100}, "b"), 1.0)
+    machine.handle(Moved("00000", "a", first), 1.0)
+    machine.handle(Reported("00000", {"timesteps_this_iter": 100}), 1.0)
+    assert trial.last_result["timesteps_total"] == 110, "steps are not equally long"
+
+
 def test_grids_are_refused_where_they_cannot_be_searched() -> None:
     with pytest.raises(ValueError, match="Told cannot search grids"):
         searched({"x": tune.grid_search([1])}, Told())
@@ -327,7 +339,7 @@ def test_a_trial_that_is_moved_runs_again_from_there_and_nothing_is_counted() ->
     machine = study(1)
     machine.begin(0.0)
     machine.handle(Reported("00000", {"x": 1}, checkpoint="first"), 1.0)
-    assert machine.handle(Moved("00000", "older", 0, 0.0), 2.0) == [Start("00000", {"n": 0}, "older")]
+    assert machine.handle(Moved("00000", "older"), 2.0) == [Start("00000", {"n": 0}, "older")]
     trial = machine.trials["00000"]
     assert (trial.failures, trial.crashes, trial.iteration) == (0, 0, 0)
 
@@ -382,7 +394,7 @@ def test_who_takes_the_place_of_one_that_is_at_its_end_ends_there_with_its_check
     assert (halt, start.trial_id, start.checkpoint) == (Halt("00001"), "00001", "first 12")  # type: ignore[union-attr]
     machine.handle(Ended("00001"), 2.0)
     worst = machine.trials["00001"]
-    assert (worst.status, worst.checkpoint, worst.checkpoint_iteration) == (Trial.TERMINATED, "first 12", 12)
+    assert (worst.status, worst.checkpoint, worst.checkpoint_at.iteration) == (Trial.TERMINATED, "first 12", 12)
     assert worst.last_result["training_iteration"] == 9
 
 
