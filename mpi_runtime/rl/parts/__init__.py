@@ -2,7 +2,7 @@
 
 - `spaces.py`: observation and action spaces as shapes
 - `episodes.py`: fragments of experience, and where episodes end
-- `returns.py`: generalised advantages, n-step returns
+- `returns.py`: generalised advantages, n-step returns, V-trace
 - `replay.py`: a ring of transitions, and priorities in a sum tree
 - `schedules.py`: rates that change during training
 - `normalise.py`: running means and deviations that merge

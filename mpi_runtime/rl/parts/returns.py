@@ -24,12 +24,18 @@ def gae(fragment: Fragment, gamma: float, lam: float) -> tuple[Array, Array]:
     """
     deltas = fragment.rewards + gamma * following_values(fragment) - fragment.values
     deltas[fragment.void] = 0.0
-    flows = (gamma * lam) * ~fragment.ends
-    advantages = np.zeros_like(deltas)
+    advantages = _carried_back(deltas, (gamma * lam) * ~fragment.ends)
+    return advantages, advantages + fragment.values
+
+
+def _carried_back(deltas: Array, flows: Array) -> Array:
+    """Return x with x(t) = delta(t) + flow(t) x(t+1), and 0 after the last step."""
+    found = np.zeros_like(deltas)
     carried = np.zeros(deltas.shape[1], deltas.dtype)
     for t in range(len(deltas) - 1, -1, -1):
-        advantages[t] = carried = deltas[t] + flows[t] * carried
-    return advantages, advantages + fragment.values
+        carried = deltas[t] + flows[t] * carried
+        found[t] = carried
+    return found
 
 
 def n_step(
@@ -59,3 +65,23 @@ def n_step(
             factors[t][alive & terminated[k]] = 0.0
             alive &= ~ends[k]
     return sums, last, factors
+
+
+def vtrace(
+    fragment: Fragment, ratios: Array, gamma: float, rho_max: float = 1.0, c_max: float = 1.0
+) -> tuple[Array, Array]:
+    """Return corrected value targets and policy advantages of a fragment that an older policy has sampled.
+
+    Espeholt et al., 2018, "IMPALA", equation 1 and the policy gradient of section 4.2. `ratios` are pi(a) / mu(a), with
+    mu the policy that has sampled; `rho_max` and `c_max` bound them.
+    """
+    rhos, cs = np.minimum(rho_max, ratios), np.minimum(c_max, ratios)
+    following = following_values(fragment)
+    deltas = rhos * (fragment.rewards + gamma * following - fragment.values)
+    deltas[fragment.void] = 0.0
+    targets = fragment.values + _carried_back(deltas, gamma * cs * ~fragment.ends)
+    later = np.concatenate([targets[1:], fragment.last_values[None]])
+    later = np.where(fragment.ends, following, later)
+    advantages = rhos * (fragment.rewards + gamma * later - fragment.values)
+    advantages[fragment.void] = 0.0
+    return targets.astype(np.float32), advantages.astype(np.float32)
