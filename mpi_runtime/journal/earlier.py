@@ -6,7 +6,6 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
-from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private, segments, value_files
 from mpi_runtime.journal.states import States
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
@@ -44,26 +43,20 @@ class Earlier:
             raise
 
     def _read(self, path: Path) -> None:
-        file = open(private.open_file(path), "rb")  # noqa: SIM115  (closed by `close`)
+        file = open(path, "rb", opener=lambda name, _: private.open_file(name))  # noqa: SIM115  (closed by `close`)
         number = len(self._files) << _POSITION_BITS
         self._files.append(file)
-        try:
-            for position, body in segments.read(file, self.damage):
-                if isinstance(body, Record):
-                    self.count += 1
-                    if body.life:
-                        self.states.recorded(body, number | position)
-                    else:
-                        self._add(body, number | position)
-                elif isinstance(body, Checkpoint):
-                    self.states.saved(body)
-                elif isinstance(body, segments.Began):
-                    self.programs[body.program] = None
-        except segments.NewerFormatError as error:
-            raise JournalError(
-                f"the journal {path.parent} was written by a newer mpi_runtime: its format is {error}, and this one "
-                f"reads {segments.FORMAT}. Use that version, or name another directory."
-            ) from None
+        for position, body in segments.read(file, self.damage):
+            if isinstance(body, Record):
+                self.count += 1
+                if body.life:
+                    self.states.recorded(body, number | position)
+                else:
+                    self._add(body, number | position)
+            elif isinstance(body, Checkpoint):
+                self.states.saved(body)
+            elif isinstance(body, segments.Began):
+                self.programs[body.program] = None
 
     def _add(self, record: Record, place: int) -> None:
         known = self._by_key.get(record.key)

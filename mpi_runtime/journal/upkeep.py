@@ -77,8 +77,6 @@ def read(directory: Path) -> Iterator[Segment]:
         try:
             with path.open("rb") as file:
                 bodies = [place.body for place in segments.read(file, damage)]
-        except segments.NewerFormatError as error:
-            raise JournalError(f"{path} was written by a newer mpi_runtime: its format is {error}") from None
         except OSError as error:
             raise JournalError(f"{path} cannot be read: {error.strerror}") from error
         yield Segment(path, bodies, damage)

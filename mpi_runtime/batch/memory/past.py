@@ -250,8 +250,6 @@ def _read_segment(found: History, path: Path) -> None:
                         found.damaged_bytes = 0
                 elif isinstance(body, Record):
                     found.add(body, body.values[0].data)
-        except segments.NewerFormatError as error:
-            raise JournalError(f"{path} was written by a newer mpi_runtime: its format is {error}") from None
         except (msgspec.DecodeError, IndexError):
             raise JournalError(
                 f"{path} is of another version of mpi_runtime, or not of a batch. Move it away, or use --fresh"

@@ -71,21 +71,18 @@ def read(directory: Path) -> Iterator[Line]:
     number = 0
     for path in _paths(directory):
         with open(path, "rb") as file:
-            try:
-                for place in segments.read(file, segments.Damage()):
-                    if not isinstance(place.body, Noted) or place.body.kind != LINE:
-                        continue
-                    line = _decoder.decode(place.body.data)
-                    if line.number != number:
-                        continue  # after damage: a later run has written this number again
-                    number += 1
-                    event = line.event
-                    if isinstance(event, Reported | Moved) and event.checkpoint is not None:
-                        saved = Saved(event.checkpoint["number"], event.checkpoint["path"])  # its reference is void
-                        line.event = msgspec.structs.replace(event, checkpoint=saved)
-                    yield line
-            except segments.NewerFormatError as error:
-                raise JournalError(f"{path} is in a newer format, {error}: use that version of mpi_runtime") from None
+            for place in segments.read(file, segments.Damage()):
+                if not isinstance(place.body, Noted) or place.body.kind != LINE:
+                    continue
+                line = _decoder.decode(place.body.data)
+                if line.number != number:
+                    continue  # after damage: a later run has written this number again
+                number += 1
+                event = line.event
+                if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+                    saved = Saved(event.checkpoint["number"], event.checkpoint["path"])  # its reference is void
+                    line.event = msgspec.structs.replace(event, checkpoint=saved)
+                yield line
 
 
 def exists(directory: Path) -> bool:
