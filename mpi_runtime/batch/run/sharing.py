@@ -168,7 +168,7 @@ class Sharing:
         """
         if not self._leading.recover(is_strict):
             raise OSError(self._leading.problem or "the status of a job cannot be read yet")
-        for ended in self._notes():
+        for ended in self._ended():
             self._journal.history.note(ended)
         for work in [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]:
             known = self._journal.history.ends.get(work.name)
@@ -212,11 +212,10 @@ class Sharing:
         self.coordinator.returned(overdue, map(self._member.slices.__getitem__, overdue))
         for work in self._member.start():
             self._start(work, checked_s + LEASE_S)
-        return self._notes()
+        return self._ended()
 
-    def _notes(self) -> list[Ended]:
-        notes, self._leading.notes = self._leading.notes, []
-        ended: list[Ended] = [note.content for _, note in notes if note.what == "ended"]
+    def _ended(self) -> list[Ended]:
+        ended, self._leading.ended = self._leading.ended, []
         if self._member is not None:
             self._member.stop([one.number for one in ended])  # the caller ends those that it has started
         return ended
