@@ -89,13 +89,10 @@ def logs(words: Sequence[str]) -> int:
         number = found["count"]
         if not options.follow:
             return 0
-        try:
-            time.sleep(PAUSE_S)
-        except KeyboardInterrupt:
-            return 130
+        time.sleep(PAUSE_S)
     if number:
         return 0
-    raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+    raise visitor.gone(pid)
 
 
 def stack(words: Sequence[str]) -> int:
@@ -162,7 +159,7 @@ def _ask(job: int | None, verb: str, what: str, argument: Any) -> Any:
     except LookupError as error:
         raise LaunchError(f"job {pid} cannot answer: {error}") from error
     if found is None:
-        raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+        raise visitor.gone(pid)
     return found
 
 

@@ -35,10 +35,7 @@ def top(words: Sequence[str]) -> int:
         print("\n".join(in_lines(job.facts)), flush=True)
         if not options.watch:
             return 0
-        try:
-            time.sleep(PAUSE_S)
-        except KeyboardInterrupt:
-            return 130
+        time.sleep(PAUSE_S)
         if not job.sample():
             print("the job has ended" if job.facts.state == "ended" else "the job was killed")
             return 0

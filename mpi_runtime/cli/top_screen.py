@@ -76,18 +76,15 @@ class Screen:
         """Show it until it ends or `q`, and return the exit code."""
         console = Console()
         is_running = True
-        try:
-            with _keys(), Live(self.picture(console), console=console, screen=True, auto_refresh=False) as live:
-                while True:
-                    if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
-                        text = os.read(sys.stdin.fileno(), 256).decode(errors="replace")
-                        if not all([self._press(key) for key in _KEYS.findall(text)]):
-                            break
-                    elif is_running:
-                        is_running = self._job.sample()
-                    live.update(self.picture(console), refresh=True)
-        except KeyboardInterrupt:
-            return 130
+        with _keys(), Live(self.picture(console), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
+                    text = os.read(sys.stdin.fileno(), 256).decode(errors="replace")
+                    if not all([self._press(key) for key in _KEYS.findall(text)]):
+                        break
+                elif is_running:
+                    is_running = self._job.sample()
+                live.update(self.picture(console), refresh=True)
         if not is_running:
             print("the job has ended" if self._job.facts.state == "ended" else "the job was killed")
         return 0

@@ -36,7 +36,7 @@ class Watching(LiveJob):
         except OSError:
             pass
         if self._watched is None:
-            raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+            raise visitor.gone(pid)
 
     def sample(self) -> bool:
         """Look once; return whether the job still runs."""
