@@ -29,17 +29,14 @@ class Ends(Starts):
     """The commands of a batch until they have ended."""
 
     def __init__(self, setting: Setting) -> None:
-        """Begin without commands."""
         super().__init__(setting)
         self.is_interrupted = self.is_late = False
         """Whether Ctrl-C ended it, or the end of the job's time."""
         self.is_hopeless = False
         """Whether another job of the same length could start none of the remaining commands."""
-        self._failures_max = setting.failures_max
         self._archive = Archive(setting.directory) if setting.is_packed else None
         self._to_remove: list[str] = []
         """Outputs in the archive that the journal has not recorded yet."""
-        self._idle_s = setting.idle_s
         self._busy_s = time.monotonic()
         self._ends_s = math.inf
         """When commands that still run are ended."""
@@ -110,7 +107,7 @@ class Ends(Starts):
         if self.graph.is_stopped and not was_stopped:
             self._say(f"stopped: {name} failed, and its on_failure is stop")
             self._stop()
-        elif not was_stopped and self._failures_max is not None and len(self.failures) > self._failures_max:
+        elif not was_stopped and len(self.failures) > self._setting.failures_max:
             self._say(f"stopped: {len(self.failures)} have failed, which is more than --max-failures")
             self._stop()
 
@@ -146,7 +143,7 @@ class Ends(Starts):
     def _end_if_nothing_fits(self) -> None:
         """End this job's part if for long no job had anything to do, though commands wait."""
         why, is_for_time = self._sharing.stuck()
-        patience_s = IDLE_S if self._idle_s is None else self._idle_s
+        patience_s = IDLE_S if self._setting.idle_s is None else self._setting.idle_s
         if is_for_time and not self._sharing.others():
             patience_s = LOOK_S  # waiting makes it worse
         if not why or self.is_late or self.graph.is_stopped:

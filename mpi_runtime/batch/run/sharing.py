@@ -22,12 +22,10 @@ from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
-from mpi_runtime.batch.run.events import Place
+from mpi_runtime.batch.run.events import TURN_S, Place
 from mpi_runtime.journal import claim
 from mpi_runtime.slurm import allocation
 
-TURN_S = 0.5
-"""Seconds between turns."""
 CLOSING_S = 3.0
 """How long the end of the batch is announced before the coordinator ends."""
 
@@ -70,31 +68,23 @@ class Statuses:
 
     def __init__(self, token: str, journal: BatchJournal, end_s: float | None) -> None:
         """Begin; `end_s`: when this job starts nothing more, in seconds since 1970; None: not known."""
-        self.token = token
-        self.end_s = end_s
         self.nodes = tuple(node_resources())
-        self._journal = journal
-        self._beat = 0
-        _, self._started = claim.state_and_start(os.getpid())
+        self._journal, self._end_s = journal, end_s
+        pid = os.getpid()
+        process = claim.here(), pid, claim.state_and_start(pid)[1]
+        self._last = Status(token, 0, journal.job, *process, allocation().job, journal.segment, 0, self.nodes)
 
     def next(self, is_taking: bool = True, is_leaving: bool = False) -> Status:
         """The next status."""
-        self._beat += 1
-        left_s = None if self.end_s is None else max(0.0, self.end_s - time.time())
-        return Status(
-            self.token,
-            self._beat,
-            self._journal.job,
-            claim.here(),
-            os.getpid(),
-            self._started,
-            allocation().job,
-            self._journal.segment,
-            self._journal.length,
-            self.nodes,
-            left_s if is_taking else 0.0,
-            is_leaving,
+        left_s = None if self._end_s is None else max(0.0, self._end_s - time.time())
+        self._last = msgspec.structs.replace(
+            self._last,
+            beat=self._last.beat + 1,
+            length=self._journal.length,
+            left_s=left_s if is_taking else 0.0,
+            is_leaving=is_leaving,
         )
+        return self._last
 
 
 class Sharing:
