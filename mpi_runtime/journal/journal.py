@@ -95,10 +95,6 @@ class Journal:
             )
         return values, f"a call of {wanted.name} runs again although it is in the journal: {why} different now"
 
-    def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
-        """Return the state with which an actor begins, and its name; both empty: it has no state."""
-        return self.earlier.take_state(wanted)
-
     def unreadable(self, problem: str, file: str) -> str:
         """Count a call as not taken because a file of its values cannot be read, and return a log line, once."""
         if file in self._unreadable:
