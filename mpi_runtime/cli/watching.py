@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.head import visitor
+from mpi_runtime.host.process_tree import open_files
 from mpi_runtime.journal.segments import SUFFIX
 from mpi_runtime.show.live import LiveJob
 
@@ -68,14 +69,8 @@ class Watching(LiveJob):
 
 def searches(pid: int) -> list[Path]:
     """Return the directories of the experiments that a program runs: it has their journals open."""
-    found: set[Path] = set()
-    with contextlib.suppress(OSError):
-        for one in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed meanwhile
-                path = Path(os.readlink(one))
-                if path.suffix == SUFFIX and (path.parent / "tuner.pickle").is_file():
-                    found.add(path.parent)
-    return sorted(found)
+    journals = (path for path in map(Path, open_files(pid)) if path.suffix == SUFFIX)
+    return sorted({path.parent for path in journals if (path.parent / "tuner.pickle").is_file()})
 
 
 def _seen(directory: Path) -> str:
