@@ -49,8 +49,6 @@ class Ends(Starts):
         if is_in_doubt and self._is_held_back(name, outcome):
             return
         one = self._running.pop(name)
-        was_returned = name in self._returned
-        self._returned.discard(name)
         del self._names[one.ref.binary()]
         error = outcome.exception()
         command = self.graph.commands[name]
@@ -59,14 +57,13 @@ class Ends(Starts):
         if isinstance(error, TaskCancelledError) or is_empty or was_ended:
             self._journal.history.began.pop(name, None)
             is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"
-            if name in self._withdrawn and not is_unwanted:
-                self._withdrawn.discard(name)
+            if one.is_withdrawn and not is_unwanted:
                 self._shared.pop(name, None)
                 self._sharing.ended(one.number)
                 self._submit(command, one.key)
             elif is_empty and self._shared.get(name) == one.number and not is_unwanted:
                 self._sharing.not_begun(one.number)
-            elif was_returned and self._shared.get(name) == one.number and not is_unwanted:
+            elif one.is_returned and self._shared.get(name) == one.number and not is_unwanted:
                 self._sharing.returned(one.number)
             else:
                 self._sharing.ended(one.number)
@@ -74,7 +71,6 @@ class Ends(Starts):
                     self._shared.pop(name, None)
                     self.graph.cancelled(name)
             return
-        self._withdrawn.discard(name)
         result = self._result(command, one, outcome)
         self._journal.ended(command, one.key, result, one.number, self._packed(command, result))
         self._sharing.ended(one.number)
@@ -159,7 +155,6 @@ class Ends(Starts):
         self.graph.stop()
         while self._ready:
             self.graph.cancelled(self._ready.popleft().name)
-        self._withdrawn.clear()
         while self._held:
             self.graph.cancelled(self._held.popitem()[0])
         for one in self._running.values():
@@ -178,7 +173,6 @@ class Ends(Starts):
         self._journal.history.controls |= dict.fromkeys(names, "cancel")
         elsewhere = []
         for name in names:
-            self._withdrawn.discard(name)
             self._held.pop(name, None)
             if name in self._running:
                 mpi_runtime.cancel(self._running[name].ref)
@@ -198,7 +192,7 @@ class Ends(Starts):
         for name in names:
             one = self._running.get(name)
             if one is not None and one.ref.binary() not in running:
-                self._withdrawn.add(name)
+                one.is_withdrawn = True
                 mpi_runtime.cancel(one.ref)
             elif one is None and name in self._shared and self._sharing.withdraw(self._shared[name]):
                 del self._shared[name]

@@ -70,7 +70,7 @@ class Trouble:
                 self._say(problem)
 
 
-class Running(msgspec.Struct, frozen=True):
+class Running(msgspec.Struct):
     """A command in the scheduler of this job."""
 
     ref: ObjectRef[Any]
@@ -79,6 +79,12 @@ class Running(msgspec.Struct, frozen=True):
     attempt: int
     until_s: float = 0.0
     """In seconds since 1970: after this time it does not begin, and may be withdrawn; 0: it stays."""
+    is_withdrawn: bool = False
+    """It is taken from the scheduler of this job, to be submitted as it is now, or given to all."""
+    is_returned: bool = False
+    """It is withdrawn because it cannot begin here, or not in time."""
+    is_doubted: bool = False
+    """Its end was held back once."""
 
 
 Events = queue.SimpleQueue[tuple[str, Any, Any]]
@@ -158,9 +164,6 @@ class Commands:
         self._events: Events = queue.SimpleQueue() if place is None else place.events
         self._running: dict[str, Running] = {} if place is None else place.running
         """By name."""
-        self._doubted: set[str] = set()
-        self._returned: set[str] = set()
-        """Commands that are withdrawn because they cannot begin here, or not in time."""
         self._expired_s = 0.0
         self._trouble = Trouble(setting.say)
 
@@ -200,10 +203,10 @@ class Commands:
 
     def _is_held_back(self, name: str, outcome: Outcome[bytes]) -> bool:
         """Whether a doubtful end is handled a little later; if so, it is an event once more."""
-        if name in self._doubted:
-            self._doubted.remove(name)
+        one = self._running[name]
+        if one.is_doubted:
             return False
-        self._doubted.add(name)
+        one.is_doubted = True
         timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, outcome),))
         timer.daemon = True
         timer.start()
@@ -227,5 +230,5 @@ class Commands:
     def _return(self, names: Iterable[str]) -> None:
         """Withdraw commands that cannot begin here, so that they are offered again to whatever job can run them."""
         for name in names:
-            self._returned.add(name)
+            self._running[name].is_returned = True
             mpi_runtime.cancel(self._running[name].ref)

@@ -166,8 +166,6 @@ class MemberRun(events.Commands):
         if events.is_doubtful(outcome) and self._is_held_back(name, outcome):
             return
         one = self._running.pop(name)
-        was_returned = name in self._returned
-        self._returned.discard(name)
         work = self._member.started.get(one.number)
         error = outcome.exception()
         # With this job, by a signal to all its processes.
@@ -175,7 +173,7 @@ class MemberRun(events.Commands):
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)
-            if was_returned and work is not None:
+            if one.is_returned and work is not None:
                 self._give_back([one.number])
             return
         if error is None and not outcome.result():

@@ -98,7 +98,6 @@ class BatchRun(Ends):
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""
         self.is_late = True
-        self._withdrawn.clear()
         self._sharing.is_on = False
         self._journal.lose_claim()
         self.graph.stop()

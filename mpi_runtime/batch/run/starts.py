@@ -6,8 +6,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
-
 import mpi_runtime
 from mpi_runtime.batch.elastic.belonging import LEASE_S
 from mpi_runtime.batch.elastic.records import Work, share_on
@@ -49,8 +47,6 @@ class Starts(Commands):
         """The names of submitted commands, by the ids of their calls."""
         self._shared: dict[str, int] = {}
         """The numbers of commands that were given to all jobs, and have not ended."""
-        self._withdrawn: set[str] = set()
-        """Commands that are taken from the scheduler of this job, to be given to all."""
         self._is_successor = setting.place is not None
         self._has_shares = False
         """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
@@ -181,10 +177,10 @@ class Starts(Commands):
         self._sharing.begin(works)
         self._shared = {name: one.number for name, one in self._running.items()}
         until_s = time.time() + LEASE_S
-        self._running = {name: msgspec.structs.replace(one, until_s=until_s) for name, one in self._running.items()}
-        for name, one in self._running.items():
+        for one in self._running.values():
+            one.until_s = until_s
             if one.number not in works:
-                self._withdrawn.add(name)
+                one.is_withdrawn = True
                 mpi_runtime.cancel(one.ref)
 
     def _note_failure(self, result: CommandResult) -> None:
