@@ -39,10 +39,8 @@ class Journal:
         """Distinguishes the lives of actors from those of other runs."""
         self._files: dict[bytes, list[str]] = {}
         """The present files of the states of each life."""
-        self._reported: set[tuple[str, str]] = set()
-        """Mismatches that were reported. Only for membership."""
-        self._unreadable: set[str] = set()
-        """Value files that could not be read. Only for membership."""
+        self._reported: set[tuple[str, ...]] = set()
+        """Mismatches, and value files that could not be read: each is reported once. Only for membership."""
         self._batch: list[Body] = []
         try:
             private.make_directory(path)
@@ -97,9 +95,9 @@ class Journal:
 
     def unreadable(self, problem: str, file: str) -> str:
         """Count a call as not taken because a file of its values cannot be read, and return a log line, once."""
-        if file in self._unreadable:
+        if (file,) in self._reported:
             return ""
-        self._unreadable.add(file)
+        self._reported.add((file,))
         self.taken -= 1
         return f"a value in the journal cannot be read: {problem}"
 

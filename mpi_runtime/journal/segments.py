@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -62,13 +62,6 @@ _encoder = msgspec.msgpack.Encoder()
 T = TypeVar("T")
 
 
-class Place(NamedTuple):
-    """A record and its position."""
-
-    position: int
-    body: Body
-
-
 class Damage:
     """The damage that was found in segments."""
 
@@ -89,8 +82,8 @@ def frame(body: object) -> bytes:
     return _MARK + length + digest(length + data, _HASH_BYTES) + data
 
 
-def read(file: BinaryIO, damage: Damage) -> Iterator[Place]:
-    """Yield the records of a segment, in order. Other bytes are counted as damage.
+def read(file: BinaryIO, damage: Damage) -> Iterator[tuple[int, Body]]:
+    """Yield the records of a segment with their positions, in order. Other bytes are counted as damage.
 
     Raises:
         JournalError: it is in a later format.
@@ -110,7 +103,7 @@ def read(file: BinaryIO, damage: Damage) -> Iterator[Place]:
     while True:
         body, size = _read_one(file, BODIES)
         if body is not None:
-            yield Place(at, body)
+            yield at, body
             at += size
         elif not size:
             return

@@ -65,7 +65,7 @@ def read(directory: Path) -> Iterator[Segment]:
         damage = Damage()
         try:
             with path.open("rb") as file:
-                bodies = [place.body for place in segments.read(file, damage)]
+                bodies = [body for _, body in segments.read(file, damage)]
         except OSError as error:
             raise JournalError(f"{path} cannot be read: {error.strerror}") from error
         yield Segment(path, bodies, damage)

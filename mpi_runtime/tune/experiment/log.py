@@ -71,10 +71,10 @@ def read(directory: Path) -> Iterator[Line]:
     number = 0
     for path in _paths(directory):
         with open(path, "rb") as file:
-            for place in segments.read(file, segments.Damage()):
-                if not isinstance(place.body, Noted) or place.body.kind != LINE:
+            for _, body in segments.read(file, segments.Damage()):
+                if not isinstance(body, Noted) or body.kind != LINE:
                     continue
-                line = _decoder.decode(place.body.data)
+                line = _decoder.decode(body.data)
                 if line.number != number:
                     continue  # after damage: a later run has written this number again
                 number += 1
@@ -110,9 +110,9 @@ def header(directory: Path) -> dict[str, Any]:
     """
     for path in reversed(_paths(directory)):
         with open(path, "rb") as file:
-            for place in segments.read(file, segments.Damage()):
-                if isinstance(place.body, Noted) and place.body.kind == HEADER:
-                    return msgspec.msgpack.decode(place.body.data, type=dict[str, Any])
+            for _, body in segments.read(file, segments.Damage()):
+                if isinstance(body, Noted) and body.kind == HEADER:
+                    return msgspec.msgpack.decode(body.data, type=dict[str, Any])
     return {}
 
 
