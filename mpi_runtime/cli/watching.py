@@ -22,7 +22,6 @@ class Watching(LiveJob):
     """A running job, with a connection that shows its end."""
 
     def __init__(self, pid: int) -> None:
-        """Look at a job."""
         words = shlex.split(visitor.command_of(pid))
         scripts = [word for word in words[1:] if not word.startswith("-")]
         name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
