@@ -111,7 +111,7 @@ class Sharing:
         self._start = start
         self._end_s = end_s
         self._files: JobFiles | None = None if place is None else place.files
-        self._member: Member | None = None if place is None else place.member
+        self._member = Member(self.token, tuple(node_resources())) if place is None else place.member
         self._turned_s = 0.0
 
     def must_begin(self) -> bool:
@@ -132,9 +132,8 @@ class Sharing:
         for ended in self._journal.history.all_ends:
             self.coordinator.ended(ended.number)
         self._leading = Leading(self._files, self.coordinator, self.token, boot_clock)
-        own = self._member or Member(self.token, self.statuses.nodes)
+        own = self._member
         own.new_coordinator()
-        self._member = own
         ends_s = None if self._end_s is None else self._end_s - time.time() + boot_clock()
         self.coordinator.joined(self.token, own.nodes, ends_s)
         self.coordinator.returned(own.given_back, map(own.slices.__getitem__, own.given_back))
@@ -169,19 +168,17 @@ class Sharing:
 
     def ended(self, number: int) -> None:
         """A command has ended in this job."""
-        if self.is_on and self._member is not None:
+        if self.is_on:
             self.coordinator.ended(number)
             self._member.ended(number)
 
     def returned(self, number: int) -> None:
         """A command was withdrawn from the scheduler of this job: it may be offered to another."""
-        assert self._member is not None
         self._member.ended(number)
         self.coordinator.returned([number], [self._member.slices[number]])
 
     def not_begun(self, number: int) -> None:
         """A command came too late to its turn in this job: it is submitted again, unless another job has it."""
-        assert self._member is not None
         self._member.not_begun(number)
 
     def turn(self, checked_s: float) -> list[Ended]:
@@ -190,7 +187,6 @@ class Sharing:
             return []
         self._turned_s = time.monotonic()
         assert self._files is not None
-        assert self._member is not None
         with contextlib.suppress(OSError):  # its successor reads offers and records
             self._files.write_status(self.statuses.next())
         for offer in self._leading.turn():
@@ -206,8 +202,7 @@ class Sharing:
 
     def _ended(self) -> list[Ended]:
         ended, self._leading.ended = self._leading.ended, []
-        if self._member is not None:
-            self._member.stop([one.number for one in ended])  # the caller ends those that it has started
+        self._member.stop([one.number for one in ended])  # the caller ends those that it has started
         return ended
 
     def withdraw(self, number: int) -> bool:
@@ -218,8 +213,7 @@ class Sharing:
         """End these commands in all jobs."""
         for number in numbers:
             self.coordinator.withdraw(number)
-        if self._member is not None:
-            self._member.stop(numbers)  # the caller ends those that it has started
+        self._member.stop(numbers)  # the caller ends those that it has started
         self._leading.write(Stop(numbers))
 
     def others(self) -> list[Status]:
