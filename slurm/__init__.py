@@ -12,7 +12,6 @@ Slurm.
 - `jobs.py`: submits Slurm jobs and asks for their status
 - `commands.py`: runs commands of the batch system, and explains failures
 - `following.py`: follows a job to its end: output, progress, exit code
-- `progress.py`: the output of a job with its progress below
 - `exit_file.py`: the file in which a submitted program leaves its exit code
 - `walltime.py`: callbacks before the job's time ends, and requeueing
 - `ends.py`: reads the end of a job's time from answers of batch systems

@@ -1,6 +1,7 @@
 """Follows a Slurm job to its end: its output, its progress, and the exit code of its program."""
 
 import contextlib
+import os
 import sys
 import time
 from collections import Counter
@@ -11,7 +12,6 @@ from typing import IO
 from mpi_runtime.slurm import exit_file
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.jobs import Status, status, statuses, table, task_number, task_numbers
-from mpi_runtime.slurm.progress import Progress
 
 POLL_S = (0.2, 2.0)
 """Seconds: the first and the longest pause between two questions. The controller serves all users."""
@@ -20,6 +20,46 @@ PATIENCE_S = 600.0
 _PASSING = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
 LATE_S = 10.0
 """Seconds until a shared file system shows on this host what the job's host wrote last."""
+_CLEAR = "\r\x1b[K"
+"""Go to the beginning of the line and clear it."""
+
+
+class Progress:
+    """Shows the output and the progress of a job.
+
+    On a terminal the progress is one line, which is replaced. Elsewhere a line is written for each change.
+    """
+
+    def __init__(self, out: IO[str], log: IO[str]) -> None:
+        """`out` gets the output of the job, `log` its progress. They may be the same terminal."""
+        self._out, self._log = out, log
+        self._replaces = log.isatty()
+        self._is_shown = False
+        self._is_amid_a_line = False
+        """Whether the output of the job has ended in the middle of a line on the terminal."""
+
+    def write(self, text: str) -> None:
+        """Write output of the job."""
+        self._hide()
+        self._out.write(text)
+        self._out.flush()
+        self._is_amid_a_line = self._replaces and self._out.isatty() and not text.endswith("\n")
+
+    def show(self, text: str, is_news: bool, is_last: bool) -> None:
+        """Show the progress, one line. `is_news`: it has changed. `is_last`: the line stays."""
+        if is_last or not self._replaces:
+            if is_last or is_news:
+                self._hide()
+                print("\n" * self._is_amid_a_line + text, file=self._log, flush=True)
+        elif not self._is_amid_a_line:
+            columns = os.get_terminal_size(self._log.fileno()).columns or 80
+            print(_CLEAR + text[: columns - 1], end="", file=self._log, flush=True)
+            self._is_shown = True
+
+    def _hide(self) -> None:
+        if self._is_shown:
+            print(_CLEAR, end="", file=self._log, flush=True)
+            self._is_shown = False
 
 
 def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import gc
+import math
 import os
 import signal
 import sys
@@ -23,10 +24,9 @@ from mpi_runtime.batch.memory import past
 from mpi_runtime.batch.memory.graph import wrong_names
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
-from mpi_runtime.batch.run.events import TIME_IS_OVER, Place, Setting
+from mpi_runtime.batch.run.events import TIME_IS_OVER, TURN_S, Place, Setting
 from mpi_runtime.batch.run.joining import MemberRun
 from mpi_runtime.batch.run.loop import BatchRun
-from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.run.stream import END, lines_of
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import check, stated_nodes
@@ -250,7 +250,7 @@ class Part:
                 selection,
                 is_packed=options.log_archive,
                 live=self._live,
-                failures_max=options.max_failures,
+                failures_max=math.inf if options.max_failures is None else options.max_failures,
                 end_s=self._drain_at(),
                 place=place,
                 idle_s=options.idle_timeout if options.join else None,

@@ -83,26 +83,22 @@ def doctor(words: Sequence[str]) -> int:
     env = config.environment()
     own = from_environment(env)
     if launch.problem:
-        return _refuse(launch, launch.problem)
+        return _refuse(not launch.rank, launch.problem)
     if finding := broken_settings(launchers.child_environment(env)):  # each rank looks: MPI_Init of one would end all
-        return _refuse(launch, f"{finding.what}\n  fix: {finding.cure}")
+        return _refuse(not launch.rank, f"{finding.what}\n  fix: {finding.cure}")
     found = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report
     if launch.size == 1:
         return _report(launch, [_look(0, own, found)], own, "no MPI is used", {}, asked.json)
     mine = _look(launch.rank or 0, own, found)
     ranks_here, number_here = _neighbours(env)
     if finding := cannot_start(mine, ranks_here):
-        if number_here == 0:
-            print(f"wrong: {finding.what}\n  fix: {finding.cure}", flush=True)
-        else:
-            time.sleep(BLAME_S)
-        return 1
+        return _refuse(number_here == 0, f"{finding.what}\n  fix: {finding.cure}")
     try:
         library = mpi.library_version().splitlines()[0].split(",")[0]
         with _at_most(START_LIMIT_S, "have not all met"):
             transport = join(launch)
     except TransportError as error:
-        return _refuse(launch, str(error))
+        return _refuse(not launch.rank, str(error))
     mine = msgspec.structs.replace(mine, rank=transport.rank)
     if transport.rank:
         transport.send(0, msgspec.msgpack.encode(mine))
@@ -118,8 +114,8 @@ def doctor(words: Sequence[str]) -> int:
     return code
 
 
-def _refuse(launch: Launch, problem: str) -> int:
-    if not launch.rank:
+def _refuse(is_first: bool, problem: str) -> int:
+    if is_first:
         print(f"wrong: {problem}", flush=True)
     else:
         time.sleep(BLAME_S)

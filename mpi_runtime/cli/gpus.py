@@ -16,6 +16,7 @@ from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.config import environment, find_gpus
 from mpi_runtime.gpu.device import MIB, Device, Report, Use
 from mpi_runtime.host.launch import detect
+from mpi_runtime.host.machine import read
 from mpi_runtime.show.tables import aligned
 
 LIMIT_S = 20.0
@@ -97,11 +98,8 @@ def _gib(size: int) -> str:
 
 def _process(pid: int) -> str:
     """Return the pid, with the name of the process if it can be read."""
-    try:
-        with open(f"/proc/{pid}/comm") as file:
-            return f"{pid} ({file.read().strip()})"
-    except OSError:
-        return str(pid)
+    name = read(f"/proc/{pid}/comm")
+    return f"{pid} ({name})" if name else str(pid)
 
 
 def _links(report: Report) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from mpi_runtime.cli.facts import print_json
 from mpi_runtime.cli.main import on_directory
 from mpi_runtime.journal import claim, upkeep
+from mpi_runtime.journal.segments import Began, Noted
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 
@@ -24,24 +25,25 @@ def show_runs(directory: Path, as_json: bool) -> int:
     counts: Counter[str] = Counter()
     files: list[dict[str, Any]] = []
     for segment in upkeep.read(directory):
-        counts.update(record.name for record in segment.records)
+        records, states, starts = segment.of(Record), segment.of(Checkpoint), segment.of(Began)
+        counts.update(record.name for record in records)
         size = segment.path.stat().st_size
         files.append({
             "file": segment.path.name,
             "bytes": size,
             "damaged_bytes": segment.damage.bytes,
-            "calls": len(segment.records),
-            "states": len(segment.states),
-            "runs": [{"job": began.job, "begin": began.time_s} for began in segment.began],
+            "calls": len(records),
+            "states": len(states),
+            "runs": [{"job": began.job, "begin": began.time_s} for began in starts],
         })  # fmt: skip
         if as_json:
             continue
         damage = f", {segment.damage.bytes} bytes cannot be read" if segment.damage.bytes else ""
-        states = f" and {len(segment.states)} states of actors" if segment.states else ""
-        print(f"{segment.path.name}: {len(segment.records)} calls{states} in {size} bytes{damage}")
-        if segment.notes:
-            print(f"    {len(segment.notes)} events of an experiment: mpi-runtime tune show {directory}")
-        for began in segment.began:
+        also = f" and {len(states)} states of actors" if states else ""
+        print(f"{segment.path.name}: {len(records)} calls{also} in {size} bytes{damage}")
+        if notes := segment.of(Noted):
+            print(f"    {len(notes)} events of an experiment: mpi-runtime tune show {directory}")
+        for began in starts:
             print(f"    {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began.time_s))} {began.job}")
     functions, job = dict(sorted(counts.items())), claim.living_owner_of(directory)
     if as_json:

@@ -43,7 +43,7 @@ def list_(words: Sequence[str]) -> int:
     add_job(parser)
     parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
     options = parser.parse_args(words)
-    found = _ask(options.job, f"list {options.kind}", "list", options.kind)
+    found = _ask(visitor.chosen(options.job, f"list {options.kind}"), "list", options.kind)
     if options.json:
         print(json.dumps(found["rows"], indent=1))
         return 0
@@ -89,13 +89,10 @@ def logs(words: Sequence[str]) -> int:
         number = found["count"]
         if not options.follow:
             return 0
-        try:
-            time.sleep(PAUSE_S)
-        except KeyboardInterrupt:
-            return 130
+        time.sleep(PAUSE_S)
     if number:
         return 0
-    raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+    raise visitor.gone(pid)
 
 
 def stack(words: Sequence[str]) -> int:
@@ -106,7 +103,8 @@ def stack(words: Sequence[str]) -> int:
     add_job(parser)
     parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
     options = parser.parse_args(words)
-    glance, job = _ask(options.job, "stack", "glance", None), visitor.chosen(options.job, "stack")
+    job = visitor.chosen(options.job, "stack")
+    glance = _ask(job, "glance", None)
     busy = {(one[3], one[5]): one for one in glance["running"] if options.pid in (None, one[5])}
     if options.pid is not None and not busy:
         raise LaunchError(f"no call of the job runs in process {options.pid}")
@@ -133,8 +131,8 @@ def timeline(words: Sequence[str]) -> int:
         "-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it"
     )
     options = parser.parse_args(words)
-    found = _ask(options.job, "timeline", "history", 0)
     pid = visitor.chosen(options.job, "timeline")
+    found = _ask(pid, "history", 0)
     runs: list[Any] = found["runs"]
     while (answer := visitor.ask(pid, "history", found["dropped"] + len(runs))) is not None and answer["runs"]:
         runs += answer["runs"]
@@ -155,14 +153,13 @@ def timeline(words: Sequence[str]) -> int:
     return 0
 
 
-def _ask(job: int | None, verb: str, what: str, argument: Any) -> Any:
-    pid = visitor.chosen(job, verb)
+def _ask(pid: int, what: str, argument: Any) -> Any:
     try:
         found = visitor.ask(pid, what, argument)
     except LookupError as error:
         raise LaunchError(f"job {pid} cannot answer: {error}") from error
     if found is None:
-        raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+        raise visitor.gone(pid)
     return found
 
 

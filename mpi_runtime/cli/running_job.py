@@ -13,7 +13,7 @@ from mpi_runtime.cli.facts import add_job
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.head import visitor
 from mpi_runtime.show.estimates import Estimate
-from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, waits
+from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
 from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three
 from mpi_runtime.show.terminal import visible
 
@@ -35,10 +35,7 @@ def top(words: Sequence[str]) -> int:
         print("\n".join(in_lines(job.facts)), flush=True)
         if not options.watch:
             return 0
-        try:
-            time.sleep(PAUSE_S)
-        except KeyboardInterrupt:
-            return 130
+        time.sleep(PAUSE_S)
         if not job.sample():
             print("the job has ended" if job.facts.state == "ended" else "the job was killed")
             return 0
@@ -79,7 +76,8 @@ def in_lines(facts: Facts) -> list[str]:
     lines += _hidden(glance["functions_in_all"] - ROWS, "function")
     lines += [_actor(one) for one in facts.actors.get("rows", [])[:ROWS]]
     lines += _hidden(facts.actors.get("count", 0) - ROWS, "actor")
-    lines += [_error(one) for one in failures_first(glance["errors"])[:ERRORS]]
+    errors = failures_first(glance["errors"])[:ERRORS]
+    lines += [f"  error {one['function']}: {one['text']}  ({how_often(one)})" for one in errors]
     lines += _hidden(len(glance["errors"]) - ERRORS, "kind of error", "kinds of errors")
     for name, _, is_blocked, host, rank, pid, for_us, _, actor in glance["running"][:ROWS]:
         what = "waits" if is_blocked else "runs"
@@ -114,12 +112,6 @@ def _actor(one: dict[str, Any]) -> str:
     more = f", {plural(one['num_restarts'], 'restart')}" if one["num_restarts"] else ""
     waiting = f"{plural(one['pending_calls'], 'call')} waiting"
     return f"  actor {name} ({one['class_name']}): {one['state'].lower()}, {waiting}{more}"
-
-
-def _error(one: dict[str, Any]) -> str:
-    again = f", {count(one['retried'])} ran again" if one["retried"] else ""
-    seen = f"{count(one['failed'])} failed{again}, last at {clock(one['last_us'] / 1e6)}"
-    return f"  error {one['function']}: {one['text']}  ({seen})"
 
 
 def _used(what: str, total: dict[str, float], free: dict[str, float]) -> str:

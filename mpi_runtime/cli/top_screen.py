@@ -19,7 +19,7 @@ from rich.text import Text
 
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.show.charts import colours
-from mpi_runtime.show.facts import Facts, failures_first, on_terminal, time_left, waits
+from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
 from mpi_runtime.show.job import PILLS
 from mpi_runtime.show.measures import CURVES
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
@@ -63,7 +63,6 @@ class Screen:
     """The screen of one job."""
 
     def __init__(self, job: Watching) -> None:
-        """Show this job."""
         self._job = job
         self._sort = 0
         self._filter = ""
@@ -76,18 +75,15 @@ class Screen:
         """Show it until it ends or `q`, and return the exit code."""
         console = Console()
         is_running = True
-        try:
-            with _keys(), Live(self.picture(console), console=console, screen=True, auto_refresh=False) as live:
-                while True:
-                    if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
-                        text = os.read(sys.stdin.fileno(), 256).decode(errors="replace")
-                        if not all([self._press(key) for key in _KEYS.findall(text)]):
-                            break
-                    elif is_running:
-                        is_running = self._job.sample()
-                    live.update(self.picture(console), refresh=True)
-        except KeyboardInterrupt:
-            return 130
+        with _keys(), Live(self.picture(console), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
+                    text = os.read(sys.stdin.fileno(), 256).decode(errors="replace")
+                    if not all([self._press(key) for key in _KEYS.findall(text)]):
+                        break
+                elif is_running:
+                    is_running = self._job.sample()
+                live.update(self.picture(console), refresh=True)
         if not is_running:
             print("the job has ended" if self._job.facts.state == "ended" else "the job was killed")
         return 0
@@ -289,8 +285,7 @@ def _errors(facts: Facts, details: bool) -> list[RenderableType]:
     for one in failures_first(facts.glance["errors"])[: 8 if details else 3]:
         text = Text("✕ ", "red", **({} if details else ONE_LINE))
         text.append(f"{one['function']}: ", "bold").append(one["text"])
-        again = f", {count(one['retried'])} ran again" if one["retried"] else ""
-        text.append(f"  {count(one['failed'])} failed{again}, last at {clock(one['last_us'] / 1e6)}", "dim")
+        text.append(f"  {how_often(one)}", "dim")
         kept = facts.errors.get(one["function"], [])
         trace = next((each["trace"] for each in kept if each["text"] == one["text"]), "")
         if details and trace:

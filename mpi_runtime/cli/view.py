@@ -49,8 +49,6 @@ def view(words: Sequence[str]) -> int:
 
     try:
         serve(source, options.port, opened)
-    except KeyboardInterrupt:
-        return 130
     except OSError as error:
         raise LaunchError(f"port {options.port} cannot be used: {error.strerror}; --port 0 takes a free one") from error
     return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.head import visitor
+from mpi_runtime.host.process_tree import open_files
 from mpi_runtime.journal.segments import SUFFIX
 from mpi_runtime.show.live import LiveJob
 
@@ -21,7 +22,6 @@ class Watching(LiveJob):
     """A running job, with a connection that shows its end."""
 
     def __init__(self, pid: int) -> None:
-        """Look at a job."""
         words = shlex.split(visitor.command_of(pid))
         scripts = [word for word in words[1:] if not word.startswith("-")]
         name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
@@ -36,7 +36,7 @@ class Watching(LiveJob):
         except OSError:
             pass
         if self._watched is None:
-            raise LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+            raise visitor.gone(pid)
 
     def sample(self) -> bool:
         """Look once; return whether the job still runs."""
@@ -68,14 +68,8 @@ class Watching(LiveJob):
 
 def searches(pid: int) -> list[Path]:
     """Return the directories of the experiments that a program runs: it has their journals open."""
-    found: set[Path] = set()
-    with contextlib.suppress(OSError):
-        for one in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed meanwhile
-                path = Path(os.readlink(one))
-                if path.suffix == SUFFIX and (path.parent / "tuner.pickle").is_file():
-                    found.add(path.parent)
-    return sorted(found)
+    journals = (path for path in map(Path, open_files(pid)) if path.suffix == SUFFIX)
+    return sorted({path.parent for path in journals if (path.parent / "tuner.pickle").is_file()})
 
 
 def _seen(directory: Path) -> str:

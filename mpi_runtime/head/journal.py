@@ -49,7 +49,7 @@ class JournalKeeper:
                 journal.discard(effect)
             elif isinstance(effect, Recall) and effect.is_actor:
                 asked = True
-                states, number = journal.take_state(effect)
+                states, number = journal.earlier.take_state(effect)
                 self._scheduler.handle_rank(Recalled(effect.id, states, number), now)
             elif isinstance(effect, Recall):
                 asked = True

@@ -51,6 +51,11 @@ def chosen(job: int | None, verb: str) -> int:
     raise LaunchError(f"{len(found)} jobs run on this host; name one of them:{lines}")
 
 
+def gone(pid: int) -> LaunchError:
+    """Return the error for a job that there is not, or no longer."""
+    return LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+
+
 def command_of(pid: int) -> str:
     """Return the command line of a program."""
     with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ from mpi_runtime.show import job as job_page
 from mpi_runtime.show import log, metrics, page
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.measures import Measured, measured_of
+from mpi_runtime.show.writing import replace_file
 
 
 class Reporter:
@@ -60,7 +61,7 @@ class Reporter:
                 page.write(self._report, job_page.document(facts))
             target = self._metrics
             if self._metrics:
-                metrics.write(self._metrics, facts)
+                replace_file(self._metrics, metrics.text(facts))
         except (HeadDiedError, LaunchError, LookupError, OSError) as error:
             if not self._is_over.is_set() or state == "ended":
                 what = "report" if target == self._report else "file of metrics"

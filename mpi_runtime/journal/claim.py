@@ -32,6 +32,7 @@ from typing import Any, Literal
 import msgspec
 
 from mpi_runtime.errors import JournalError
+from mpi_runtime.host.machine import read
 from mpi_runtime.journal import private
 
 PREFIX = "owner-"
@@ -368,14 +369,10 @@ def _link(spare: Path, path: Path) -> bool:
 
 def here() -> str:
     """Return the scope of process numbers: the boot of this host, and its namespace of processes."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return f"{read('/proc/sys/kernel/random/boot_id')} {os.readlink('/proc/self/ns/pid')}"
 
 
 def state_and_start(pid: int) -> tuple[str, str]:
     """Return state and start of a process as the kernel has them; "X" if it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return "X", ""
-    return fields[0], fields[19]
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (fields[0], fields[19]) if fields else ("X", "")

@@ -39,10 +39,8 @@ class Journal:
         """Distinguishes the lives of actors from those of other runs."""
         self._files: dict[bytes, list[str]] = {}
         """The present files of the states of each life."""
-        self._reported: set[tuple[str, str]] = set()
-        """Mismatches that were reported. Only for membership."""
-        self._unreadable: set[str] = set()
-        """Value files that could not be read. Only for membership."""
+        self._reported: set[tuple[str, ...]] = set()
+        """Mismatches, and value files that could not be read: each is reported once. Only for membership."""
         self._batch: list[Body] = []
         try:
             private.make_directory(path)
@@ -95,15 +93,11 @@ class Journal:
             )
         return values, f"a call of {wanted.name} runs again although it is in the journal: {why} different now"
 
-    def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
-        """Return the state with which an actor begins, and its name; both empty: it has no state."""
-        return self.earlier.take_state(wanted)
-
     def unreadable(self, problem: str, file: str) -> str:
         """Count a call as not taken because a file of its values cannot be read, and return a log line, once."""
-        if file in self._unreadable:
+        if (file,) in self._reported:
             return ""
-        self._unreadable.add(file)
+        self._reported.add((file,))
         self.taken -= 1
         return f"a value in the journal cannot be read: {problem}"
 

@@ -15,10 +15,11 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
+from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.scheduler.protocol.ids import digest
@@ -61,17 +62,6 @@ _encoder = msgspec.msgpack.Encoder()
 T = TypeVar("T")
 
 
-class NewerFormatError(Exception):
-    """A later version of this package has written the segment."""
-
-
-class Place(NamedTuple):
-    """A record and its position."""
-
-    position: int
-    body: Body
-
-
 class Damage:
     """The damage that was found in segments."""
 
@@ -92,24 +82,28 @@ def frame(body: object) -> bytes:
     return _MARK + length + digest(length + data, _HASH_BYTES) + data
 
 
-def read(file: BinaryIO, damage: Damage) -> Iterator[Place]:
-    """Yield the records of a segment, in order. Other bytes are counted as damage.
+def read(file: BinaryIO, damage: Damage) -> Iterator[tuple[int, Body]]:
+    """Yield the records of a segment with their positions, in order. Other bytes are counted as damage.
 
     Raises:
-        NewerFormatError: it is in a later format.
+        JournalError: it is in a later format.
     """
     start = file.read(HEADER_BYTES)
     if start != header():
         own = start[:-_HASH_BYTES]
         if len(start) == HEADER_BYTES and start.startswith(MAGIC) and digest(own, _HASH_BYTES) == start[-_HASH_BYTES:]:
-            raise NewerFormatError(str(_LENGTH.unpack_from(own, len(MAGIC))[0]))
+            later = _LENGTH.unpack_from(own, len(MAGIC))[0]
+            raise JournalError(
+                f"the journal file {file.name} was written by a newer mpi_runtime: its format is {later}, and this one "
+                f"reads {FORMAT}. Use that version, or name another directory"
+            )
         damage.bytes += file.seek(0, os.SEEK_END)
         return
     at = HEADER_BYTES
     while True:
         body, size = _read_one(file, BODIES)
         if body is not None:
-            yield Place(at, body)
+            yield at, body
             at += size
         elif not size:
             return

@@ -8,6 +8,7 @@ read, the calls of the state are not known, and neither this state nor any that 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
@@ -25,38 +26,54 @@ class Had(NamedTuple):
     """Where its record is."""
 
 
-class Taken:
-    """The calls that the restored state of an actor contains. Each stands for one call."""
+class Calls:
+    """Recorded calls, by their ids and their keys. Each stands for one call of this run."""
 
-    def __init__(self, calls: list[Had]) -> None:
-        self.left = len(calls)
+    def __init__(self, key_of: Callable[[int], bytes | None]) -> None:
+        """Begin without calls. `key_of` returns the key of the call at a place; None: it cannot be read."""
+        self.left = 0
         """The number of them that this run has not made."""
-        self._by_id = {call.id: call for call in calls}
-        self._by_key: dict[bytes, deque[Had]] = {}
-        for call in calls:
-            self._by_key.setdefault(call.key, deque()).append(call)
+        self._key_of = key_of
+        self._by_id: dict[bytes, int] = {}
+        self._by_key: dict[bytes, int | deque[int]] = {}
         self._taken: dict[int, bytes] = {}
         """Calls of this run, by the places of their records."""
 
-    def take(self, wanted: Recall) -> Had | None:
-        """Return the recorded call that this one repeats, if any."""
-        own = self._by_id.get(wanted.id)
-        if own is None or own.key != wanted.key or self._taken.get(own.place, wanted.id) != wanted.id:
-            calls = self._by_key.get(wanted.key, deque())
-            while calls and calls[0].place in self._taken:
-                calls.popleft()
-            if not calls:
-                return None
-            own = calls.popleft()
-            self._by_id[wanted.id] = own  # if it asks again
-        self.left -= own.place not in self._taken
-        self._taken[own.place] = wanted.id
-        return own
+    def add(self, id: bytes, key: bytes, place: int) -> None:
+        """Add a call, in the order in which they were recorded."""
+        self.left += 1
+        self._by_id[id] = place
+        known = self._by_key.setdefault(key, place)
+        if isinstance(known, deque):
+            known.append(place)
+        elif known != place:  # a deque for each key would take most of the memory
+            self._by_key[key] = deque((known, place))
 
-    def has_another(self, wanted: Recall) -> bool:
-        """Whether the call with this id was another one in the run that made the state."""
-        own = self._by_id.get(wanted.id)
-        return own is not None and own.key != wanted.key and own.place not in self._taken
+    def take(self, wanted: Recall) -> int | None:
+        """Return the place of the recorded call that this one repeats, if any: its own, else the oldest."""
+        place = self._by_id.get(wanted.id)
+        if place is None or self._taken.get(place, wanted.id) != wanted.id or self._key_of(place) != wanted.key:
+            place = self._oldest(wanted.key)
+            if place is None:
+                return None
+            self._by_id[wanted.id] = place  # if it asks again
+        self.left -= place not in self._taken
+        self._taken[place] = wanted.id
+        return place
+
+    def _oldest(self, key: bytes) -> int | None:
+        known = self._by_key.get(key, deque())
+        places = known if isinstance(known, deque) else deque((known,))
+        while places:
+            place = places.popleft()
+            if place not in self._taken and self._key_of(place) == key:
+                return place
+        return None
+
+    def another(self, wanted: Recall) -> int | None:
+        """Return the place of the call that had this id and was another one in the run that recorded it, if any."""
+        place = self._by_id.get(wanted.id)
+        return place if place is not None and place not in self._taken and self._key_of(place) != wanted.key else None
 
 
 class States:
@@ -67,7 +84,7 @@ class States:
         self._lives: dict[bytes, list[Had]] = {}
         self._known: dict[bytes, Checkpoint] = {}
         self._by_key: dict[bytes, list[Checkpoint]] = {}
-        self._actors: dict[bytes, Taken] = {}
+        self._actors: dict[bytes, Calls] = {}
         """Actors of this run that began with a state."""
         self._owners: dict[bytes, bytes] = {}
         """Actors of this run, by the actors of earlier runs that they continue."""
@@ -103,12 +120,14 @@ class States:
         while at is not None:
             calls[:0] = self._lives.get(at.life, [])[: at.calls]
             at = self._known[at.base] if at.base else None
-        self._actors[wanted.id] = Taken(calls)
+        self._actors[wanted.id] = own = Calls({call.place: call.key for call in calls}.get)
+        for call in calls:
+            own.add(*call)
 
-    def calls_of(self, actor: bytes) -> Taken | None:
+    def calls_of(self, actor: bytes) -> Calls | None:
         """Return the calls that the restored state of an actor contains; None: it has no such state."""
         return self._actors.get(actor)
 
     def left(self) -> int:
         """Return how many calls in restored states this run has not made."""
-        return sum(taken.left for taken in self._actors.values())
+        return sum(calls.left for calls in self._actors.values())

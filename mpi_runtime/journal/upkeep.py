@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments, value_files
 from mpi_runtime.journal.claim import Claim
-from mpi_runtime.journal.segments import Began, Damage, Noted
+from mpi_runtime.journal.segments import Damage, Noted
 from mpi_runtime.journal.states import STATES_KEPT
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.show.writing import is_full
 
 BATCH = 1000
+T = TypeVar("T")
 
 
 class Segment(NamedTuple):
@@ -28,25 +29,13 @@ class Segment(NamedTuple):
     """In the order in which they were written."""
     damage: Damage
 
-    @property
-    def began(self) -> list[Began]:
-        """The start of the run; several after `compact`; empty if the record is damaged."""
-        return [body for body in self.bodies if isinstance(body, Began)]
+    def of(self, kind: type[T]) -> list[T]:
+        """The bodies of a kind.
 
-    @property
-    def records(self) -> list[Record]:
-        """The calls that have ended."""
-        return [body for body in self.bodies if isinstance(body, Record)]
-
-    @property
-    def states(self) -> list[Checkpoint]:
-        """The saved states of actors. Most were replaced by later ones."""
-        return [body for body in self.bodies if isinstance(body, Checkpoint)]
-
-    @property
-    def notes(self) -> list[Noted]:
-        """Events of an experiment of `tune`."""
-        return [body for body in self.bodies if isinstance(body, Noted)]
+        `Began`: the start of the run; several after `compact`. `Record`: the calls that have ended. `Checkpoint`: the
+        saved states of actors; most were replaced by later ones. `Noted`: events of an experiment of `tune`.
+        """
+        return [body for body in self.bodies if isinstance(body, kind)]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -76,9 +65,7 @@ def read(directory: Path) -> Iterator[Segment]:
         damage = Damage()
         try:
             with path.open("rb") as file:
-                bodies = [place.body for place in segments.read(file, damage)]
-        except segments.NewerFormatError as error:
-            raise JournalError(f"{path} was written by a newer mpi_runtime: its format is {error}") from None
+                bodies = [body for _, body in segments.read(file, damage)]
         except OSError as error:
             raise JournalError(f"{path} cannot be read: {error.strerror}") from error
         yield Segment(path, bodies, damage)
@@ -87,10 +74,10 @@ def read(directory: Path) -> Iterator[Segment]:
 def verify(directory: Path) -> Health:
     """Read every record and every value."""
     found = list(read(directory))
-    files = [value for segment in found for record in segment.records for value in record.values if value.file]
+    files = [value for segment in found for record in segment.of(Record) for value in record.values if value.file]
     files += [state.state for state in _last_states(found, 1) if state.state.file]
     return Health(
-        sum(len(segment.records) for segment in found),
+        sum(len(segment.of(Record)) for segment in found),
         sum(segment.damage.bytes for segment in found),
         len(files),
         [kept.file for kept in files if not value_files.is_whole(str(directory), kept)],
@@ -100,7 +87,7 @@ def verify(directory: Path) -> Health:
 def _last_states(found: list[Segment], count: int) -> list[Checkpoint]:
     of_actors: dict[tuple[bytes, bytes], list[Checkpoint]] = {}
     for segment in found:
-        for state in segment.states:
+        for state in segment.of(Checkpoint):
             of_actors.setdefault((state.key, state.id), []).append(state)
     return [state for states in of_actors.values() for state in states[-count:]]
 
@@ -121,9 +108,9 @@ def compact(directory: Path) -> tuple[int, int]:
         for segment in read(directory):
             old.append(segment)
             claim.beat()
-        if any(segment.notes for segment in old):
+        if any(segment.of(Noted) for segment in old):
             raise JournalError(f"{directory} is the journal of an experiment of tune, which needs every line")
-        last = {(one.id, one.key): one for segment in old for one in segment.records if _has_files(directory, one)}
+        last = {(one.id, one.key): one for segment in old for one in segment.of(Record) if _has_files(directory, one)}
         bodies = [
             body
             for segment in old

@@ -101,6 +101,12 @@ def failures_first(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(errors, key=lambda one: (PASSED_ON in one["text"], -one["failed"], -one["retried"]))
 
 
+def how_often(error: dict[str, Any]) -> str:
+    """Return how often calls had an error, and when the last one, in words for a terminal."""
+    again = f", {count(error['retried'])} ran again" if error["retried"] else ""
+    return f"{count(error['failed'])} failed{again}, last at {clock(error['last_us'] / 1e6)}"
+
+
 def time_left(facts: Facts) -> str:
     """Return when the job's time ends and what will not have ended then, in words; empty: it is not known."""
     if not facts.end_s or facts.is_over:

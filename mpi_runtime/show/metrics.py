@@ -9,20 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpi_runtime.show.facts import Facts
-from mpi_runtime.show.writing import replace_file
 
 PREFIX = "mpi_runtime"
 _Sample = tuple[dict[str, str], float]
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-
-def write(path: str, facts: Facts) -> None:
-    """Write the text to a file, which is replaced as a whole.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    replace_file(path, text(facts))
 
 
 def text(facts: Facts) -> str:

@@ -76,18 +76,12 @@ def detail(facts: Facts, id: str) -> list[Block]:
 
 
 def _gpus(found: Measured) -> Block:
-    rows = [
-        [
-            gpu.uuid,
-            str(number),
-            gpu.uuid[:12],
-            [gpu.use, 100, f"{gpu.use} %"] if gpu.use >= 0 else None,
-            _share(gpu.memory_used, gpu.memory, size) if gpu.memory > 0 else None,
-            f"{gpu.temperature} °C" if gpu.temperature >= 0 else "",
-            gpu.fault,
-        ]
-        for number, gpu in enumerate(found.gpus)
-    ]
+    rows = []
+    for number, gpu in enumerate(found.gpus):
+        use = [gpu.use, 100, f"{gpu.use} %"] if gpu.use >= 0 else None
+        memory = _share(gpu.memory_used, gpu.memory, size) if gpu.memory > 0 else None
+        warmth = f"{gpu.temperature} °C" if gpu.temperature >= 0 else ""
+        rows.append([gpu.uuid, str(number), gpu.uuid[:12], use, memory, warmth, gpu.fault])
     wide = {"w": 1, "l": 1}
     columns = [("GPU", "text"), ("id", "mono"), ("use", "share", wide), ("memory", "share", wide)]
     columns += [("temperature", "text"), ("fault", "text")]

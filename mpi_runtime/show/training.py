@@ -131,19 +131,12 @@ def _updates(rows: Sequence[dict[str, Any]]) -> list[Block]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Block:
-    shown = [
-        [
-            str(row["training_iteration"]),
-            row["training_iteration"],
-            row["timesteps_total"],
-            row["episode_reward_mean"] if _is_number(row["episode_reward_mean"]) else None,
-            row["episode_len_mean"] if _is_number(row["episode_len_mean"]) else None,
-            row["steps_per_s"],
-            row["time_this_iter_s"],
-            row["sample_time_s"],
-        ]
-        for row in rows[-ROWS_MAX:]
-    ]
+    shown = []
+    for row in rows[-ROWS_MAX:]:
+        number, steps = row["training_iteration"], row["timesteps_total"]
+        means = [row[name] if _is_number(row[name]) else None for name in ("episode_reward_mean", "episode_len_mean")]
+        times = [row["steps_per_s"], row["time_this_iter_s"], row["sample_time_s"]]
+        shown.append([str(number), number, steps, *means, *times])
     columns = [("iteration", "count"), ("steps", "count"), ("mean return", "num"), ("length of episodes", "num")]
     columns += [("steps/s", "num"), ("took", "time"), ("of it samples", "time")]
     said = f"the last {len(shown)} of {count(len(rows))}" if len(rows) > len(shown) else plural(len(rows), "iteration")

@@ -83,7 +83,7 @@ class Journal:
         if wanted.actor:
             calls = self.states.calls_of(wanted.actor)
             found = calls.take(wanted) if calls is not None else None
-            fitting = [found.place] if found is not None else []
+            fitting = [found] if found is not None else []
         else:
             fitting = [
                 number

@@ -56,7 +56,6 @@ class Belonging:
     """One job of a batch."""
 
     def __init__(self, files: JobFiles, member: Member, clock: Callable[[], float]) -> None:
-        """Join a batch."""
         self.member = member
         self.epoch = 0
         self.problem = ""

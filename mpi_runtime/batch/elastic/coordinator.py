@@ -46,7 +46,6 @@ class _Member(msgspec.Struct):
     """When it starts nothing more, by the clock of the caller; None: not known."""
     share: float = 0.0
     work_s: float = 0.0
-    slices: dict[str, None] = {}
     is_silent: bool = False
     """It does not show that it lives: nothing is offered to it, and what it has begun is not begun elsewhere yet."""
 
@@ -99,17 +98,17 @@ class Coordinator:
         known = self.members.get(token)
         if known is None:
             self.members[token] = _Member(nodes, ends_s)
-            for name, one in self._slices.items():
+            for one in self._slices.values():
                 if one.token == token:
-                    self._count(self.members[token], name, one.works.values(), 1)
+                    self._count(self.members[token], one.works.values(), 1)
         else:
             known.ends_s = ends_s
             known.is_silent = False
 
     def refuses(self, token: str) -> None:
         """A job begins nothing at present: its disk is full, or its time is over."""
-        for name in self.members[token].slices:
-            if not self._slices[name].is_begun:
+        for name, one in self._slices.items():
+            if one.token == token and not one.is_begun:
                 self._ask(name)
 
     def silent(self, token: str) -> float:
@@ -119,7 +118,8 @@ class Coordinator:
             return 0.0
         member.is_silent = True
         self.refuses(token)
-        return max((work.seconds for name in member.slices for work in self._slices[name].works.values()), default=0.0)
+        own = (one for one in self._slices.values() if one.token == token)
+        return max((work.seconds for one in own for work in one.works.values()), default=0.0)
 
     def found(self, offer: Offer) -> None:
         """An earlier coordinator has made this offer. It is taken back; if its job has begun it, it stays with it."""
@@ -237,7 +237,7 @@ class Coordinator:
             if work.together:
                 self._homes[work.together] = token
             self._hold(work, 1)
-            self._count(member, "", [work], 1)
+            self._count(member, [work], 1)
             chosen.setdefault(token, []).append(work)
             heapq.heappush(loads, (member.work_s, token))
         return [offer for token, works in chosen.items() for offer in self._cut(token, works)]
@@ -275,14 +275,14 @@ class Coordinator:
             works = works[size:]
             self._slices[offer.slice] = _Slice(token, {work.number: work for work in offer.works})
             self._slice_of.update(dict.fromkeys(self._slices[offer.slice].works, offer.slice))
-            self.members[token].slices[offer.slice] = None
             offers.append(offer)
         return offers
 
     def _steal(self, now_s: float) -> None:
         """For each job with nothing to do take back a slice that its job has no room to begin now."""
-        able = [member for member in self.members.values() if not member.is_silent]
-        idle = [member for member in able if member.share < 1.0 - 1e-9 and not member.slices]
+        busy = {one.token for one in self._slices.values()}
+        free = [member for token, member in self.members.items() if not member.is_silent and token not in busy]
+        idle = [member for member in free if member.share < 1.0 - 1e-9]
         for member in idle if len(idle) < len(self.members) else ():
             for name, one in reversed(self._slices.items()):
                 if self._may_move(one, member, now_s):
@@ -310,7 +310,7 @@ class Coordinator:
             self._queued.pop(number, None)
             self._hold(work, 1)
         if token in self.members:
-            self._count(self.members[token], name, works.values(), 1)
+            self._count(self.members[token], works.values(), 1)
 
     def _again(self, slice: str, attempts: int) -> None:
         """Queue what a slice has left."""
@@ -328,11 +328,9 @@ class Coordinator:
         self._hold(work, -1)
         member = self.members.get(one.token)
         if member is not None:
-            self._count(member, "", [work], -1)
+            self._count(member, [work], -1)
         if not one.works:
             del self._slices[name]
-            if member is not None:
-                member.slices.pop(name, None)
         return work
 
     def _hold(self, work: Work, sign: int) -> None:
@@ -341,15 +339,11 @@ class Coordinator:
         for name, amount, _ in work.shares:
             self._used[name] = self._used.get(name, 0.0) + sign * amount
 
-    def _count(self, member: _Member, slice: str, works: Iterable[Work], sign: int) -> None:
+    def _count(self, member: _Member, works: Iterable[Work], sign: int) -> None:
         for work in works:
-            share = share_on(work, member.nodes)
-            member.share += sign * share
-            member.work_s += sign * share * work.seconds
-        if slice:
-            member.slices[slice] = None
-        if not member.slices and sign < 0:
-            member.share, member.work_s = max(0.0, member.share), max(0.0, member.work_s)
+            share = sign * share_on(work, member.nodes)
+            member.share = max(0.0, member.share + share)
+            member.work_s = max(0.0, member.work_s + share * work.seconds)
 
 
 def _has_room(member: _Member, work: Work) -> bool:

@@ -20,10 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from mpi_runtime.batch.elastic.records import Note, Status
+from mpi_runtime.batch.elastic.records import Status
 from mpi_runtime.journal import claim, private, segments
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.commands import SlurmError
@@ -44,10 +45,10 @@ _statuses = msgspec.msgpack.Decoder(Status)
 class JobFiles:
     """The files of this job, and those that it reads. Each method raises OSError if its file system fails."""
 
-    def __init__(self, folder: Path, token: str, notes_in: Callable[[Iterable[segments.Body]], list[Note]]) -> None:
+    def __init__(self, folder: Path, token: str, notes_in: Callable[[Iterable[segments.Body]], list[Any]]) -> None:
         """Make them in the directory of the journal. The token has 16 characters.
 
-        `notes_in` finds the records for a coordinator among those of a segment.
+        `notes_in` finds what is for a coordinator in a segment: `Returned`, and ends of commands, with their `number`.
 
         Raises:
             OSError: they cannot be made.
@@ -106,7 +107,7 @@ class JobFiles:
             if found.has_ended or found.state in WAITS_AGAIN:
                 self._ended.add(status.token)
 
-    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
+    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Any], int]:
         """The records of a job from a position, and the next position. `is_last`: to the end of the file."""
         begin = begin or segments.HEADER_BYTES
         with open(self._folder / f"{status.segment:06d}{segments.SUFFIX}", "rb") as file:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from mpi_runtime.batch.elastic.belonging import GAP_S, in_words
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.records import ENTRIES, Entry, Note, Offer, Status, Stop
+from mpi_runtime.batch.elastic.records import ENTRIES, Entry, Offer, Returned, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.journal.segments import bodies_in, frame
 
@@ -42,8 +43,8 @@ class Leading:
     def __init__(self, files: JobFiles, coordinator: Coordinator, token: str, clock: Callable[[], float]) -> None:
         """Begin to lead; `token`: this job's own."""
         self.coordinator = coordinator
-        self.notes: list[tuple[Status, Note]] = []
-        """Records of other jobs, for the caller."""
+        self.ended: list[Any] = []
+        """The ends of commands in other jobs, as they have recorded them, for the caller."""
         self.length = 0
         """How many bytes of offers may be read by others: the caller publishes it."""
         self.problem = ""
@@ -175,14 +176,14 @@ class Leading:
             one.watch.failed()
             return False
         for note in notes:
-            if note.what == "ended":
-                other = self.coordinator.job_with(note.numbers[0])
-                if other not in ("", one.status.token):  # a job that was taken for dead has ended it after all
-                    self.write(Stop(note.numbers))
-                self.coordinator.ended(note.numbers[0])
-            else:
+            if isinstance(note, Returned):
                 self.coordinator.returned(note.numbers, note.slices, note.is_begun)
-            self.notes.append((one.status, note))
+                continue
+            other = self.coordinator.job_with(note.number)
+            if other not in ("", one.status.token):  # a job that was taken for dead has ended it after all
+                self.write(Stop((note.number,)))
+            self.coordinator.ended(note.number)
+            self.ended.append(note)
         return True
 
     def _take_back(self) -> None:

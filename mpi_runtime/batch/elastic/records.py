@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
 
 import msgspec
 
@@ -101,18 +100,14 @@ class Status(msgspec.Struct, frozen=True):
     """It starts nothing more and writes nothing more."""
 
 
-class Note(msgspec.Struct, frozen=True):
-    """A record of a job that the coordinator reads."""
+class Returned(msgspec.Struct, frozen=True):
+    """A job gives commands back, and will not end them."""
 
-    what: Literal["ended", "returned"]
-    """A command has ended; or a job gives commands back, and will not end them."""
     numbers: tuple[int, ...]
-    slices: tuple[str, ...] = ()
-    """Of returned commands: those with which the job had them. It may have been offered one of them again since."""
-    is_begun: bool = False
-    """Whether returned commands had begun."""
-    content: Any = None
-    """For the history of the batch."""
+    slices: tuple[str, ...]
+    """Those with which the job had them. It may have been offered one of them again since."""
+    is_begun: bool
+    """Whether they had begun."""
 
 
 def share_of(request: Request, nodes: tuple[dict[str, float], ...]) -> float:

@@ -40,6 +40,12 @@ class Entry(msgspec.Struct, frozen=True):
         return Problem(*self.places.get(key, self.place), message, is_note)
 
 
+NO_DEFAULTS = Entry({}, (1, 1), "")
+"""The options for all commands of a file that has none."""
+Parsed = tuple[list[Entry], Entry, list[Problem]]
+"""The content of a batch file: its commands, their defaults, and its problems."""
+
+
 def is_refused(problems: Iterable[Problem]) -> bool:
     """Whether there are problems that are not notes."""
     return not all(problem.is_note for problem in problems)

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from mpi_runtime.batch.file.entries import Entry, Problem
+from mpi_runtime.batch.file.entries import NO_DEFAULTS, Entry, Parsed, Problem
 
 
 def read_json_line(line: str, number: int) -> tuple[Entry | None, list[Problem]]:
@@ -38,11 +38,11 @@ def read_json_line(line: str, number: int) -> tuple[Entry | None, list[Problem]]
     return Entry(content, (number, len(line) - len(line.lstrip()) + 1), f"line-{number}", places), problems
 
 
-def read_json_lines(text: str) -> tuple[list[Entry], list[Problem]]:
-    """Read the text of a whole file: its commands and its problems."""
+def read_json_lines(text: str) -> Parsed:
+    """Read the text of a whole file."""
     found = [read_json_line(line, number) for number, line in enumerate(text.split("\n"), 1)]
     entries = [entry for entry, _ in found if entry is not None]
-    return entries, [problem for _, problems in found for problem in problems]
+    return entries, NO_DEFAULTS, [problem for _, problems in found for problem in problems]
 
 
 def _column(line: str, name: str) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from mpi_runtime.batch.file.entries import Entry, Place, Problem
+from mpi_runtime.batch.file.entries import NO_DEFAULTS, Entry, Parsed, Place, Problem
 
 MARK = "#batch"
 _MARK_OR_QUOTED = re.compile(
@@ -25,10 +25,10 @@ _LIKE_MARK = re.compile(r"(?<!\S)#(?!(?-i:batch)\s)\s*batch\s+\w+=", re.IGNORECA
 _OPTION = re.compile(r"""(?P<name>\w+)=(?P<value>(?:[^\s"']|"[^"]*"|'[^']*')*)(?=\s|$)""")
 
 
-def read_lines(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
-    """Read the text of a file: its commands, their defaults, and its problems."""
+def read_lines(text: str) -> Parsed:
+    """Read the text of a file."""
     entries: list[Entry] = []
-    defaults = Entry({}, (1, 1), "")
+    defaults = NO_DEFAULTS
     problems: list[Problem] = []
     for number, line in enumerate(text.split("\n"), 1):
         line = line.rstrip("\r")

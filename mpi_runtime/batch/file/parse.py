@@ -76,11 +76,7 @@ def read_batch(
     Options of the file override the `defaults`. `folder` has its files of rows. Names of commands that have none of
     their own begin with `prefix`.
     """
-    own = Entry({}, (1, 1), "")
-    if form == JSON:
-        entries, problems = read_json_lines(text)
-    else:
-        entries, own, problems = (read_toml if form == TOML else read_lines)(text)
+    entries, own, problems = {LINES: read_lines, TOML: read_toml, JSON: read_json_lines}[form](text)
     right: dict[str, Any] = {}
     for key, value in own.content.items():
         messages = _wrong_default(key, value)

@@ -14,7 +14,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from mpi_runtime.batch.file.entries import Entry, Place, Problem
+from mpi_runtime.batch.file.entries import NO_DEFAULTS, Entry, Parsed, Place, Problem
 
 _HEADER = re.compile(r"\s*\[\[?\s*([\w.\s\"'-]+?)\s*\]\]?\s*(#.*)?$")
 _KEY = re.compile(r"\s*([\w-]+)\s*(?:\.[^=]*)?=")
@@ -30,9 +30,8 @@ _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TOP = ("defaults", "task")
 
 
-def read_toml(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
-    """Read the text of a file: its commands, their defaults, and its problems."""
-    nothing = Entry({}, (1, 1), "")
+def read_toml(text: str) -> Parsed:
+    """Read the text of a file."""
     try:
         content: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -40,7 +39,7 @@ def read_toml(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
         found = _AT.search(message)
         end = (text.count("\n") + 1, len(text) - text.rfind("\n"))
         place = (int(found[1]), int(found[2])) if found and found[1] else end
-        return [], nothing, [Problem(*place, f"this is not TOML: {_AT.sub('', message)}")]
+        return [], NO_DEFAULTS, [Problem(*place, f"this is not TOML: {_AT.sub('', message)}")]
     top, defaults_places, task_places = _find_places(text)
     problems = [
         Problem(*top.get(name, (1, 1)), f"there is no {name!r} here; there are [defaults] and [[task]]")
@@ -49,9 +48,9 @@ def read_toml(text: str) -> tuple[list[Entry], Entry, list[Problem]]:
     ]
     tasks, defaults = content.get("task", []), content.get("defaults", {})
     if not isinstance(tasks, list) or not all(isinstance(one, dict) for one in tasks):
-        return [], nothing, [*problems, Problem(*top.get("task", (1, 1)), "tasks are written as [[task]]")]
+        return [], NO_DEFAULTS, [*problems, Problem(*top.get("task", (1, 1)), "tasks are written as [[task]]")]
     if not isinstance(defaults, dict):
-        return [], nothing, [*problems, Problem(*top.get("defaults", (1, 1)), "defaults are written as [defaults]")]
+        return [], NO_DEFAULTS, [*problems, Problem(*top.get("defaults", (1, 1)), "defaults are written as [defaults]")]
     if len(task_places) != len(tasks):  # written in another way: task = [{...}]
         task_places = [{"": top.get("task", (1, 1))}] * len(tasks)
     entries = [

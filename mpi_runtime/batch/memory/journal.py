@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.elastic.records import EPOCH_BITS
+from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory import past
@@ -93,7 +93,7 @@ class BatchJournal:
 
     def plan(self, plan: past.Planning) -> None:
         """Record commands of this run; with the first ones, its selection."""
-        self._add(past.PLAN, b"", b"", 0, plan)
+        self._add(plan)
         self.history.note_plan(plan)
 
     def key_of(self, command: Command) -> tuple[bytes, int]:
@@ -137,7 +137,7 @@ class BatchJournal:
 
     def _began(self, began: past.Began) -> None:
         self.history.began[began.name] = began
-        self._add(past.BEGAN, b"began" + began.name.encode(), b"", 0, began)
+        self._add(began, b"began" + began.name.encode())
 
     def ended(
         self,
@@ -153,27 +153,27 @@ class BatchJournal:
         self.history.note(ended)
         self.settled(command.name, key, ended.number)
         took_us = max(0, round((result.end - result.start) * 1e6))
-        self._add(past.ENDED, command.name.encode(), key, took_us, ended)
+        self._add(ended, command.name.encode(), key, took_us)
 
     def returned(self, numbers: Sequence[int], slices: Mapping[int, str], is_begun: bool) -> None:
         """Record that this job gives commands back; `slices`: with which it had them."""
         if numbers:
             own = tuple(slices.get(number, "") for number in numbers)
-            self._add(past.RETURNED, b"", b"", 0, past.Returned(tuple(numbers), own, is_begun))
+            self._add(Returned(tuple(numbers), own, is_begun))
 
     def controlled(self, names: Sequence[str], what: str) -> None:
         """Record that a user has cancelled, paused or resumed commands."""
-        self._add(past.CONTROL, b"", b"", 0, past.Control([*names], what))
+        self._add(past.Control([*names], what))
 
     @property
     def names(self) -> list[str]:
         """The names in the directory, as of the last beat."""
         return self._claim.names if self._claim is not None else []
 
-    def _add(self, kind: str, id: bytes, key: bytes, took_us: int, content: object) -> None:
+    def _add(self, content: past.Content, id: bytes = b"", key: bytes = b"", took_us: int = 0) -> None:
         data = msgspec.msgpack.encode(content)
         own = digest(id or data, _ID_BYTES)
-        record = Record(own, key or own, b"", kind, took_us, [Kept(data)])
+        record = Record(own, key or own, b"", past.NAMES[type(content)], took_us, [Kept(data)])
         self._pending.append(segments.frame(record))
 
     def turn(self) -> None:

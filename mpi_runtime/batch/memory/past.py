@@ -2,15 +2,15 @@
 
 The driver writes three kinds of records, each before it reports the event:
 
-- `PLAN`: commands were added, in the order of the batch;
-- `BEGAN`: a command was submitted to the scheduler;
-- `ENDED`: it has ended, with its result and the number of this end.
+- `Planning`: commands were added, in the order of the batch;
+- `Began`: a command was submitted to the scheduler;
+- `Ended`: it has ended, with its result and the number of this end.
 
 The number is given when a command may start, after the ends of all names in its `after`: so it is higher than theirs,
 whichever job runs which. Of two ends of a command the one with the higher number counts; with the same number, because
 a job that was taken for dead has ended it too, a success does.
 
-If several jobs run a batch, each has a file of its own. A `RETURNED` lists commands that such a job gives back.
+If several jobs run a batch, each has a file of its own. A `Returned` lists commands that such a job gives back.
 
 A command is done if its last end was a success, has its key, and is later than the ends of all names in its `after`.
 The key is the hash of its text, its surroundings, its standard input and the keys of the names in its `after`.
@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 
 from mpi_runtime.batch.elastic import files
-from mpi_runtime.batch.elastic.records import Note
+from mpi_runtime.batch.elastic.records import Returned
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
@@ -40,8 +40,6 @@ from mpi_runtime.scheduler.protocol.effects import Record
 
 FOLDER = "journal"
 """The directory of the journal, in the directory of the output."""
-PLAN, BEGAN, ENDED, RETURNED = "batch plan", "batch began", "batch command", "batch returned"
-CONTROL = "batch control"
 RUN, SUCCESSOR, MEMBER = "mpi-runtime batch", "mpi-runtime batch successor", "mpi-runtime batch member"
 """What the first record of a file calls its job: a run, one that took the place of its coordinator, or another job."""
 
@@ -121,12 +119,20 @@ class Control(msgspec.Struct, frozen=True):
     """cancel, pause or resume: a job that takes the place of the coordinator needs to know."""
 
 
-class Returned(msgspec.Struct, frozen=True):
-    """A job gives commands back, and will not end them."""
+Content = Planning | Began | Ended | Returned | Control
+NAMES: dict[type[Content], str] = {
+    Planning: "batch plan", Began: "batch began", Ended: "batch command", Returned: "batch returned",
+    Control: "batch control",
+}  # fmt: skip
+"""The names of their records."""
+_decoders = {name: msgspec.msgpack.Decoder(kind) for kind, name in NAMES.items()}
 
-    numbers: tuple[int, ...]
-    slices: tuple[str, ...]
-    is_begun: bool
+
+def content_of(body: segments.Body) -> Content | None:
+    """What a record of a journal says about a batch; None: nothing."""
+    if not isinstance(body, Record) or body.name not in _decoders:
+        return None
+    return _decoders[body.name].decode(body.values[0].data)
 
 
 class History:
@@ -151,20 +157,18 @@ class History:
         self.is_planned = False
         """Whether the commands of a run were read: there may be none."""
 
-    def add(self, record: Record, data: bytes) -> None:
+    def add(self, content: Content | None) -> None:
         """Take one record into account."""
-        if record.name == PLAN:
-            self.note_plan(_plans.decode(data))
-        elif record.name == BEGAN:
-            began = _begans.decode(data)
-            known = self.ends.get(began.name)
-            if known is None or not began.number or known.number < began.number:
-                self.began[began.name] = began
-        elif record.name == ENDED:
-            self.note(_ends.decode(data))
-        elif record.name == CONTROL:
-            control = _controls.decode(data)
-            self.controls |= dict.fromkeys(control.names, control.what)
+        if isinstance(content, Ended):
+            self.note(content)
+        elif isinstance(content, Began):
+            known = self.ends.get(content.name)
+            if known is None or not content.number or known.number < content.number:
+                self.began[content.name] = content
+        elif isinstance(content, Planning):
+            self.note_plan(content)
+        elif isinstance(content, Control):
+            self.controls |= dict.fromkeys(content.names, content.what)
 
     def note_plan(self, plan: Planning) -> None:
         """Note that commands were added."""
@@ -210,13 +214,6 @@ class History:
             yield from group.commands
 
 
-_plans = msgspec.msgpack.Decoder(Planning)
-_begans = msgspec.msgpack.Decoder(Began)
-_ends = msgspec.msgpack.Decoder(Ended)
-_controls = msgspec.msgpack.Decoder(Control)
-_returns = msgspec.msgpack.Decoder(Returned)
-
-
 def read_history(directory: str) -> History:
     """Read the journal of the batch with this output directory.
 
@@ -248,10 +245,8 @@ def _read_segment(found: History, path: Path) -> None:
                         found.controls = {}
                     if body.program in (RUN, SUCCESSOR):
                         found.damaged_bytes = 0
-                elif isinstance(body, Record):
-                    found.add(body, body.values[0].data)
-        except segments.NewerFormatError as error:
-            raise JournalError(f"{path} was written by a newer mpi_runtime: its format is {error}") from None
+                else:
+                    found.add(content_of(body))
         except (msgspec.DecodeError, IndexError):
             raise JournalError(
                 f"{path} is of another version of mpi_runtime, or not of a batch. Move it away, or use --fresh"
@@ -353,14 +348,6 @@ def jobs_of(directory: str) -> list[str]:
     return [*([first] if first and far not in still else []), *sorted(living - {first})]
 
 
-def notes_in(bodies: Iterable[segments.Body]) -> list[Note]:
+def notes_in(bodies: Iterable[segments.Body]) -> list[Ended | Returned]:
     """The records for the coordinator of an elastic batch."""
-    found = []
-    for body in bodies:
-        if isinstance(body, Record) and body.name == ENDED:
-            ended = _ends.decode(body.values[0].data)
-            found.append(Note("ended", (ended.number,), content=ended))
-        elif isinstance(body, Record) and body.name == RETURNED:
-            returned = _returns.decode(body.values[0].data)
-            found.append(Note("returned", returned.numbers, returned.slices, returned.is_begun))
-    return found
+    return [one for one in map(content_of, bodies) if isinstance(one, Ended | Returned)]

@@ -29,17 +29,14 @@ class Ends(Starts):
     """The commands of a batch until they have ended."""
 
     def __init__(self, setting: Setting) -> None:
-        """Begin without commands."""
         super().__init__(setting)
         self.is_interrupted = self.is_late = False
         """Whether Ctrl-C ended it, or the end of the job's time."""
         self.is_hopeless = False
         """Whether another job of the same length could start none of the remaining commands."""
-        self._failures_max = setting.failures_max
         self._archive = Archive(setting.directory) if setting.is_packed else None
         self._to_remove: list[str] = []
         """Outputs in the archive that the journal has not recorded yet."""
-        self._idle_s = setting.idle_s
         self._busy_s = time.monotonic()
         self._ends_s = math.inf
         """When commands that still run are ended."""
@@ -52,8 +49,6 @@ class Ends(Starts):
         if is_in_doubt and self._is_held_back(name, outcome):
             return
         one = self._running.pop(name)
-        was_returned = name in self._returned
-        self._returned.discard(name)
         del self._names[one.ref.binary()]
         error = outcome.exception()
         command = self.graph.commands[name]
@@ -62,14 +57,13 @@ class Ends(Starts):
         if isinstance(error, TaskCancelledError) or is_empty or was_ended:
             self._journal.history.began.pop(name, None)
             is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"
-            if name in self._withdrawn and not is_unwanted:
-                self._withdrawn.discard(name)
+            if one.is_withdrawn and not is_unwanted:
                 self._shared.pop(name, None)
                 self._sharing.ended(one.number)
                 self._submit(command, one.key)
             elif is_empty and self._shared.get(name) == one.number and not is_unwanted:
                 self._sharing.not_begun(one.number)
-            elif was_returned and self._shared.get(name) == one.number and not is_unwanted:
+            elif one.is_returned and self._shared.get(name) == one.number and not is_unwanted:
                 self._sharing.returned(one.number)
             else:
                 self._sharing.ended(one.number)
@@ -77,7 +71,6 @@ class Ends(Starts):
                     self._shared.pop(name, None)
                     self.graph.cancelled(name)
             return
-        self._withdrawn.discard(name)
         result = self._result(command, one, outcome)
         self._journal.ended(command, one.key, result, one.number, self._packed(command, result))
         self._sharing.ended(one.number)
@@ -110,7 +103,7 @@ class Ends(Starts):
         if self.graph.is_stopped and not was_stopped:
             self._say(f"stopped: {name} failed, and its on_failure is stop")
             self._stop()
-        elif not was_stopped and self._failures_max is not None and len(self.failures) > self._failures_max:
+        elif not was_stopped and len(self.failures) > self._setting.failures_max:
             self._say(f"stopped: {len(self.failures)} have failed, which is more than --max-failures")
             self._stop()
 
@@ -146,7 +139,7 @@ class Ends(Starts):
     def _end_if_nothing_fits(self) -> None:
         """End this job's part if for long no job had anything to do, though commands wait."""
         why, is_for_time = self._sharing.stuck()
-        patience_s = IDLE_S if self._idle_s is None else self._idle_s
+        patience_s = IDLE_S if self._setting.idle_s is None else self._setting.idle_s
         if is_for_time and not self._sharing.others():
             patience_s = LOOK_S  # waiting makes it worse
         if not why or self.is_late or self.graph.is_stopped:
@@ -162,7 +155,6 @@ class Ends(Starts):
         self.graph.stop()
         while self._ready:
             self.graph.cancelled(self._ready.popleft().name)
-        self._withdrawn.clear()
         while self._held:
             self.graph.cancelled(self._held.popitem()[0])
         for one in self._running.values():
@@ -181,7 +173,6 @@ class Ends(Starts):
         self._journal.history.controls |= dict.fromkeys(names, "cancel")
         elsewhere = []
         for name in names:
-            self._withdrawn.discard(name)
             self._held.pop(name, None)
             if name in self._running:
                 mpi_runtime.cancel(self._running[name].ref)
@@ -201,7 +192,7 @@ class Ends(Starts):
         for name in names:
             one = self._running.get(name)
             if one is not None and one.ref.binary() not in running:
-                self._withdrawn.add(name)
+                one.is_withdrawn = True
                 mpi_runtime.cancel(one.ref)
             elif one is None and name in self._shared and self._sharing.withdraw(self._shared[name]):
                 del self._shared[name]

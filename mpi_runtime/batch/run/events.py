@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +28,8 @@ from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.client.refs import ObjectRef, when_done
 from mpi_runtime.journal.claim import Claim
 
+TURN_S = 0.5
+"""Seconds between turns of a job that runs a batch with others."""
 LOOK_S = 2.0
 """Seconds between questions to the scheduler where commands run, which `status` shows."""
 TIME_IS_OVER = 75
@@ -69,7 +70,7 @@ class Trouble:
                 self._say(problem)
 
 
-class Running(msgspec.Struct, frozen=True):
+class Running(msgspec.Struct):
     """A command in the scheduler of this job."""
 
     ref: ObjectRef[Any]
@@ -78,6 +79,12 @@ class Running(msgspec.Struct, frozen=True):
     attempt: int
     until_s: float = 0.0
     """In seconds since 1970: after this time it does not begin, and may be withdrawn; 0: it stays."""
+    is_withdrawn: bool = False
+    """It is taken from the scheduler of this job, to be submitted as it is now, or given to all."""
+    is_returned: bool = False
+    """It is withdrawn because it cannot begin here, or not in time."""
+    is_doubted: bool = False
+    """Its end was held back once."""
 
 
 Events = queue.SimpleQueue[tuple[str, Any, Any]]
@@ -121,8 +128,7 @@ class Place(NamedTuple):
     files: JobFiles
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """How a job runs a batch."""
 
     directory: str
@@ -131,14 +137,14 @@ class Setting:
     """Shows a line."""
     journal: BatchJournal
     """Has the ends of earlier runs, and records this run."""
-    selection: Selection = field(default_factory=Selection)
+    selection: Selection = Selection()
     """The commands of this run."""
     is_packed: bool = False
     """Whether outputs are kept in one file."""
     live: Live | None = None
     """The view of the state; None: a line from time to time instead."""
-    failures_max: int | None = None
-    """One more failed command than this stops the batch; None: none does."""
+    failures_max: float = math.inf
+    """One more failed command than this stops the batch."""
     end_s: float | None = None
     """When this job starts nothing more, in seconds since 1970; None: not known."""
     place: Place | None = None
@@ -151,19 +157,15 @@ class Setting:
 class Commands:
     """The commands in the scheduler of this job until they have ended, and all events."""
 
-    def __init__(self, directory: str, say: Callable[[str], None], journal: BatchJournal, place: Place | None) -> None:
+    def __init__(self, setting: Setting) -> None:
         """Begin without commands, or with those that this job had as a member."""
-        self._directory = directory
-        self._say = say
-        self._journal = journal
+        self._setting, place = setting, setting.place
+        self._directory, self._say, self._journal = setting.directory, setting.say, setting.journal
         self._events: Events = queue.SimpleQueue() if place is None else place.events
         self._running: dict[str, Running] = {} if place is None else place.running
         """By name."""
-        self._doubted: set[str] = set()
-        self._returned: set[str] = set()
-        """Commands that are withdrawn because they cannot begin here, or not in time."""
         self._expired_s = 0.0
-        self._trouble = Trouble(say)
+        self._trouble = Trouble(setting.say)
 
     def end_in_time(self) -> None:
         """Start nothing more, and end: the job's time is nearly over. Any thread may call this."""
@@ -191,12 +193,20 @@ class Commands:
     def _handle(self, what: str, name: Any, value: Any) -> None:
         raise NotImplementedError
 
+    def _drain(self) -> None:
+        """End what runs here, and handle its end."""
+        for one in self._running.values():
+            mpi_runtime.cancel(one.ref)
+        limit_s = time.monotonic() + DRAIN_S
+        while self._running and time.monotonic() < limit_s:
+            self._handle_events(TURN_S)
+
     def _is_held_back(self, name: str, outcome: Outcome[bytes]) -> bool:
         """Whether a doubtful end is handled a little later; if so, it is an event once more."""
-        if name in self._doubted:
-            self._doubted.remove(name)
+        one = self._running[name]
+        if one.is_doubted:
             return False
-        self._doubted.add(name)
+        one.is_doubted = True
         timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, outcome),))
         timer.daemon = True
         timer.start()
@@ -220,5 +230,5 @@ class Commands:
     def _return(self, names: Iterable[str]) -> None:
         """Withdraw commands that cannot begin here, so that they are offered again to whatever job can run them."""
         for name in names:
-            self._returned.add(name)
+            self._running[name].is_returned = True
             mpi_runtime.cancel(self._running[name].ref)

@@ -21,7 +21,7 @@ from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import MEMBER, Planning, notes_in
 from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities
-from mpi_runtime.batch.run.sharing import TURN_S, Statuses, boot_clock
+from mpi_runtime.batch.run.sharing import Statuses, boot_clock
 from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.errors import JournalError, TaskCancelledError
 from mpi_runtime.journal.claim import Claim
@@ -41,7 +41,7 @@ class MemberRun(events.Commands):
         """
         self.has_run = self.is_late = False
         """Whether it has run a command; whether the end of its time has ended it."""
-        super().__init__(directory, say, BatchJournal(directory, role=MEMBER), None)
+        super().__init__(events.Setting(directory, say, BatchJournal(directory, role=MEMBER)))
         self._idle_s = idle_s
         self._journal.plan(Planning([], capacities(), is_new=False))
         token = os.urandom(8).hex()
@@ -90,7 +90,7 @@ class MemberRun(events.Commands):
                         return self._succeed(self._claim)
                 if (code := self._end_if_due()) is not None:
                     return self._leave(code)
-                self._handle_events(TURN_S)
+                self._handle_events(events.TURN_S)
                 if self._leave_s is None:
                     self._return_expired()
                 if time.monotonic() - self._said_s >= PROGRESS_S:
@@ -132,11 +132,7 @@ class MemberRun(events.Commands):
     def _end_all(self) -> None:
         """End what runs, and give it back."""
         numbers = tuple(one.number for one in self._running.values())
-        for one in self._running.values():
-            mpi_runtime.cancel(one.ref)
-        limit_s = time.monotonic() + events.DRAIN_S
-        while self._running and time.monotonic() < limit_s:
-            self._handle_events(TURN_S)
+        self._drain()
         left = [number for number in numbers if number in self._member.started]
         self._journal.returned(left, self._member.slices, True)
 
@@ -170,8 +166,6 @@ class MemberRun(events.Commands):
         if events.is_doubtful(outcome) and self._is_held_back(name, outcome):
             return
         one = self._running.pop(name)
-        was_returned = name in self._returned
-        self._returned.discard(name)
         work = self._member.started.get(one.number)
         error = outcome.exception()
         # With this job, by a signal to all its processes.
@@ -179,7 +173,7 @@ class MemberRun(events.Commands):
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(one.number)
-            if was_returned and work is not None:
+            if one.is_returned and work is not None:
                 self._give_back([one.number])
             return
         if error is None and not outcome.result():

@@ -23,7 +23,7 @@ SLURM, OPEN_MPI, HYDRA, INTEL = "srun", "Open MPI", "hydra", "Intel MPI"
 VERSION_LIMIT_S = 20.0
 _BINDING = "binding_policy"
 """How the name of the setting ends by which ranks are not bound. It holds for other hosts too."""
-_DEVICES = "CUDA_VISIBLE_DEVICES"
+DEVICES = "CUDA_VISIBLE_DEVICES"
 _EVERYWHERE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables that ranks on all hosts get. Open MPI's mpirun hands on few by itself."""
 
@@ -37,11 +37,6 @@ class Where(msgspec.Struct, array_like=True, frozen=True):
     """The name by which launchers know the host."""
     devices: str | None
     """The GPUs of its command on this host; None: nothing restricts it."""
-
-    @classmethod
-    def of(cls, host: str, env: Mapping[str, str]) -> Where:
-        """The place of this process."""
-        return cls(host, env.get("SLURMD_NODENAME", host), env.get(_DEVICES))
 
 
 class LaunchProblemError(Exception):
@@ -126,5 +121,5 @@ def _options(program: Command, kind: str, ranks: int, hostfile: str, nodes: Sequ
 def _devices(places: Sequence[Where]) -> str:
     """The beginning of a line: each host has its own devices."""
     own = {one.host: one.devices for one in places if one.devices is not None}
-    cases = "".join(f"{shlex.quote(host)}) {_DEVICES}={shlex.quote(text)};; " for host, text in own.items())
-    return f'case "$(uname -n)" in {cases}esac; export {_DEVICES}\n' if own else ""
+    cases = "".join(f"{shlex.quote(host)}) {DEVICES}={shlex.quote(text)};; " for host, text in own.items())
+    return f'case "$(uname -n)" in {cases}esac; export {DEVICES}\n' if own else ""

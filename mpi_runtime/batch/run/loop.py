@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import mpi_runtime
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory import submitted
 from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
@@ -21,7 +20,6 @@ from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.ends import Ends
-from mpi_runtime.batch.run.sharing import TURN_S
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.client import current
@@ -35,14 +33,12 @@ class BatchRun(Ends):
     """One batch while it runs."""
 
     def __init__(self, setting: events.Setting) -> None:
-        """Make a run without commands."""
         super().__init__(setting)
         self.refused = 0
         """Lines of a stream with problems."""
         self._start_s = time.time()
-        self._live = setting.live
         self._begin_s = self._said_s = time.monotonic()
-        self._looked_s = self._begin_s - events.LOOK_S + TURN_S
+        self._looked_s = self._begin_s - events.LOOK_S + events.TURN_S
         self._stream: Stream | None = None
         self._names_seen: list[str] = []
 
@@ -74,7 +70,7 @@ class BatchRun(Ends):
         self._add(groups)
         if self._is_successor:
             self._recover()
-        elif self._idle_s is not None or self._has_shares:
+        elif self._setting.idle_s is not None or self._has_shares:
             self._sharing.begin({})
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
@@ -84,7 +80,7 @@ class BatchRun(Ends):
             while self._handle_requests() or not self._is_over():
                 self._look()
                 self._turn()
-                self._handle_events(0.0 if self._ready else TURN_S)
+                self._handle_events(0.0 if self._ready else events.TURN_S)
                 self._show()
                 self._submit_ready()
         self._turn()
@@ -102,15 +98,10 @@ class BatchRun(Ends):
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""
         self.is_late = True
-        self._withdrawn.clear()
         self._sharing.is_on = False
         self._journal.lose_claim()
-        for one in self._running.values():
-            mpi_runtime.cancel(one.ref)
-        limit_s = time.monotonic() + events.DRAIN_S
-        while self._running and time.monotonic() < limit_s:
-            self.graph.stop()
-            self._handle_events(TURN_S)
+        self.graph.stop()
+        self._drain()
         self._sharing.leave()
 
     def _is_over(self) -> bool:
@@ -118,8 +109,8 @@ class BatchRun(Ends):
         return not is_open and self.graph.is_over()
 
     def _show(self) -> None:
-        if self._live is not None:
-            self._live.show(self._shown)
+        if self._setting.live is not None:
+            self._setting.live.show(self._shown)
         elif time.monotonic() - self._said_s >= PROGRESS_S:
             self._said_s = time.monotonic()
             self._say(self._progress())

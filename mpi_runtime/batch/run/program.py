@@ -247,13 +247,13 @@ def _end(pid: int, grace: float) -> None:
         _has_ended(pid, KILL_LIMIT_S)
 
 
-def _has_ended(pid: int, limit_s: float | None) -> bool:
+def _has_ended(pid: int, limit_s: float) -> bool:
     """Whether a process that nobody has reaped ends within a time."""
     descriptor = os.pidfd_open(pid)
     try:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        return bool(poller.poll(None if limit_s is None else min(limit_s, POLL_MAX_S) * 1000))
+        return bool(poller.poll(min(limit_s, POLL_MAX_S) * 1000))
     finally:
         os.close(descriptor)
 

@@ -26,7 +26,7 @@ import msgspec
 
 from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.run.launched import LaunchProblemError, Where, environment_of, line_of
+from mpi_runtime.batch.run.launched import DEVICES, LaunchProblemError, Where, environment_of, line_of
 from mpi_runtime.batch.run.ordered import Ordered
 from mpi_runtime.batch.run.program import Ending, not_started, open_outputs, run_program
 from mpi_runtime.gangs import member
@@ -116,8 +116,9 @@ class Rank:
         """Have the launcher of a command start its ranks, on rank 0; on others wait. All return the same end."""
         self._member.must_end = True  # the agents kill what a launcher leaves when the gang has ended
         self.line.launch()
-        own = msgspec.msgpack.encode(Where.of(self.host, env))
-        places = [msgspec.msgpack.decode(part, type=Where) for part in self.line.meet(own)]
+        own = Where(self.host, env.get("SLURMD_NODENAME", self.host), env.get(DEVICES))
+        parts = self.line.meet(msgspec.msgpack.encode(own))
+        places = [msgspec.msgpack.decode(part, type=Where) for part in parts]
         ending = self._run_launcher(program, env, is_own, places) if self.number == 0 else None
         return msgspec.msgpack.decode(self.line.meet(msgspec.msgpack.encode(ending))[0], type=Ending)
 

@@ -22,12 +22,10 @@ from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
-from mpi_runtime.batch.run.events import Place
+from mpi_runtime.batch.run.events import TURN_S, Place
 from mpi_runtime.journal import claim
 from mpi_runtime.slurm import allocation
 
-TURN_S = 0.5
-"""Seconds between turns."""
 CLOSING_S = 3.0
 """How long the end of the batch is announced before the coordinator ends."""
 
@@ -70,31 +68,23 @@ class Statuses:
 
     def __init__(self, token: str, journal: BatchJournal, end_s: float | None) -> None:
         """Begin; `end_s`: when this job starts nothing more, in seconds since 1970; None: not known."""
-        self.token = token
-        self.end_s = end_s
         self.nodes = tuple(node_resources())
-        self._journal = journal
-        self._beat = 0
-        _, self._started = claim.state_and_start(os.getpid())
+        self._journal, self._end_s = journal, end_s
+        pid = os.getpid()
+        process = claim.here(), pid, claim.state_and_start(pid)[1]
+        self._last = Status(token, 0, journal.job, *process, allocation().job, journal.segment, 0, self.nodes)
 
     def next(self, is_taking: bool = True, is_leaving: bool = False) -> Status:
         """The next status."""
-        self._beat += 1
-        left_s = None if self.end_s is None else max(0.0, self.end_s - time.time())
-        return Status(
-            self.token,
-            self._beat,
-            self._journal.job,
-            claim.here(),
-            os.getpid(),
-            self._started,
-            allocation().job,
-            self._journal.segment,
-            self._journal.length,
-            self.nodes,
-            left_s if is_taking else 0.0,
-            is_leaving,
+        left_s = None if self._end_s is None else max(0.0, self._end_s - time.time())
+        self._last = msgspec.structs.replace(
+            self._last,
+            beat=self._last.beat + 1,
+            length=self._journal.length,
+            left_s=left_s if is_taking else 0.0,
+            is_leaving=is_leaving,
         )
+        return self._last
 
 
 class Sharing:
@@ -121,7 +111,7 @@ class Sharing:
         self._start = start
         self._end_s = end_s
         self._files: JobFiles | None = None if place is None else place.files
-        self._member: Member | None = None if place is None else place.member
+        self._member = Member(self.token, tuple(node_resources())) if place is None else place.member
         self._turned_s = 0.0
 
     def must_begin(self) -> bool:
@@ -142,9 +132,8 @@ class Sharing:
         for ended in self._journal.history.all_ends:
             self.coordinator.ended(ended.number)
         self._leading = Leading(self._files, self.coordinator, self.token, boot_clock)
-        own = self._member or Member(self.token, self.statuses.nodes)
+        own = self._member
         own.new_coordinator()
-        self._member = own
         ends_s = None if self._end_s is None else self._end_s - time.time() + boot_clock()
         self.coordinator.joined(self.token, own.nodes, ends_s)
         self.coordinator.returned(own.given_back, map(own.slices.__getitem__, own.given_back))
@@ -168,7 +157,7 @@ class Sharing:
         """
         if not self._leading.recover(is_strict):
             raise OSError(self._leading.problem or "the status of a job cannot be read yet")
-        for ended in self._notes():
+        for ended in self._ended():
             self._journal.history.note(ended)
         for work in [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]:
             known = self._journal.history.ends.get(work.name)
@@ -179,19 +168,17 @@ class Sharing:
 
     def ended(self, number: int) -> None:
         """A command has ended in this job."""
-        if self.is_on and self._member is not None:
+        if self.is_on:
             self.coordinator.ended(number)
             self._member.ended(number)
 
     def returned(self, number: int) -> None:
         """A command was withdrawn from the scheduler of this job: it may be offered to another."""
-        assert self._member is not None
         self._member.ended(number)
         self.coordinator.returned([number], [self._member.slices[number]])
 
     def not_begun(self, number: int) -> None:
         """A command came too late to its turn in this job: it is submitted again, unless another job has it."""
-        assert self._member is not None
         self._member.not_begun(number)
 
     def turn(self, checked_s: float) -> list[Ended]:
@@ -200,7 +187,6 @@ class Sharing:
             return []
         self._turned_s = time.monotonic()
         assert self._files is not None
-        assert self._member is not None
         with contextlib.suppress(OSError):  # its successor reads offers and records
             self._files.write_status(self.statuses.next())
         for offer in self._leading.turn():
@@ -212,13 +198,11 @@ class Sharing:
         self.coordinator.returned(overdue, map(self._member.slices.__getitem__, overdue))
         for work in self._member.start():
             self._start(work, checked_s + LEASE_S)
-        return self._notes()
+        return self._ended()
 
-    def _notes(self) -> list[Ended]:
-        notes, self._leading.notes = self._leading.notes, []
-        ended: list[Ended] = [note.content for _, note in notes if note.what == "ended"]
-        if self._member is not None:
-            self._member.stop([one.number for one in ended])  # the caller ends those that it has started
+    def _ended(self) -> list[Ended]:
+        ended, self._leading.ended = self._leading.ended, []
+        self._member.stop([one.number for one in ended])  # the caller ends those that it has started
         return ended
 
     def withdraw(self, number: int) -> bool:
@@ -229,8 +213,7 @@ class Sharing:
         """End these commands in all jobs."""
         for number in numbers:
             self.coordinator.withdraw(number)
-        if self._member is not None:
-            self._member.stop(numbers)  # the caller ends those that it has started
+        self._member.stop(numbers)  # the caller ends those that it has started
         self._leading.write(Stop(numbers))
 
     def others(self) -> list[Status]:

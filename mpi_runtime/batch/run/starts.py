@@ -6,8 +6,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
-
 import mpi_runtime
 from mpi_runtime.batch.elastic.belonging import LEASE_S
 from mpi_runtime.batch.elastic.records import Work, share_on
@@ -19,8 +17,8 @@ from mpi_runtime.batch.memory.past import Planning
 from mpi_runtime.batch.memory.paths import Paths
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
-from mpi_runtime.batch.run.events import Commands, Setting
-from mpi_runtime.batch.run.sharing import TURN_S, Sharing, work_of
+from mpi_runtime.batch.run.events import TURN_S, Commands, Setting
+from mpi_runtime.batch.run.sharing import Sharing, work_of
 from mpi_runtime.client import current
 from mpi_runtime.util.streams import together
 
@@ -36,9 +34,7 @@ class Starts(Commands):
     """The commands of a batch until they are started."""
 
     def __init__(self, setting: Setting) -> None:
-        """Begin without commands."""
-        place = setting.place
-        super().__init__(setting.directory, setting.say, setting.journal, place)
+        super().__init__(setting)
         self.graph = Graph(setting.journal.settled_array)
         self.failures: list[CommandResult] = []
         self.done_before = self.left_out = 0
@@ -51,12 +47,10 @@ class Starts(Commands):
         """The names of submitted commands, by the ids of their calls."""
         self._shared: dict[str, int] = {}
         """The numbers of commands that were given to all jobs, and have not ended."""
-        self._withdrawn: set[str] = set()
-        """Commands that are taken from the scheduler of this job, to be given to all."""
-        self._is_successor = place is not None
+        self._is_successor = setting.place is not None
         self._has_shares = False
         """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
-        self._sharing = Sharing(setting.journal, self._start_offered, setting.end_s, place)
+        self._sharing = Sharing(setting.journal, self._start_offered, setting.end_s, setting.place)
         self.paused = {name for name, what in setting.journal.history.controls.items() if what == "pause"}
         """Commands that do not start until they are resumed."""
         self._held: dict[str, bytes] = {}
@@ -183,10 +177,10 @@ class Starts(Commands):
         self._sharing.begin(works)
         self._shared = {name: one.number for name, one in self._running.items()}
         until_s = time.time() + LEASE_S
-        self._running = {name: msgspec.structs.replace(one, until_s=until_s) for name, one in self._running.items()}
-        for name, one in self._running.items():
+        for one in self._running.values():
+            one.until_s = until_s
             if one.number not in works:
-                self._withdrawn.add(name)
+                one.is_withdrawn = True
                 mpi_runtime.cancel(one.ref)
 
     def _note_failure(self, result: CommandResult) -> None:

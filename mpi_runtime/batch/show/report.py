@@ -22,6 +22,7 @@ TAIL_LINES = 20
 RATE_S = 60.0
 OPEN_MAX = 3
 """How many of them are open at first."""
+_COMMAND = ("command", "mono", {"clip": 1, "w": 1})
 
 
 def document(name: str, directory: str, history: History, now: float, is_running: bool) -> Document:
@@ -119,35 +120,16 @@ def _cards(
 def _failures(directory: str, failed: list[Ended]) -> Block:
     rows, details = [], {}
     for number, ended in enumerate(failed):
-        result = ended.result
-        rows.append(
-            [str(number), result.name, result.ending(), result.host, result.attempts, shortened(result.command)]
-        )
+        one = ended.result
+        rows.append([str(number), one.name, one.ending(), one.host, one.attempts, shortened(one.command)])
         if number < TAILS_MAX:
-            lines = "\n".join(tail(directory, result, ended.packed, TAIL_LINES))
+            lines = "\n".join(tail(directory, one, ended.packed, TAIL_LINES))
             details[str(number)] = [{"kind": "pre", "text": lines or "It has written nothing."}]
-    columns = [
-        ("name", "mono", {"w": 1}),
-        ("ending", "pill"),
-        ("host", "mono"),
-        ("starts", "count"),
-        ("command", "mono", {"clip": 1, "w": 1}),
-    ]
+    columns = [("name", "mono", {"w": 1}), ("ending", "pill"), ("host", "mono"), ("starts", "count"), _COMMAND]
     said = count(len(failed)) + (f", the first {TAILS_MAX} with their output" if len(failed) > TAILS_MAX else "")
-    opens = list(details)[:OPEN_MAX]
-    return table(
-        "failures",
-        "Failures",
-        columns,
-        rows,
-        said=said,
-        open=True,
-        details=details,
-        opens=opens,
-        limit=10,
-        noun="failures",
-        search="name, host, ending" if len(rows) > 10 else "",
-    )
+    more = {"details": details, "opens": list(details)[:OPEN_MAX], "limit": 10, "noun": "failures"}
+    search = "name, host, ending" if len(rows) > 10 else ""
+    return table("failures", "Failures", columns, rows, said=said, open=True, **more, search=search)
 
 
 def _functions(history: History, found: Overview, groups: dict[str, str]) -> Block:
@@ -164,17 +146,9 @@ def _functions(history: History, found: Overview, groups: dict[str, str]) -> Blo
         row = [name, name, bar, whole - done - bad - running[name], running[name], done, bad]
         peak = max((one.result.peak_memory for one in ends[name]), default=None)
         rows.append([*row, statistics.median(times) if times else None, max(times, default=None), peak])
-    columns = [
-        ("commands", "fn", {"w": 1}),
-        ("progress", "meter", {"w": 1}),
-        ("not run", "count"),
-        ("running", "count"),
-        ("done", "count"),
-        ("failed", "count", {"bad": 1}),
-        ("median", "time"),
-        ("longest", "time"),
-        ("most memory", "bytes"),
-    ]
+    columns = [("commands", "fn", {"w": 1}), ("progress", "meter", {"w": 1}), ("not run", "count")]
+    columns += [("running", "count"), ("done", "count"), ("failed", "count", {"bad": 1})]
+    columns += [("median", "time"), ("longest", "time"), ("most memory", "bytes")]
     return table("functions", "By array or program", columns, rows, sort=5, down=True)
 
 
@@ -183,63 +157,19 @@ def _commands(history: History, found: Overview, begin_s: float, now: float) -> 
     for ended in history.all_ends:
         one = ended.result
         ending = "done" if one.is_success else one.ending()
-        gpus = ",".join(map(str, one.gpu_ids))
-        rows.append(
-            [
-                f"{one.name}/{ended.number}",
-                one.name,
-                ending,
-                one.host,
-                gpus,
-                round(one.start - begin_s, 3),
-                round(one.end - one.start, 3),
-                round(one.cpu_time, 3),
-                one.peak_memory,
-                one.attempts,
-                shortened(one.command),
-            ]
-        )
+        row: list[Any] = [f"{one.name}/{ended.number}", one.name, ending, one.host, ",".join(map(str, one.gpu_ids))]
+        row += [round(one.start - begin_s, 3), round(one.end - one.start, 3), round(one.cpu_time, 3)]
+        rows.append([*row, one.peak_memory, one.attempts, shortened(one.command)])
     texts = {command.name: command.text for command in history.commands()} if found.running else {}
     for began in found.running:
-        state = "running" if began.host else "waiting"
-        rows.append(
-            [
-                f"{began.name}/now",
-                began.name,
-                state,
-                began.host,
-                "",
-                round(began.time_s - begin_s, 3),
-                round(now - began.time_s, 3),
-                None,
-                None,
-                None,
-                shortened(texts.get(began.name, "")),
-            ]
-        )
-    columns = [
-        ("name", "mono", {"w": 1}),
-        ("ending", "pill"),
-        ("host", "mono"),
-        ("GPUs", "text"),
-        ("start", "time"),
-        ("took", "time"),
-        ("CPU time", "time"),
-        ("memory", "bytes"),
-        ("starts", "count"),
-        ("command", "mono", {"clip": 1, "w": 1}),
-    ]
-    return table(
-        "commands",
-        "Commands",
-        columns,
-        rows,
-        said=plural(len(history.all_ends), "end"),
-        noun="commands",
-        search="name, host, ending, took>10",
-        sort=4,
-        limit=50,
-    )
+        name, state = began.name, "running" if began.host else "waiting"
+        times = [round(began.time_s - begin_s, 3), round(now - began.time_s, 3)]
+        nothing = [None, None, None]  # CPU time, memory, starts
+        rows.append([f"{name}/now", name, state, began.host, "", *times, *nothing, shortened(texts.get(name, ""))])
+    columns = [("name", "mono", {"w": 1}), ("ending", "pill"), ("host", "mono"), ("GPUs", "text"), ("start", "time")]
+    columns += [("took", "time"), ("CPU time", "time"), ("memory", "bytes"), ("starts", "count"), _COMMAND]
+    more = {"noun": "commands", "search": "name, host, ending, took>10", "sort": 4, "limit": 50}
+    return table("commands", "Commands", columns, rows, said=plural(len(history.all_ends), "end"), **more)
 
 
 def _runs(began: Began, command: Command, groups: dict[str, str], now: float) -> Ran:

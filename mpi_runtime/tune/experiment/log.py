@@ -67,21 +67,18 @@ def read(directory: Path) -> Iterator[Line]:
     number = 0
     for path in _paths(directory):
         with open(path, "rb") as file:
-            try:
-                for place in segments.read(file, segments.Damage()):
-                    if not isinstance(place.body, Noted) or place.body.kind != LINE:
-                        continue
-                    line = _decoder.decode(place.body.data)
-                    if line.number != number:
-                        continue  # after damage: a later run has written this number again
-                    number += 1
-                    event = line.event
-                    if isinstance(event, Reported | Moved) and event.checkpoint is not None:
-                        saved = Saved(event.checkpoint["number"], event.checkpoint["path"])  # its reference is void
-                        line.event = msgspec.structs.replace(event, checkpoint=saved)
-                    yield line
-            except segments.NewerFormatError as error:
-                raise JournalError(f"{path} is in a newer format, {error}: use that version of mpi_runtime") from None
+            for _, body in segments.read(file, segments.Damage()):
+                if not isinstance(body, Noted) or body.kind != LINE:
+                    continue
+                line = _decoder.decode(body.data)
+                if line.number != number:
+                    continue  # after damage: a later run has written this number again
+                number += 1
+                event = line.event
+                if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+                    saved = Saved(event.checkpoint["number"], event.checkpoint["path"])  # its reference is void
+                    line.event = msgspec.structs.replace(event, checkpoint=saved)
+                yield line
 
 
 def exists(directory: Path) -> bool:
@@ -105,9 +102,9 @@ def header(directory: Path) -> dict[str, Any]:
     """The header of the last run that has one, as `header_of` makes it; or nothing."""
     for path in reversed(_paths(directory)):
         with open(path, "rb") as file:
-            for place in segments.read(file, segments.Damage()):
-                if isinstance(place.body, Noted) and place.body.kind == HEADER:
-                    return msgspec.msgpack.decode(place.body.data, type=dict[str, Any])
+            for _, body in segments.read(file, segments.Damage()):
+                if isinstance(body, Noted) and body.kind == HEADER:
+                    return msgspec.msgpack.decode(body.data, type=dict[str, Any])
     return {}
 
 

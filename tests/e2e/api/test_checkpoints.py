@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.journal import upkeep
+from mpi_runtime.scheduler.protocol.effects import Checkpoint
 from tests.e2e.api.test_journal import WAYS, run
 
 ADDER = """
@@ -368,9 +369,9 @@ def test_states_are_in_what_the_verbs_say_and_compact_keeps_them(tmp_path: Path)
     wait_for_end(tmp_path)
     journal = tmp_path / "journal"
     (journal / "driver").unlink()
-    before = [len(segment.states) for segment in upkeep.read(journal)]
+    before = [len(segment.of(Checkpoint)) for segment in upkeep.read(journal)]
     upkeep.compact(journal)
-    assert [len(segment.states) for segment in upkeep.read(journal)] == [sum(before)]
+    assert [len(segment.of(Checkpoint)) for segment in upkeep.read(journal)] == [sum(before)]
     assert upkeep.verify(journal).damaged_values == []
     told, ran, _ = again(STORY, tmp_path)
     assert told == TOLD

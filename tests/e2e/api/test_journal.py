@@ -59,7 +59,7 @@ def records(folder: Path) -> list[Record]:
     found = []
     for path in segments.paths(folder):
         with path.open("rb") as file:
-            found += [one.body for one in segments.read(file, segments.Damage()) if isinstance(one.body, Record)]
+            found += [body for _, body in segments.read(file, segments.Damage()) if isinstance(body, Record)]
     return found
 
 

@@ -115,9 +115,9 @@ def test_an_experiment_that_is_cut_at_any_line_or_within_it_ends_the_same(tmp_pa
     data = journal.read_bytes()
     with journal.open("rb") as file:
         places = [
-            one.position
-            for one in segments.read(file, segments.Damage())
-            if isinstance(one.body, Noted) and one.body.kind == study_log.LINE
+            position
+            for position, body in segments.read(file, segments.Damage())
+            if isinstance(body, Noted) and body.kind == study_log.LINE
         ][1:]
     assert len(places) > 10
     for number, place in enumerate([*places, len(data)]):

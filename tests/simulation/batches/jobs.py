@@ -399,12 +399,11 @@ class Job(Process):
         return [(what, (None, content)) for what, content in (one for _, one in file.versions)] if file else []
 
     def _note_all(self, leading: Leading, history: History) -> None:
-        for _, note in leading.notes:
-            if note.what == "ended":
-                for number in self.member.stop(note.numbers):
-                    self.cancel(number)
-                history.note(note.content)
-        leading.notes.clear()
+        for ended in leading.ended:
+            for number in self.member.stop([ended.number]):
+                self.cancel(number)
+            history.note(ended)
+        leading.ended.clear()
 
     def take_and_start(self, checked_s: float, coordinator: Coordinator) -> None:
         take(self.files, self.member)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.records import Note, Status
+from mpi_runtime.batch.elastic.records import Returned, Status
 
 END_S = 4000.0
 RETRY_S = 4.0
@@ -280,7 +280,7 @@ class SimulatedFiles(JobFiles):
     def owner(self, token: str) -> Process:
         return self.system.files[f"member-{token}"].writer
 
-    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Note], int]:
+    def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Any], int]:
         versions = self.system.versions(self.process, f"segment-{status.segment}") if status.length else []
         end = len(versions) if is_last else min(len(versions), status.length)
         if is_last and end < status.length:
@@ -289,9 +289,9 @@ class SimulatedFiles(JobFiles):
         found = []
         for what, content in versions[begin:end]:
             if what == "ended":
-                found.append(Note("ended", (content.number,), content=content))
+                found.append(content)
             elif what == "returned":
-                found.append(Note("returned", *content))
+                found.append(Returned(*content))
         return found, max(begin, end)
 
     def make_name(self, slice: str, is_back: bool = False) -> str:

@@ -1,6 +1,18 @@
-"""What hinders a job that takes part in a batch is shown if it lasts, and not too often."""
+"""What hinders a job that takes part in a batch is shown if it lasts; what it gives back is not lost."""
 
-from mpi_runtime.batch.run.events import AGAIN_S, LASTS_S, Trouble
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import mpi_runtime
+from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.memory.graph import STARTED
+from mpi_runtime.batch.run.ends import Ends
+from mpi_runtime.batch.run.events import AGAIN_S, LASTS_S, Commands, Place, Running, Setting, Trouble
+from mpi_runtime.errors import TaskCancelledError
 
 
 def test_a_problem_is_shown_when_it_lasts_and_again_from_time_to_time() -> None:
@@ -19,3 +31,30 @@ def test_a_problem_is_shown_when_it_lasts_and_again_from_time_to_time() -> None:
     assert said == ["full", "full"]
     trouble.note("", shown_s + AGAIN_S + 1.0)
     assert trouble.problem == ""
+
+
+def test_a_command_that_is_given_back_while_its_job_becomes_the_coordinator_is_offered_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cancelled: list[object] = []
+    monkeypatch.setattr(mpi_runtime, "cancel", cancelled.append)
+    history = SimpleNamespace(controls={}, began={})
+    journal: Any = SimpleNamespace(history=history, settled_array=None)
+    ref: Any = SimpleNamespace(binary=lambda: b"id of the call")
+    member = Commands(Setting("out", print, journal))
+    member._running["late"] = Running(ref, b"key", 7, 0)
+    member._return(["late"])  # another job may have room for it; and meanwhile the coordinator dies
+    nothing: Any = None
+    place = Place(nothing, member._events, member._running, Member("token", ()), nothing)
+
+    leader = Ends(Setting("out", print, journal, place=place))
+    leader.graph.add([Group("late", (Command(text="true", name="late"),))])
+    leader.graph.take_ready()
+    leader._shared["late"] = 7
+    returned: list[int] = []
+    monkeypatch.setattr(leader._sharing, "returned", returned.append)
+    outcome: Any = SimpleNamespace(exception=TaskCancelledError)
+    leader._end("late", outcome)
+    assert cancelled == [ref]
+    assert returned == [7]
+    assert leader.graph.states["late"] == STARTED, "it is skipped only if nobody wants it"

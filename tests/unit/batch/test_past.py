@@ -19,7 +19,6 @@ from mpi_runtime.batch.memory.past import FOLDER, Planning, read_history, source
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments
-from mpi_runtime.scheduler.protocol.effects import Record
 
 
 def command(name: str = "a", **options: Any) -> Command:
@@ -155,7 +154,7 @@ def test_the_journal_of_another_file_is_refused_unless_the_directory_is_named(tm
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
     with journal(tmp_path) as made:
         made.began("a", 1)
-        made._add("batch began", b"", b"", 0, {"wrong": 1})
+        add_raw(made, {"wrong": 1})
     with pytest.raises(JournalError, match="of another version"):
         read_history(str(tmp_path))
     with journal(tmp_path, is_fresh=True) as made:
@@ -202,24 +201,32 @@ def test_names_that_nothing_has_are_said() -> None:
     ]
 
 
+def add_raw(made: BatchJournal, content: dict[str, object]) -> None:
+    """Record this as the begin of a command."""
+    names: dict[Any, str] = past.NAMES
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(names, dict, names[past.Began])
+        made._add(content)  # type: ignore[arg-type]
+
+
 def test_results_are_small_on_disk() -> None:
     assert len(msgspec.msgpack.encode(command("a"))) < 30, "what is as always is not written"
 
 
 def test_records_of_several_jobs_count_in_any_order() -> None:
     """A command that a job which was taken for dead has ended too; one that began again; one that ran after another."""
-    records = [
-        (past.ENDED, past.Ended(7, b"", result("a", 1))),
-        (past.ENDED, past.Ended(7, b"", result("a"))),
-        (past.ENDED, past.Ended(3, b"", result("a", 2))),
-        (past.BEGAN, past.Began("a", 1.0, "", 7)),
-        (past.BEGAN, past.Began("b", 1.0, "", 8)),
-        (past.ENDED, past.Ended(5, b"", result("b", 1))),
+    records: list[past.Content] = [
+        past.Ended(7, b"", result("a", 1)),
+        past.Ended(7, b"", result("a")),
+        past.Ended(3, b"", result("a", 2)),
+        past.Began("a", 1.0, "", 7),
+        past.Began("b", 1.0, "", 8),
+        past.Ended(5, b"", result("b", 1)),
     ]
     for order in itertools.permutations(records):
         history = past.History()
-        for kind, content in order:
-            history.add(Record(b"", b"", b"", kind, 0, []), msgspec.msgpack.encode(content))
+        for content in order:
+            history.add(content)
         assert history.ends["a"].result.is_success
         assert [*history.began] == ["b"]
 
@@ -231,7 +238,7 @@ def test_a_batch_that_an_earlier_version_began_continues(tmp_path: Path) -> None
         key, _ = made.key_of(first)
         made.ended(first, key, result("first"), 1)
         made.ended(second, made.key_of(second)[0], result("second"), 2)
-        made._add(past.BEGAN, b"", b"", 0, {"name": "third", "time_s": 1.0})
+        add_raw(made, {"name": "third", "time_s": 1.0})
     with journal(tmp_path) as made:
         known = made.known_end(first, *made.key_of(first))
         assert known is not None

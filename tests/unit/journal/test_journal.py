@@ -46,7 +46,7 @@ def segment(*records: Record) -> bytes:
 
 
 def read(data: bytes) -> list[segments.Body]:
-    return [place.body for place in segments.read(io.BytesIO(data), segments.Damage())]
+    return [body for _, body in segments.read(io.BytesIO(data), segments.Damage())]
 
 
 def earlier(folder: Path, *parts: bytes) -> Earlier:

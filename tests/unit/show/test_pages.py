@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,7 +213,7 @@ def test_a_task_does_not_get_the_name_of_the_actor_that_its_process_became() -> 
     assert [row[1] for row in calls(facts(runs=[run, method], ran=2))["rows"]] == ["f", "Later: A.go"]
 
 
-def test_metrics_are_read_by_the_parser_of_prometheus(tmp_path: Path) -> None:
+def test_metrics_are_read_by_the_parser_of_prometheus() -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     text = metrics.text(facts(measured={"a": measured(Gpu("GPU-1", 90, 1, 2, 70))}))
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
@@ -224,8 +223,7 @@ def test_metrics_are_read_by_the_parser_of_prometheus(tmp_path: Path) -> None:
     assert families["mpi_runtime_memory_bytes"].unit == "bytes"
     (hot,) = families["mpi_runtime_gpu_temperature_celsius"].samples
     assert (hot.labels, hot.value) == ({"node": "a", "gpu": "GPU-1"}, 70)
-    metrics.write(str(tmp_path / "job.prom"), facts(state="ended"))
-    assert (tmp_path / "job.prom").read_text().count("mpi_runtime_up 0") == 1
+    assert metrics.text(facts(state="ended")).count("mpi_runtime_up 0") == 1
 
 
 def measured(*gpus: Gpu) -> Measured:
