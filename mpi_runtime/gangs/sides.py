@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from mpi_runtime.gangs import environment, library, pmi1
+from mpi_runtime.gangs import library, pmi1
 from mpi_runtime.gangs import pmix_messages as messages
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Question
 from mpi_runtime.gangs.helper import Helper
@@ -39,7 +39,7 @@ class Pmi1Side:
         ours.setblocking(False)
         self._ours[rank], self._theirs[rank] = ours, theirs
         self._poller.add(ours.fileno(), lambda: self._on_ready(rank))
-        return environment.of_pmi1(rank, len(self._node.hosts)), {"PMI_FD": theirs.fileno()}
+        return {"PMI_RANK": str(rank), "PMI_SIZE": str(len(self._node.hosts))}, {"PMI_FD": theirs.fileno()}
 
     def forked(self, rank: int) -> None:
         """See `Side`."""
