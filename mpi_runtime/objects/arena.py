@@ -202,7 +202,7 @@ class AgentArena:
         Raises:
             ValueError: no extent of this size is allocated at the offset.
         """
-        if self.allocator.size(offset) < size:
+        if self.size(offset) < size:
             raise ValueError(f"no extent of {size} bytes is allocated at offset {offset} of region {self.region}")
         return self._window.view(offset, size)
 

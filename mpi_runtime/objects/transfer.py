@@ -71,8 +71,8 @@ class Transfers:
         self,
         transport: Transport,
         arena: AgentArena,
-        ask: Callable[[int, Callable[[int, str], None]], None] | None = None,
-        free: Callable[[Iterable[int]], None] | None = None,
+        ask: Callable[[int, Callable[[int, str], None]], None],
+        free: Callable[[Iterable[int]], None],
     ) -> None:
         """Move objects between this arena and others.
 
@@ -80,13 +80,13 @@ class Transfers:
             transport: to the other ranks.
             arena: where they lie.
             ask: calls a function with the offset of a new extent of a size, or with -1 and a reason; later, if there
-                may be room then. By default there is room now or not at all.
+                may be room then.
             free: gives extents back.
         """
         self._transport = transport
         self._arena = arena
-        self._ask = ask or self._allocate
-        self._free = free or self._free_now
+        self._ask = ask
+        self._free = free
         self._asked: dict[bytes, Fetch] = {}
         """Orders that wait for room, by object."""
         self._incoming: dict[bytes, Incoming] = {}
@@ -297,12 +297,4 @@ class Transfers:
         incoming = self._by_target.get(offset)
         if incoming is not None:
             return incoming.arrived if incoming.is_wanted and incoming.order.size == size else -1
-        return size if self._arena.allocator.size(offset) >= size else -1
-
-    def _allocate(self, size: int, use: Callable[[int, str], None]) -> None:
-        target = self._arena.allocate(size)
-        use(-1 if target is None else target, self._arena.refusal(size) if target is None else "")
-
-    def _free_now(self, offsets: Iterable[int]) -> None:
-        for offset in offsets:
-            self._arena.free(offset)
+        return size if self._arena.size(offset) >= size else -1
