@@ -176,24 +176,15 @@ class _Reader:
         raise pickle.UnpicklingError("a pickle of protocol 5 has no lines")
 
 
-class _HostUnpickler(pickle.Unpickler):
-    maker = staticmethod(make_on_host)
+class Unpickler(pickle.Unpickler):
+    """Reads a value with another function in place of `make`."""
+
+    def __init__(self, maker: Callable[..., Any], data: Any, buffers: Sequence[Any]) -> None:
+        super().__init__(_Reader(data), buffers=buffers)
+        self._maker = maker
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return a class or function by its name."""
         if module == __name__ and name == make.__name__:
-            return self.maker
+            return self._maker
         return super().find_class(module, name)
-
-
-class _DeviceUnpickler(_HostUnpickler):
-    maker = staticmethod(make_on_device)
-
-
-def loads_on_host(data: Any, buffers: Sequence[Any] = ()) -> Any:
-    """Do as `pickle.loads`, but make numpy arrays of arrays on devices."""
-    return _HostUnpickler(_Reader(data), buffers=buffers).load()
-
-
-def loads_on_device(data: Any, buffers: Sequence[Any] = ()) -> Any:
-    """Do as `pickle.loads`, with arrays on a device even in a driver that has used none."""
-    return _DeviceUnpickler(_Reader(data), buffers=buffers).load()
