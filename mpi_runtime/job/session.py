@@ -66,7 +66,6 @@ class Session:
         # Not at the top: the head's process starts meanwhile.
         from mpi_runtime.client.client import Client
         from mpi_runtime.client.scope import Inherited
-        from mpi_runtime.client.stalls import StallLog
         from mpi_runtime.objects.arena import ClientArena
 
         self.head = head
@@ -85,7 +84,7 @@ class Session:
             inherited=inherited or Inherited(config.namespace),
             journal=config.journal,
             scope=scope,
-            stall_log=StallLog(config.waiting_line_s, config.quiet),
+            log_after_s=0.0 if config.quiet else config.waiting_line_s,
             why_lost=head.why_lost,
             executing=executing,
         )
