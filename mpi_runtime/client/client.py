@@ -132,7 +132,7 @@ class Client:
         self.outbox = Outbox(end, self.references, draft, interrupts, why_lost)
         self.items = ReceivedItems(self.outbox)
         self.blocking = Blocking(self.outbox)
-        replies = Replies(self.outbox)
+        self._replies = replies = Replies(self.outbox)
         arrivals = Arrivals(self.references, self.items, self.feed, replies.came, self.outbox.forget)
         self.line = Line(end, self.outbox, arrivals, self.scopes, self.blocking, cancels)
         self.questions = Questions(self.line, replies, min(regions))
@@ -162,7 +162,7 @@ class Client:
     def forked(self) -> None:
         """Send and run nothing any more: this process is a forked child of the client's."""
         self.line.forked()
-        self.questions.forget_spares()
+        self._replies.spares.take_all()
         self.feed.calls.clear()
         self.feed.block.clear()
 

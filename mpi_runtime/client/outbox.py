@@ -138,11 +138,6 @@ class Outbox(Outgoing):
         with self.interrupts, self.lock:  # no other thread forgets its place meanwhile
             super().view(id)
 
-    def drop_view(self, id: bytes) -> None:
-        """Note that a view is gone. Runs in a destructor: takes no lock, raises nothing."""
-        self.references.dropped_views.append(id)
-        self.drop(id)
-
     def look_at(self, id: bytes) -> Entry | None:
         """Return the value of an object, or None. If it is in the arena, it counts as viewed from now on."""
         entry = self._values.get(id)

@@ -69,6 +69,8 @@ class Executor:
         self.cancels.on_interrupt = lambda: self.client.scopes.running.clean_up()
         self.results = Results(self.client, self.cancels, setup, request, self._code_of)
         self._yields = Yields(self.client, self.cancels, self.results)
+        # For code above: see the protocol `Executor` of `client/client.py`.
+        self.is_cancelled, self.emit, self.end_actor = self.cancels.has, self._yields.emit, self.results.end_actor
         if member is not None:
             self.results.place = f"{member.place} of "
         self.number = request.executor
@@ -257,22 +259,6 @@ class Executor:
             return None
         return result if spec.num_returns >= 0 else self._yields.all_of(spec, call, result)
 
-    async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
-        """Await a coroutine, and send the items of a generator. Return the result."""
-        return await self._yields.all_of_async(spec, call, result)
-
-    def is_cancelled(self, call: Call) -> bool:
-        """Whether this attempt of a call is cancelled."""
-        return self.cancels.has(call)
-
-    def emit(self, item: Any) -> bool:
-        """Send an item of the running task: see `Yields.emit`."""
-        return self._yields.emit(item)
-
-    def end_actor(self) -> None:
-        """End the actor for good. Calls that have not started are not run."""
-        self.results.end_actor()
-
     def _find_method(self, spec: Spec) -> Callable[..., Any]:
         found = self._methods[spec.id] = find_method(self.actor, spec)
         return found
@@ -312,7 +298,7 @@ class Executor:
 
             self.client.blocking.lends_cpu = False  # one call that waits says nothing about the others
             self.results.is_concurrent = True
-            self._lanes = Lanes(self, self.results, self.client.feed.specs, spec)
+            self._lanes = Lanes(self.perform, self._yields, self.results, self.client.feed.specs, spec)
             self.cancels.on_cancelled = self._lanes.cancel
         self.actor = self._call(construct, cls, positional, named)
         if call.digest:
