@@ -166,9 +166,7 @@ class Outbox(Outgoing):
     def entrust(self, message: object, gather_us: int = 0) -> None:
         """Send this soon; from now on it is delivered even if this process dies, because its agent reads the draft.
 
-        Args:
-            message: to be sent.
-            gather_us: the time that it may wait for others.
+        `gather_us`: the time that it may wait for others.
         """
         self.messages.append(message)
         gather_s = gather_us * 1e-6

@@ -345,12 +345,9 @@ class Forkserver:
 
 
 def main(descriptor: int, at_start: Container[str], preload: bool = True) -> None:
-    """Be the forkserver of the agent at the other end of this descriptor.
+    """Be the forkserver of the agent at the other end of this descriptor, a socket.
 
-    Args:
-        descriptor: a socket.
-        at_start: names of the modules that Python loads before it looks into the directory of any program.
-        preload: see `fork` of `forkserver_handle.py`.
+    `at_start`: see `become`. `preload`: see `fork` of `forkserver_handle.py`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a batch system announces the end of the job to the driver

@@ -62,7 +62,7 @@ class Member:
             if len(self.place.names) > 1:
                 from mpi_runtime.gangs.greeting import greet  # not at the top: every forkserver loads this module
 
-                greet(world, self.place.rank, self.place.hosts, self.place.names)
+                greet(world, self.place)
             self._world = world
         except Exception as error:
             self._problem = error

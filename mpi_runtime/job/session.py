@@ -252,8 +252,7 @@ def _stop() -> None:
 def work(at_start: Container[str]) -> NoReturn:
     """Run the worker of this rank, in a process that has run no user code: it can be forked to get the forkserver.
 
-    Args:
-        at_start: names of the modules that Python had loaded at the start.
+    `at_start`: names of the modules that Python had loaded at the start.
     """
     _be_worker(launching.detect(configuration.environment()), None, at_start)
 

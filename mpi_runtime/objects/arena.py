@@ -125,9 +125,7 @@ class AgentArena:
     def __init__(self, descriptor: int, region: int) -> None:
         """Use the arena behind a descriptor, which stays the caller's and must stay open until `close`.
 
-        Args:
-            descriptor: from `create`.
-            region: index of this rank among the ranks of its host, ascending.
+        `region`: the index of this rank among the ranks of its host, ascending.
         """
         self.descriptor = descriptor
         self.layout = Layout.of(descriptor)
@@ -321,14 +319,10 @@ class ClientArena:
     def read(self, region: int, offset: int, size: int, on_release: Callable[[], None]) -> memoryview:
         """Return a read-only view of an object, without a copy.
 
-        Args:
-            region: index of the rank that allocated it among the ranks of the host.
-            offset: where it starts in the region, in bytes.
-            size: its length in bytes, at least 1.
-            on_release: called exactly once, when neither the view nor anything made from it (slices, arrays) is left.
-                The garbage collector may call it in any thread, in the middle of any instruction. So it must take no
-                lock and raise nothing; appending to a `deque` is fine. It is not called after `close`, in a forked
-                child, or while the interpreter ends.
+        The place is as in `write`. `on_release` is called exactly once, when neither the view nor anything made from it
+        (slices, arrays) is left. The garbage collector may call it in any thread, in the middle of any instruction. So
+        it must take no lock and raise nothing; appending to a `deque` is fine. It is not called after `close`, in a
+        forked child, or while the interpreter ends.
 
         Raises:
             ValueError: the bytes are not inside the region.

@@ -74,14 +74,10 @@ class Transfers:
         ask: Callable[[int, Callable[[int, str], None]], None],
         free: Callable[[Iterable[int]], None],
     ) -> None:
-        """Move objects between this arena and others.
+        """Move objects between this arena and those of other ranks.
 
-        Args:
-            transport: to the other ranks.
-            arena: where they lie.
-            ask: calls a function with the offset of a new extent of a size, or with -1 and a reason; later, if there
-                may be room then.
-            free: gives extents back.
+        `ask` calls a function with the offset of a new extent of a size, or with -1 and a reason; later, if there may
+        be room then. `free` gives extents back.
         """
         self._transport = transport
         self._arena = arena
