@@ -90,7 +90,6 @@ class Executor:
         self.actor: Any = None
         self.actor_id = b""
         self.actor_attempt = 0
-        """How often the actor had been created before."""
         self._calls_made: dict[int, int] = {}
         """By spec with `max_calls`: how many of its calls were run."""
         self._problem = ""
@@ -100,7 +99,6 @@ class Executor:
         self._writes_as = ""
         """The function of the last call, which the marks in its output name."""
         self.where: Where | None = None
-        """The place that the running call, or the actor, was given."""
 
     def run(self, problem: str) -> None:
         """Run calls until `Exit` arrives or the connection closes.
@@ -228,7 +226,9 @@ class Executor:
             self.client.outbox.post_now(Began(call.id))
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
         if spec.kind == METHOD:
-            function = self._methods.get(spec.id) or self._find_method(spec)
+            function = self._methods.get(spec.id)
+            if function is None:
+                function = self._methods[spec.id] = find_method(self.actor, spec)
         else:
             function = self._functions[spec.id] if spec.id in self._functions else self._load(spec)
             if spec.kind == ACTOR:
@@ -258,10 +258,6 @@ class Executor:
         if not member.has_value(spec):
             return None
         return result if spec.num_returns >= 0 else self._yields.all_of(spec, call, result)
-
-    def _find_method(self, spec: Spec) -> Callable[..., Any]:
-        found = self._methods[spec.id] = find_method(self.actor, spec)
-        return found
 
     def _load(self, spec: Spec) -> Callable[..., Any]:
         if self._problem:

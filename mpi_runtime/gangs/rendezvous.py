@@ -44,7 +44,9 @@ def take_ports() -> int:
     Raises:
         OSError: all blocks are taken or in use.
     """
-    blocks = [first for ports in PORTS for first in ports[::PORTS_OF_GANG] if not _is_ephemeral(first)]
+    low, high = ephemeral()
+    firsts = (first for ports in PORTS for first in ports[::PORTS_OF_GANG])
+    blocks = [first for first in firsts if first > high or first + PORTS_OF_GANG <= low]
     start = os.getpid() % len(blocks) if blocks else 0  # other processes begin elsewhere
     for first in [*blocks[start:], *blocks[:start]]:
         own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -55,11 +57,6 @@ def take_ports() -> int:
             return first
         own.close()
     raise OSError(f"no block of ports for MASTER_PORT is free outside of the ephemeral range ({EPHEMERAL})")
-
-
-def _is_ephemeral(first: int) -> bool:
-    low, high = ephemeral()
-    return first + PORTS_OF_GANG > low and first <= high
 
 
 def ephemeral() -> tuple[int, int]:

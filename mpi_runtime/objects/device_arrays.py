@@ -107,15 +107,11 @@ def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     Raises:
         DeviceUnavailableError: this process has no device.
     """
-    if _is_driver_without_device():
+    # In a driver that uses no device a CUDA context would use GPU memory outside of any grant.
+    if not this_process.hostname and not cuda_context.has_begun(cuda_context.driver()):
         _say_how(facts, place)
         return make_on_host(facts, place, data)
     return make_on_device(facts, place, data)
-
-
-def _is_driver_without_device() -> bool:
-    """Whether this is a driver without a CUDA context. Making one would use GPU memory outside of any grant."""
-    return not this_process.hostname and not cuda_context.has_begun(cuda_context.driver())
 
 
 def _say_how(facts: arrays.Facts, place: str) -> None:

@@ -103,12 +103,13 @@ class Transfers:
         self._reports: list[Fetched | Arriving] = []
         self._frames: dict[int, list[Pull | Unpull]] = {}
         """Messages to send at the end of this turn, by rank."""
-        self._sends = Sends(transport, arena, self._available)
+        self.sends = Sends(transport, arena, self._available)
+        """What other ranks have asked for."""
 
     @property
     def busy(self) -> bool:
         """Whether transfers are under way, or events are unreported."""
-        return bool(self._active or self._queues or self._reports or self._frames or self._sends.busy)
+        return bool(self._active or self._queues or self._reports or self._frames or self.sends.busy)
 
     def fetch(self, order: Fetch) -> None:
         """Begin to copy an object here, or continue from another source; `poll` will report the end."""
@@ -135,24 +136,12 @@ class Transfers:
         for id in [*self._asked, *self._incoming]:
             self.stop(id)
 
-    def complete(self) -> None:
-        """Finish all sends, when all ranks are idle: they have arrived, but MPI reports it only when it is asked."""
-        self._sends.complete()
-
-    def on_pull(self, rank: int, pull: Pull) -> None:
-        """Send a part of the own region to a rank; an empty chunk if there is no such object."""
-        self._sends.add(rank, pull)
-
-    def on_unpull(self, rank: int, unpull: Unpull) -> None:
-        """Stop sending what a rank has asked for."""
-        self._sends.end(rank, unpull)
-
     def poll(self) -> list[Fetched | Arriving]:
         """Advance all transfers, and return events for the scheduler."""
         for incoming in list(self._active):
             self._receive(incoming)
         self._start_queued()
-        self._sends.poll()
+        self.sends.poll()
         for rank, messages in list(self._frames.items()):
             with suppress(TransportError):  # transfers from this rank will get the error too
                 self._transport.send(rank, codec.encode(messages))

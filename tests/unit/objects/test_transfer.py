@@ -67,9 +67,9 @@ class Peer:
                 assert isinstance(message, Pull | Unpull)
                 self.pulls.append(message)
                 if isinstance(message, Pull):
-                    self.transfers.on_pull(rank, message)
+                    self.transfers.sends.add(rank, message)
                 else:
-                    self.transfers.on_unpull(rank, message)
+                    self.transfers.sends.end(rank, message)
 
     def turn(self) -> list[Fetched | Arriving]:
         self.hear()
@@ -153,7 +153,7 @@ def test_requests_of_one_turn_go_in_one_frame_to_each_source_and_wait_for_their_
         assert len(pulls) == AT_ONCE
         for pull in pulls:
             assert isinstance(pull, Pull)
-            peers[rank].transfers.on_pull(0, pull)
+            peers[rank].transfers.sends.add(0, pull)
     assert len(until_quiet(peers)) == 3 * AT_ONCE
 
 
@@ -394,8 +394,8 @@ def test_a_lost_peer(peers: list[Peer], at_once: bool) -> None:
     offset = peers[0].put(bytes(2 * MIB))
     transfers.fetch(Fetch(b"id", 1, 0, 2 * MIB, 1))
     for tag in range(3):
-        transfers.on_pull(1, Pull(tag, offset, 2 * MIB, 0, CHUNK_BYTES))
-    transfers.on_pull(1, Pull(3, offset, 10, 0, CHUNK_BYTES))
+        transfers.sends.add(1, Pull(tag, offset, 2 * MIB, 0, CHUNK_BYTES))
+    transfers.sends.add(1, Pull(3, offset, 10, 0, CHUNK_BYTES))
     (ended,) = [report for _ in range(4) for report in transfers.poll()]
     assert isinstance(ended, Fetched)
     assert (ended.id, ended.offset, ended.is_lost) == (b"id", -1, True)
@@ -406,7 +406,7 @@ def test_a_lost_peer(peers: list[Peer], at_once: bool) -> None:
 
 
 def test_a_receiver_that_dies_is_forgotten(peers: list[Peer]) -> None:
-    peers[0].transfers.on_pull(1, Pull(0, 64, 10, 0, CHUNK_BYTES))
+    peers[0].transfers.sends.add(1, Pull(0, 64, 10, 0, CHUNK_BYTES))
     assert peers[0].transfers.busy  # it waits for an answer to its refusal
     peers[0].transport.lost = (1,)
     peers[0].transfers.poll()
