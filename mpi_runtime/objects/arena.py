@@ -364,22 +364,6 @@ class ClientArena:
         with self._pinned.pinned(start, Allocator.rounded(size), address, found) as is_pinned:
             yield found[offset : offset + size] if is_pinned else None
 
-    @contextmanager
-    def pinned_twin(self, data: memoryview) -> "Iterator[NDArray[numpy.uint8] | None]":
-        """The same bytes as those of a part of a view from `read`, as by `pinned`."""
-        import numpy
-
-        owner = data.obj
-        if isinstance(owner, numpy.ndarray) and owner.nbytes >= LARGE:
-            address, inside = owner.ctypes.data, numpy.frombuffer(data, numpy.uint8).ctypes.data - owner.ctypes.data
-            for region, window in list(self._readers.items()):
-                whole = window.whole()
-                if whole is not None and 0 <= address - whole.ctypes.data < len(whole):
-                    with self.pinned(region, address - whole.ctypes.data, owner.nbytes) as found:
-                        yield None if found is None else found[inside : inside + len(data)]
-                    return
-        yield None
-
     def close(self) -> None:
         """Stop using the arena. Views stay readable, but their release is no longer reported."""
         if self._pinned is not None:
@@ -399,13 +383,19 @@ class ClientArena:
 
 @contextmanager
 def pinned_twin(data: memoryview) -> "Iterator[NDArray[numpy.uint8] | None]":
-    """`ClientArena.pinned_twin` of whichever arena the bytes are in, if any."""
-    if len(data) >= LARGE and configuration.gpu_pin():
-        for arena in list(_client_arenas):
-            with arena.pinned_twin(data) as found:
-                if found is not None:
-                    yield found
-                    return
+    """The same bytes as those of a part of a view from `ClientArena.read`, as by `pinned` of that arena."""
+    import numpy
+
+    owner = data.obj
+    if len(data) >= LARGE and isinstance(owner, numpy.ndarray) and configuration.gpu_pin():
+        address, inside = owner.ctypes.data, numpy.frombuffer(data, numpy.uint8).ctypes.data - owner.ctypes.data
+        windows = [(arena, *one) for arena in list(_client_arenas) for one in list(arena._readers.items())]
+        for arena, region, window in windows:
+            whole = window.whole()
+            if whole is not None and 0 <= address - whole.ctypes.data < len(whole):
+                with arena.pinned(region, address - whole.ctypes.data, owner.nbytes) as found:
+                    yield None if found is None else found[inside : inside + len(data)]
+                return
     yield None
 
 
