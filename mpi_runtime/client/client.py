@@ -1,8 +1,6 @@
 """The client of a driver or executor. This module puts its parts together.
 
-`references.py`, `outgoing.py`, `received_items.py`, `feed.py`, `blocking.py` and `arrivals.py` need no socket, and the
-simulator runs them too. `line.py` connects them to the process of the rank. These parts know ids only. Users hold the
-objects of `refs.py` and `generators.py`, which `submitting.py` makes.
+The parts know ids only. Users hold the objects of `refs.py` and `generators.py`, which `submitting.py` makes.
 """
 
 from __future__ import annotations

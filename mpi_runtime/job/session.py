@@ -35,7 +35,6 @@ from mpi_runtime.transport.messages import Shutdown
 if TYPE_CHECKING:
     from mpi_runtime.client.client import Executing
     from mpi_runtime.client.scope import Inherited, Scope
-    from mpi_runtime.job.report import Reporter
 
 _LOOK_S = 0.3
 """Seconds between checks whether actors have saved their states."""
@@ -89,7 +88,13 @@ class Session:
             executing=executing,
         )
         head.listen()
-        self.reporter = self._new_reporter()
+        self.reporter: Reporter | None = None
+        if config.report or config.metrics:
+            from mpi_runtime.job.report import Reporter  # not at the top: most jobs have no report
+
+            self.reporter = Reporter(
+                config.report, config.metrics, config.report_every_s, config.quiet, self.client.questions.query
+            )
 
     def save_and_requeue(self) -> None:
         """Near the end of the job's time: have actors save their states, and queue the job again.
@@ -145,14 +150,6 @@ class Session:
         if not self.head.is_reusable:
             self.head.end()
         return is_confirmed
-
-    def _new_reporter(self) -> Reporter | None:
-        config = self.config
-        if not (config.report or config.metrics):
-            return None
-        from mpi_runtime.job.report import Reporter  # not at the top: most jobs have no report
-
-        return Reporter(config.report, config.metrics, config.report_every_s, config.quiet, self.client.questions.query)
 
     def _stop_listening(self) -> None:
         if self.listener is not None:

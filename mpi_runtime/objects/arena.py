@@ -11,9 +11,8 @@ was written. So an object that fits the capacity finds a place in one piece even
 each agent allocates in its own region without asking others. The capacity is counted for the host: the words `used[r]`
 (allocated bytes) and `spare[r]` (free bytes that still occupy memory) are written by rank r's agent only.
 
-Memory that was written before is *warm*; memory that was not, or was given back to the system, is *cold*. The first
-touch of cold memory costs 5 to 40 times as much as a warm copy, so free warm memory is kept and preferred. The price is
-that spare memory of one rank takes room from objects of another. The rule: if an allocation brings used + spare of all
+Free memory that was written before is kept and preferred (`allocator.py`: it is warm). The price is that such spare
+memory of one rank takes room from objects of another. The rule: if an allocation brings used + spare of all
 regions above the capacity, its agent first gives its own spare memory back to the system. Then it sets `wanted[r]` of
 the others that have some, and they do the same in their next turn (`AgentArena.settle`).
 """
