@@ -134,12 +134,13 @@ class Submitter(Registered, Generic[P, R]):
                 call = Call(client.scopes.next_ids(count), spec.id, b"")
             if self._holds:
                 call.holds = (*call.holds, *self._holds)
-            if spec.ranks:
-                call.scattered = packed.scattered
             if spec.code:
                 call.digest = digest_of_arguments(call, packed)
-            submitted = submit(client, call, spec)
-            return [submitted] if spec.by_rank and count == 1 else submitted
+            if not spec.ranks:
+                return submit(client, call, spec)
+            call.scattered = packed.scattered
+            found = submit(client, call, spec)
+            return [found] if spec.by_rank and count == 1 else found
 
     def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
         """Submit a call with one return value, after this number of attempts."""
