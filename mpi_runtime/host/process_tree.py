@@ -106,7 +106,7 @@ def kill_group(pid: int) -> None:
 def kill_tagged(name: str, value: str) -> None:
     """Kill all processes of this host that were started with this variable, and that this user may see."""
     pids = map(int, filter(str.isdigit, os.listdir("/proc")))
-    _signal([pid for pid in pids if has_variable(pid, name, value)], signal.SIGKILL)
+    _signal((pid for pid in pids if has_variable(pid, name, value)), signal.SIGKILL)
 
 
 # The launcher.
