@@ -328,9 +328,9 @@ class NodeAgent:
             BadFrameError: there is no such object.
         """
         if isinstance(message, Unpull):
-            self._transfers.on_unpull(rank, message)
+            self._transfers.sends.end(rank, message)
         elif message.start < message.size:
-            self._transfers.on_pull(rank, message)
+            self._transfers.sends.add(rank, message)
         else:
             raise BadFrameError(f"rank {rank} asks for bytes behind the end of an object")
 
@@ -397,7 +397,7 @@ class NodeAgent:
             self._meter.close()
         if self._stacks is not None:
             self._stacks.close()
-        self._transfers.complete()
+        self._transfers.sends.complete()
         self.custodian.close()
         self._spills.close()
         self._drafts.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, 
 
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import specs
-from mpi_runtime.calls.actor_handle import ActorHandle, inside, pack_class, weak_handle
+from mpi_runtime.calls.actor_handle import ActorHandle, T, inside, pack_class, weak_handle
 from mpi_runtime.calls.arguments import Parameters, digest_of_arguments, pack
 from mpi_runtime.calls.code import Code
 from mpi_runtime.calls.specs import Method
@@ -24,16 +24,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec as ParamSpecWithDefault
-    from typing_extensions import TypeVar as TypeVarWithDefault
 
     from mpi_runtime.calls.graphs import ActorNode
     from mpi_runtime.calls.signatures import Few, MarkedMethod, Submit
 
-    # With defaults `ActorHandle` needs no parameters.
-    T = TypeVarWithDefault("T", default=Any)
     Init = ParamSpecWithDefault("Init", default=...)
 else:
-    T = TypeVar("T")
     Init = ParamSpec("Init")
 
 

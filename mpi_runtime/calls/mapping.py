@@ -325,7 +325,7 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
             f"{name} has num_returns={num_returns}, but map() and starmap() return one value for each call: use "
             f"{name}.options(num_returns=1), and index into its value."
         )
-    if function._is_own:
+    if function._own is not None:
         raise ValueError(
             f"{name} has own_scheduler=True, so its calls are large: submit each with {name}.remote(), and use map() "
             "inside the call"

@@ -51,8 +51,6 @@ _OF_NODE = ("node:", "accelerator_type:")
 
 def check(options: Mapping[str, Any]) -> None:
     """Refuse options of a function that contradict `own_scheduler`."""
-    if not options.get("own_scheduler"):
-        return
     for name in _NOT_WITH:
         if options.get(name):
             raise ValueError(f"{name} is not possible with own_scheduler=True")

@@ -63,7 +63,7 @@ class RemoteFunction(Submitter[P, R]):
     def options(self, **options: Any) -> Any:
         """The same function with other options, those of `remote`; what is not named stays. This one is not changed."""
         changed = RemoteFunction(self._function, {**self._options, **options})
-        if changed._is_own == self._is_own:
+        if changed._own is self._own:
             changed._code = self._code
         return changed
 

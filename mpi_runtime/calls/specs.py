@@ -78,7 +78,12 @@ def _placed(
         made.setdefault("custom", {}).setdefault(TYPE + model, TYPE_UNITS)
     made["environment"] = environment or {}
     if inherited is not None or any(one in options for one in _OF_PLACES):
-        made["where"] = _where(name, options, made, inherited)
+        from mpi_runtime.calls import strategies
+        from mpi_runtime.scheduler.protocol.resources import Request
+
+        asked = {field: made.get(field, 0) for field in ("cpu", "gpu", "memory", "gpu_memory")}
+        custom = tuple(sorted(made.get("custom", {}).items()))
+        made["where"] = strategies.where(name, options, Request(**asked, custom=custom), inherited)
     return made
 
 
@@ -115,15 +120,6 @@ def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
         "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5),
         "retries_timeouts": issubclass(TaskTimeoutError, tuple(wanted)),
     }
-
-
-def _where(name: str, options: Mapping[str, Any], made: dict[str, Any], inherited: Where | None) -> Where | None:
-    from mpi_runtime.calls import strategies
-    from mpi_runtime.scheduler.protocol.resources import Request
-
-    asked = {field: made.get(field, 0) for field in ("cpu", "gpu", "memory", "gpu_memory")}
-    custom = tuple(sorted(made.get("custom", {}).items()))
-    return strategies.where(name, options, Request(**asked, custom=custom), inherited)
 
 
 def task_spec(

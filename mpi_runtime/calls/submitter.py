@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from mpi_runtime.calls import options as option_rules
@@ -82,12 +83,13 @@ class Submitter(Registered, Generic[P, R]):
         option_rules.check_gang(options, inspect.isgeneratorfunction(function))
         self._function = function
         self._name = getattr(function, "__name__", type(function).__name__)
-        self._is_own = bool(options.get("own_scheduler"))
-        """Whether each call brings its own scheduler."""
+        self._own: ModuleType | None = None
+        """The module `own_scheduler`, if each call brings its own scheduler."""
         code: Any = function
-        if self._is_own:
+        if options.get("own_scheduler"):
             from mpi_runtime.calls import own_scheduler  # not at the top: few programs use it
 
+            self._own = own_scheduler
             own_scheduler.check(options)
             code = own_scheduler.Inside(function)
         super().__init__(Code(code, self._name), options)
@@ -122,12 +124,10 @@ class Submitter(Registered, Generic[P, R]):
             if spec is None or inherited is not self._inherited or inherited.where is not self._where:
                 spec = self._registered_spec(client)
             count = spec.num_returns
-            if spec.ranks:
-                return self._submit_to_gang(client, spec, args, kwargs)
             if args or kwargs:
-                packed = pack(client, args, kwargs, self._name)
-                if self._is_own:
-                    self._check_no_refs("its arguments hold", packed.holds)
+                packed = pack(client, args, kwargs, self._name, spec.ranks)
+                if self._own is not None:
+                    self._own.check_no_refs(self._name, "its arguments hold", packed.holds)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
                 packed = NOTHING
@@ -136,18 +136,11 @@ class Submitter(Registered, Generic[P, R]):
                 call.holds = (*call.holds, *self._holds)
             if spec.code:
                 call.digest = digest_of_arguments(call, packed)
-            return submit(client, call, spec)
-
-    def _submit_to_gang(self, client: Client, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Submit a call with the option `num_ranks`."""
-        packed = pack(client, args, kwargs, self._name, spec.ranks)
-        id = client.scopes.next_ids(spec.num_returns)
-        call = Call(id, spec.id, packed.payload, packed.arguments, (*packed.holds, *self._holds))
-        call.scattered = packed.scattered
-        if spec.code:
-            call.digest = digest_of_arguments(call, packed)
-        found = submit(client, call, spec)
-        return [found] if spec.by_rank and spec.ranks == 1 else found
+            if not spec.ranks:
+                return submit(client, call, spec)
+            call.scattered = packed.scattered
+            found = submit(client, call, spec)
+            return [found] if spec.by_rank and count == 1 else found
 
     def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
         """Submit a call with one return value, after this number of attempts."""
@@ -160,11 +153,6 @@ class Submitter(Registered, Generic[P, R]):
         ref: ObjectRef[R] = submit(client, call, spec)
         return ref
 
-    def _check_no_refs(self, where: str, refs: Collection[bytes]) -> None:
-        from mpi_runtime.calls import own_scheduler
-
-        own_scheduler.check_no_refs(self._name, where, refs)
-
     @functools.cached_property
     def _parameters(self) -> Parameters:
         known = Parameters.of(self._function)
@@ -173,13 +161,11 @@ class Submitter(Registered, Generic[P, R]):
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         is_generator = inspect.isgeneratorfunction(self._function)
         digest = self._digest_of(self._function)
-        if self._is_own:
-            from mpi_runtime.calls import own_scheduler
-
-            environment = own_scheduler.environment(environment, self._name)
+        if self._own is None:
+            code = self._code.pickled()
+        else:
+            environment = self._own.environment(environment, self._name)
             with Collecting() as found:
                 code = self._code.pickled()
-            self._check_no_refs("its code refers to", found)
-        else:
-            code = self._code.pickled()
+            self._own.check_no_refs(self._name, "its code refers to", found)
         return specs.task_spec(self._name, code, self._options, where, is_generator, environment, digest)

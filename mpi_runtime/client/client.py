@@ -1,8 +1,6 @@
 """The client of a driver or executor. This module puts its parts together.
 
-`references.py`, `outgoing.py`, `received_items.py`, `feed.py`, `blocking.py` and `arrivals.py` need no socket, and the
-simulator runs them too. `line.py` connects them to the process of the rank. These parts know ids only. Users hold the
-objects of `refs.py` and `generators.py`, which `submitting.py` makes.
+The parts know ids only. Users hold the objects of `refs.py` and `generators.py`, which `submitting.py` makes.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.ref_futures import RefFutures
 from mpi_runtime.client.references import References
 from mpi_runtime.client.scope import Inherited, Scope, Scopes
-from mpi_runtime.client.stalls import StallLog, Stalls
+from mpi_runtime.client.stalls import Stalls
 from mpi_runtime.client.store import Store
 from mpi_runtime.client.waiting import Waiting
 from mpi_runtime.objects.arena import ClientArena
@@ -96,7 +94,7 @@ class Client:
         inherited: Inherited | None = None,
         journal: str = "",
         scope: Scope | None = None,
-        stall_log: StallLog | None = None,
+        log_after_s: float = 0.0,
         why_lost: Callable[[], str] | None = None,
         executing: Executing | None = None,
     ) -> None:
@@ -110,7 +108,7 @@ class Client:
             inherited: settings that calls made here inherit.
             journal: the directory of the job's journal; empty: none.
             scope: of the driver's calls.
-            stall_log: when the driver logs its waits; None: never.
+            log_after_s: seconds without progress until a line about a wait is logged; 0: none is.
             why_lost: returns the message of the error for a lost connection; None: the client's own.
             executing: the parts of an executor; None: this is the driver.
         """
@@ -132,12 +130,12 @@ class Client:
         self.outbox = Outbox(end, self.references, draft, interrupts, why_lost)
         self.items = ReceivedItems(self.outbox)
         self.blocking = Blocking(self.outbox)
-        replies = Replies(self.outbox)
+        self._replies = replies = Replies(self.outbox)
         arrivals = Arrivals(self.references, self.items, self.feed, replies.came, self.outbox.forget)
         self.line = Line(end, self.outbox, arrivals, self.scopes, self.blocking, cancels)
         self.questions = Questions(self.line, replies, min(regions))
         self.store = Store(self.outbox, self.questions, arena, regions, inline_bytes_max, journal)
-        self.stalls = Stalls(self.line, arrivals, self.questions, stall_log)
+        self.stalls = Stalls(self.line, arrivals, self.questions, log_after_s)
         self.waiting = Waiting(self.line, self.references, arrivals, self.items, self.store, self.stalls)
         self.futures = RefFutures(self.waiting, self.references, self.store)
         _clients.add(self)
@@ -162,7 +160,7 @@ class Client:
     def forked(self) -> None:
         """Send and run nothing any more: this process is a forked child of the client's."""
         self.line.forked()
-        self.questions.forget_spares()
+        self._replies.spares.take_all()
         self.feed.calls.clear()
         self.feed.block.clear()
 

@@ -12,7 +12,7 @@ from mpi_runtime.scheduler.protocol.effects import Demand, Entry
 from mpi_runtime.scheduler.protocol.events import Call, Spec
 
 ALL = 1 << 62
-"""The number of consumed items of a call if no process will take its items."""
+"""More items than any call yields: the number of consumed items of a call if no process will take its items."""
 
 
 class Feed:

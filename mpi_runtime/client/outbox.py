@@ -138,11 +138,6 @@ class Outbox(Outgoing):
         with self.interrupts, self.lock:  # no other thread forgets its place meanwhile
             super().view(id)
 
-    def drop_view(self, id: bytes) -> None:
-        """Note that a view is gone. Runs in a destructor: takes no lock, raises nothing."""
-        self.references.dropped_views.append(id)
-        self.drop(id)
-
     def look_at(self, id: bytes) -> Entry | None:
         """Return the value of an object, or None. If it is in the arena, it counts as viewed from now on."""
         entry = self._values.get(id)
@@ -171,9 +166,7 @@ class Outbox(Outgoing):
     def entrust(self, message: object, gather_us: int = 0) -> None:
         """Send this soon; from now on it is delivered even if this process dies, because its agent reads the draft.
 
-        Args:
-            message: to be sent.
-            gather_us: the time that it may wait for others.
+        `gather_us`: the time that it may wait for others.
         """
         self.messages.append(message)
         gather_s = gather_us * 1e-6

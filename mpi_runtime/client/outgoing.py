@@ -44,7 +44,7 @@ class Outgoing:
         self.adopt(id)
 
     def drop_view(self, id: bytes) -> None:
-        """Note that a view is gone."""
+        """Note that a view is gone. Runs in a destructor: takes no lock, raises nothing."""
         self.references.dropped_views.append(id)
         self.drop(id)
 

@@ -97,10 +97,6 @@ class Questions:
         assert isinstance(reply, Allocated)
         return reply
 
-    def forget_spares(self) -> None:
-        """Drop spare extents: this process is a forked child of their owner."""
-        self._replies.spares.take_all()
-
     def answer(self, number: int) -> bytes:
         """Wait for the scheduler's answer to the message with this number, and return it.
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from mpi_runtime.client.feed import ALL
 from mpi_runtime.client.outgoing import Outgoing
 from mpi_runtime.scheduler.protocol.effects import Item
 from mpi_runtime.scheduler.protocol.events import CancelRequested, Consumed
-
-ALL = 1 << 62
-"""More items than any call yields."""
 
 
 class ReceivedItems:

@@ -190,7 +190,7 @@ class ActorRef(ObjectRef[Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_job()
         note(self._id, self._client)
-        return adopt_actor, (self._id,)
+        return adopt, (self._id, ActorRef)
 
 
 class WeakActorRef(ActorRef):
@@ -211,20 +211,12 @@ def weak_actor(id: bytes) -> WeakActorRef:
     return WeakActorRef(id, current.client())
 
 
-def adopt(id: bytes) -> ObjectRef[Any]:
-    """Return a reference to an object that this process found in a value."""
+def adopt(id: bytes, kind: type[ObjectRef[Any]] = ObjectRef) -> ObjectRef[Any]:
+    """Return a reference to an object, or an `ActorRef`, that this process found in a value."""
     client = current.client()
     with client.outbox.interrupts:  # or a counted reference might never be dropped
         client.outbox.adopt(id)
-        return ObjectRef(id, client)
-
-
-def adopt_actor(id: bytes) -> ActorRef:
-    """Return a reference to an actor that this process found in a value."""
-    client = current.client()
-    with client.outbox.interrupts:
-        client.outbox.adopt(id)
-        return ActorRef(id, client)
+        return kind(id, client)
 
 
 def keep(ref: ObjectRef[Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from mpi_runtime.client.arrivals import Arrivals
 from mpi_runtime.client.line import Line
@@ -13,23 +12,15 @@ from mpi_runtime.client.questions import Questions
 from mpi_runtime.show import bars, log
 
 
-class StallLog(NamedTuple):
-    """When the driver logs its waits."""
-
-    after_s: float
-    """Seconds without progress; 0: never."""
-    quiet: bool
-
-
 class Stalls:
     """Waits of one client, with log lines."""
 
-    def __init__(self, line: Line, arrivals: Arrivals, questions: Questions, stall_log: StallLog | None) -> None:
-        """`stall_log`: None in an executor, which logs nothing."""
+    def __init__(self, line: Line, arrivals: Arrivals, questions: Questions, log_after_s: float) -> None:
+        """`log_after_s`: seconds without progress until a line is logged; 0: none is, as in an executor."""
         self._line = line
         self._arrivals = arrivals
         self._questions = questions
-        self._log = stall_log
+        self._log_after_s = log_after_s
         self.bar: bars.Bar | None = None
         """Shown meanwhile in a notebook."""
 
@@ -41,12 +32,12 @@ class Stalls:
         missing: Callable[[], list[bytes]],
     ) -> bool:
         """Wait like `Line.wait_until`. In a driver, log the `missing` objects when no message has arrived for long."""
-        rule, arrivals = self._log, self._arrivals
-        if rule is None or not rule.after_s or rule.quiet:
+        after_s, arrivals = self._log_after_s, self._arrivals
+        if not after_s:
             return self._until(complete, timeout_s, ids)
         began_s = progress_s = time.monotonic()
         deadline_s = math.inf if timeout_s is None else began_s + timeout_s
-        pause_s, taken = rule.after_s, arrivals.taken
+        pause_s, taken = after_s, arrivals.taken
         while True:
             next_s = min(deadline_s, progress_s + pause_s)
             if self._until(complete, max(0.0, next_s - time.monotonic()), ids):
@@ -55,12 +46,12 @@ class Stalls:
             if now_s >= deadline_s:
                 return False
             if arrivals.taken != taken:
-                progress_s, pause_s = now_s, rule.after_s
+                progress_s, pause_s = now_s, after_s
             elif now_s >= next_s:
                 text = self._in_words(now_s - began_s, missing())
                 if complete():  # the value arrived together with the answer
                     return True
-                log.say(log.line(log.INFO, log.WAITING, text), rule.quiet)
+                log.say(log.line(log.INFO, log.WAITING, text), quiet=False)
                 progress_s, pause_s = now_s, 2 * pause_s
             taken = arrivals.taken
 

@@ -84,9 +84,7 @@ class Store:
     def recall(self, kept: Sequence[Kept], otherwise: str) -> list[Value] | None:
         """The values of a call from the journal, as from `write`; None: one cannot be read.
 
-        Args:
-            kept: the values in the journal.
-            otherwise: what happens to the call if one cannot be read, for the log.
+        `otherwise`: what happens to the call then, for the log.
 
         Raises:
             ObjectStoreFullError: the store has no room for them.
@@ -153,12 +151,7 @@ class Store:
         return self.load_seen(entry, data, read)
 
     def load_seen(self, entry: Entry, data: memoryview | None, read: Callable[..., Any]) -> Any:
-        """Return a value that has arrived.
-
-        Args:
-            entry: the value.
-            data: its bytes, if they are in the arena.
-            read: see `serialize.loads`.
+        """Return a value that has arrived, given its bytes if they are in the arena. `read`: see `serialize.loads`.
 
         Raises:
             MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.

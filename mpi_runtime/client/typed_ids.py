@@ -56,25 +56,18 @@ class BaseID(bytes):
 class UniqueID(BaseID):
     """An id of no particular kind."""
 
-    __slots__ = ()
-
 
 class ActorID(BaseID):
     """The id of an actor."""
-
-    __slots__ = ()
 
 
 class FunctionID(BaseID):
     """The id of a function."""
 
-    __slots__ = ()
-
 
 class JobID(BaseID):
     """The id of the job."""
 
-    __slots__ = ()
     SIZE = 4
 
 
@@ -85,22 +78,14 @@ JOB_ID = JobID.from_hex("01000000")
 class NodeID(BaseID):
     """The id of a node."""
 
-    __slots__ = ()
-
 
 class PlacementGroupID(BaseID):
     """The id of a placement group."""
-
-    __slots__ = ()
 
 
 class TaskID(BaseID):
     """The id of a call."""
 
-    __slots__ = ()
-
 
 class WorkerID(BaseID):
     """The id of an executor."""
-
-    __slots__ = ()

@@ -79,29 +79,27 @@ def make_task_error(
     return task_error(cause, f"{text}\n{note}" if note else text)
 
 
-def portable(error: TaskError) -> TaskError:
-    """Return the error if another process can unpickle it; else a copy with text as its cause."""
+def to_bytes(error: MpiRuntimeError) -> bytes:
+    """Return the error as bytes that any process can read. A process without the class reads it as text.
+
+    So does each if the exception of user code cannot be pickled and read back.
+    """
     import cloudpickle  # not at the top: only a failing task pays for it
 
-    cause = error.cause
     try:
-        cloudpickle.loads(cloudpickle.dumps(error))
+        pickled = cloudpickle.dumps(error, protocol=5)
+        if isinstance(error, TaskError):
+            pickle.loads(pickled)
     except Exception as reason:
-        text = "".join(traceback.format_exception_only(type(cause), cause)).strip()
+        if not isinstance(error, TaskError):
+            raise
+        text = "".join(traceback.format_exception_only(type(error.cause), error.cause)).strip()
         why = f"{type(reason).__name__}: {reason}"
         substitute = SerializationError(f"{text}\n(in words: the exception cannot be pickled and read back: {why})")
-        return task_error(substitute, error.traceback_str)
-    return error
-
-
-def to_bytes(error: MpiRuntimeError) -> bytes:
-    """Return the error as bytes that any process can read. A process without the class reads it as text."""
-    import cloudpickle
-
-    if isinstance(error, TaskError):
-        error = portable(error)
+        error = task_error(substitute, error.traceback_str)
+        pickled = cloudpickle.dumps(error, protocol=5)
     plain = GpuOutOfMemoryError if isinstance(error, GpuOutOfMemoryError) else TaskError
-    return pickle.dumps((cloudpickle.dumps(error, protocol=5), str(error), plain), 5)
+    return pickle.dumps((pickled, str(error), plain), 5)
 
 
 def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:

@@ -69,6 +69,8 @@ class Executor:
         self.cancels.on_interrupt = lambda: self.client.scopes.running.clean_up()
         self.results = Results(self.client, self.cancels, setup, request, self._code_of)
         self._yields = Yields(self.client, self.cancels, self.results)
+        # For code above: see the protocol `Executor` of `client/client.py`.
+        self.is_cancelled, self.emit, self.end_actor = self.cancels.has, self._yields.emit, self.results.end_actor
         if member is not None:
             self.results.place = f"{member.place} of "
         self.number = request.executor
@@ -88,7 +90,6 @@ class Executor:
         self.actor: Any = None
         self.actor_id = b""
         self.actor_attempt = 0
-        """How often the actor had been created before."""
         self._calls_made: dict[int, int] = {}
         """By spec with `max_calls`: how many of its calls were run."""
         self._problem = ""
@@ -98,7 +99,6 @@ class Executor:
         self._writes_as = ""
         """The function of the last call, which the marks in its output name."""
         self.where: Where | None = None
-        """The place that the running call, or the actor, was given."""
 
     def run(self, problem: str) -> None:
         """Run calls until `Exit` arrives or the connection closes.
@@ -226,7 +226,9 @@ class Executor:
             self.client.outbox.post_now(Began(call.id))
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
         if spec.kind == METHOD:
-            function = self._methods.get(spec.id) or self._find_method(spec)
+            function = self._methods.get(spec.id)
+            if function is None:
+                function = self._methods[spec.id] = find_method(self.actor, spec)
         else:
             function = self._functions[spec.id] if spec.id in self._functions else self._load(spec)
             if spec.kind == ACTOR:
@@ -256,26 +258,6 @@ class Executor:
         if not member.has_value(spec):
             return None
         return result if spec.num_returns >= 0 else self._yields.all_of(spec, call, result)
-
-    async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
-        """Await a coroutine, and send the items of a generator. Return the result."""
-        return await self._yields.all_of_async(spec, call, result)
-
-    def is_cancelled(self, call: Call) -> bool:
-        """Whether this attempt of a call is cancelled."""
-        return self.cancels.has(call)
-
-    def emit(self, item: Any) -> bool:
-        """Send an item of the running task: see `Yields.emit`."""
-        return self._yields.emit(item)
-
-    def end_actor(self) -> None:
-        """End the actor for good. Calls that have not started are not run."""
-        self.results.end_actor()
-
-    def _find_method(self, spec: Spec) -> Callable[..., Any]:
-        found = self._methods[spec.id] = find_method(self.actor, spec)
-        return found
 
     def _load(self, spec: Spec) -> Callable[..., Any]:
         if self._problem:
@@ -312,7 +294,7 @@ class Executor:
 
             self.client.blocking.lends_cpu = False  # one call that waits says nothing about the others
             self.results.is_concurrent = True
-            self._lanes = Lanes(self, self.results, self.client.feed.specs, spec)
+            self._lanes = Lanes(self.perform, self._yields, self.results, self.client.feed.specs, spec)
             self.cancels.on_cancelled = self._lanes.cancel
         self.actor = self._call(construct, cls, positional, named)
         if call.digest:

@@ -87,10 +87,12 @@ class Leaving(NamedTuple):
 class Forkserver:
     """Forks and kills executors as its agent asks, until the agent ends."""
 
+    _setup: Setup
+    """The agent's first message: it precedes all others."""
+
     def __init__(self, end: socket.socket, at_start: Container[str]) -> None:
         self._end = end
         self._at_start = at_start
-        self._setup: Setup | None = None
         self._arena = self._drafts = -1
         self._shadowed: list[str] = []
         self._scratch_lock = -1
@@ -137,7 +139,6 @@ class Forkserver:
 
             sweep(self._gangs_since_s)
         if self._scratch_lock >= 0:
-            assert self._setup is not None
             scratch.leave(self._setup.scratch, self._scratch_lock)
         self._close()
 
@@ -181,7 +182,6 @@ class Forkserver:
 
     def _enter_scratch(self) -> str:
         """Make the directory for files, once. Return why it cannot be made, else empty."""
-        assert self._setup is not None
         if self._scratch_lock < 0:
             try:
                 self._scratch_lock = scratch.enter(self._setup.scratch)
@@ -190,7 +190,6 @@ class Forkserver:
         return ""
 
     def _look_for_shadowed(self) -> None:
-        assert self._setup is not None
         path = self._setup.job.path
         self._shadowed = shadowed(bytes_to_text(path[0]), self._at_start) if path else []
 
@@ -279,8 +278,6 @@ class Forkserver:
 
         `problem`: see `become`. `parent`: see `_leave`.
         """
-        setup = self._setup
-        assert setup is not None
         name_process("mpi-rt-executor")
         self._leave(parent)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -291,7 +288,9 @@ class Forkserver:
         _seed_numpy()
         from mpi_runtime.executor import becoming  # loaded already: see PRELOADED
 
-        becoming.become(setup, request, descriptors, self._arena, self._drafts, self._shadowed, self._at_start, problem)
+        becoming.become(
+            self._setup, request, descriptors, self._arena, self._drafts, self._shadowed, self._at_start, problem
+        )
 
     def _reap(self) -> None:
         """Reap executors, and report those whose process groups have ended."""
@@ -345,12 +344,9 @@ class Forkserver:
 
 
 def main(descriptor: int, at_start: Container[str], preload: bool = True) -> None:
-    """Be the forkserver of the agent at the other end of this descriptor.
+    """Be the forkserver of the agent at the other end of this descriptor, a socket.
 
-    Args:
-        descriptor: a socket.
-        at_start: names of the modules that Python loads before it looks into the directory of any program.
-        preload: see `fork` of `forkserver_handle.py`.
+    `at_start`: see `become`. `preload`: see `fork` of `forkserver_handle.py`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a batch system announces the end of the job to the driver

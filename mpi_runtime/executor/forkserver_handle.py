@@ -62,7 +62,7 @@ def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
     """Start a forkserver as a copy of this process, which has done nothing yet: half the time of a new interpreter.
 
     Args:
-        at_start: see `main` of `forkserver.py`.
+        at_start: see `become`.
         preload: whether it loads the modules of executors at once, or when its agent has a first executor forked.
 
     Returns:

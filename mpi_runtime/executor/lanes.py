@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.client import scope
 from mpi_runtime.client.scope import Scope
@@ -20,29 +20,26 @@ from mpi_runtime.scheduler.protocol.ids import attempt_of
 
 if TYPE_CHECKING:
     from mpi_runtime.executor.results import Results
+    from mpi_runtime.executor.yields import Yields
 
 Work = tuple[Spec, Call, list[Any]]
 
 
-class Runs(Protocol):
-    """The executor, as it is needed here."""
-
-    def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
-        """Run user code, and return its result."""
-
-    async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
-        """Await a coroutine, and send the items of a generator. Return the result."""
+Perform = Callable[[Spec, Call, list[Any]], Any]
+"""Runs user code, and returns its result."""
 
 
 class Lanes:
     """Runs calls of one actor concurrently."""
 
-    def __init__(self, executor: Runs, results: Results, specs: dict[int, Spec], creation: Spec) -> None:
+    def __init__(
+        self, perform: Perform, yields: Yields, results: Results, specs: dict[int, Spec], creation: Spec
+    ) -> None:
         self._results = results
         self._specs = specs
         self._creation = creation
         kind = _Coroutines if creation.is_async else _Threads
-        self._groups = {name: kind(executor, results, limit) for name, limit in creation.concurrency.items()}
+        self._groups = {name: kind(perform, yields, results, limit) for name, limit in creation.concurrency.items()}
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a function. If the actor has coroutines, it runs in the loop of the default group."""
@@ -69,8 +66,8 @@ class Lanes:
 class _Threads:
     """A group whose calls run in threads, up to a limit. Threads start when needed, and end with the process."""
 
-    def __init__(self, executor: Runs, results: Results, limit: int) -> None:
-        self._executor = executor
+    def __init__(self, perform: Perform, yields: Yields, results: Results, limit: int) -> None:
+        self._perform = perform
         self._results = results
         self._limit = limit
         self._waiting: SimpleQueue[Work] = SimpleQueue()
@@ -96,7 +93,7 @@ class _Threads:
                 saver.begins()
             start_us = time.monotonic_ns() // 1000
             try:
-                result = self._executor.perform(spec, call, arguments)
+                result = self._perform(spec, call, arguments)
             except BaseException as error:
                 self._results.failed(spec, call, start_us, error)
             else:
@@ -114,8 +111,9 @@ class _Coroutines:
     The loop is the group's own, in a thread of its own, so that such a method blocks no other group.
     """
 
-    def __init__(self, executor: Runs, results: Results, limit: int) -> None:
-        self._executor = executor
+    def __init__(self, perform: Perform, yields: Yields, results: Results, limit: int) -> None:
+        self._perform = perform
+        self._yields = yields
         self._results = results
         self._loop = asyncio.new_event_loop()
         self._room = asyncio.Semaphore(limit)
@@ -162,8 +160,8 @@ class _Coroutines:
                 if (saver := self._results.saver) is not None:
                     saver.begins()
                 start_us = time.monotonic_ns() // 1000
-                result = self._executor.perform(spec, call, arguments)
-                result = await self._executor.complete(spec, call, result)
+                result = self._perform(spec, call, arguments)
+                result = await self._yields.all_of_async(spec, call, result)
         except BaseException as error:
             self._results.failed(spec, call, start_us, error)
         else:

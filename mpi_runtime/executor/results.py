@@ -91,12 +91,10 @@ class Results:
             return
         if spec.kind != ACTOR:
             self._worked = True
-        if self.ends_gang:
+        has_errors = call.digest and self._client.scopes.current().has_errors
+        if self.ends_gang or has_errors:
             values = [Value(message.data)] if isinstance(message, Done) else message.values
-            message = Returned(call.id, values, duration_us, ends_gang=True)
-        if call.digest and self._client.scopes.current().has_errors:
-            values = [Value(message.data)] if isinstance(message, Done) else message.values
-            message = Returned(call.id, values, duration_us, has_errors=True)
+            message = Returned(call.id, values, duration_us, has_errors=bool(has_errors), ends_gang=self.ends_gang)
         self._post(spec, message, start_us)
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:

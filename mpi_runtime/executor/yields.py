@@ -56,11 +56,7 @@ class Yields:
         self._give(spec, call, index, item)
         self._emitted = index + 1
         if spec.backpressure:
-
-            def complete() -> bool:
-                return feed.wants(call.id, index + 1, spec.backpressure)
-
-            _ = complete() or self._client.line.wait_until(complete, None, [call.id], lends=False)
+            self._wait_for_demand(spec, call, index + 1, None, lends=False)
         self._client.outbox.flush()  # items sent before a process dies count
         return not feed.is_abandoned(call.id)
 
@@ -177,14 +173,14 @@ class Yields:
     def _put(self, spec: Spec, item: Any) -> ObjectRef[Any]:
         return put_written(self._client, self._written(spec, item))
 
-    def _wait_for_demand(self, spec: Spec, call: Call, index: int, timeout_s: float | None) -> bool:
-        """Wait until the item with this index may be yielded. Return whether it may."""
+    def _wait_for_demand(self, spec: Spec, call: Call, index: int, timeout_s: float | None, lends: bool = True) -> bool:
+        """Wait until the item with this index may be yielded. Return whether it may. `lends`: see `Line.wait_until`."""
         feed = self._client.feed
 
         def complete() -> bool:
             return feed.wants(call.id, index, spec.backpressure)
 
-        return complete() or self._client.line.wait_until(complete, timeout_s, [call.id])
+        return complete() or self._client.line.wait_until(complete, timeout_s, [call.id], lends)
 
     def _give(self, spec: Spec, call: Call, index: int, item: Any) -> None:
         """Send an item of a stream."""

@@ -8,7 +8,7 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 - `sides.py`: the two protocols of a start
 - `member.py`: a member that is an executor: starts MPI, and gives each call a communicator
 - `greeting.py`: the first message between members on different nodes, and the error if it does not arrive
-- `rendezvous.py`: the variables of `torchrun`, and ports on the host of rank 0
+- `rendezvous.py`: addresses of interfaces, and ports on the host of rank 0
 - `gather.py`: the head's part: what members of different nodes exchange while they start
 - `pmi1.py`: the dialogue of PMI-1, pure: bytes in, bytes out
 - `helper.py`: the helper process of a node, as its agent sees it

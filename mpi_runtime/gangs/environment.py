@@ -30,14 +30,19 @@ def unset(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if is_launcher_variable(name) or name.startswith(_TASKS_OF_SLURM))
 
 
-def places(rank: int, hosts: Sequence[int]) -> dict[str, str]:
-    """Return the place of a rank in its gang, under names that wrappers read which choose devices and cores.
+def places(rank: int, hosts: Sequence[int], names: Sequence[str]) -> dict[str, str]:
+    """Return the place of a rank in its gang, under the names that programs read.
+
+    First those of wrappers that choose devices and cores; then those of `torchrun`, by which torch and other libraries
+    find the other members.
 
     Args:
         rank: the rank.
-        hosts: the number of the node of each rank.
+        hosts: for each rank the index of its node in `names`.
+        names: the host names of the nodes.
     """
-    local = [one for one, host in enumerate(hosts) if host == hosts[rank]]
+    host = hosts[rank]
+    local = [one for one, other in enumerate(hosts) if other == host]
     own, count = str(local.index(rank)), str(len(local))
     return {
         "OMPI_COMM_WORLD_RANK": str(rank),
@@ -48,12 +53,14 @@ def places(rank: int, hosts: Sequence[int]) -> dict[str, str]:
         "MPI_LOCALRANKID": own,
         "MPI_LOCALNRANKS": count,
         LAUNCHER: "none",  # a program that imports this package must not take itself for a rank of it
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(hosts)),
+        "LOCAL_RANK": own,
+        "LOCAL_WORLD_SIZE": count,
+        "NODE_RANK": str(host),
+        "GROUP_RANK": str(host),
+        "MASTER_ADDR": "127.0.0.1" if len(names) == 1 else names[0],
     }
-
-
-def of_pmi1(rank: int, size: int) -> dict[str, str]:
-    """Return the variables of PMI-1, without `PMI_FD`."""
-    return {"PMI_RANK": str(rank), "PMI_SIZE": str(size)}
 
 
 def texts_of_wheel(pmix: str, env: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 from mpi_runtime import config as configuration
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.gangs.rendezvous import address_of
+from mpi_runtime.scheduler.protocol.effects import Membership
 
 LIMIT_S = 20.0
 """How long the message may take, in seconds."""
@@ -37,30 +38,26 @@ _CHOICES = (
 """How the names of variables begin by which users choose networks."""
 
 
-def greet(world: Any, rank: int, hosts: Sequence[int], names: Sequence[str]) -> None:
+def greet(world: Any, place: Membership) -> None:
     """Exchange a message with the next and the previous node, as the first member of this one.
 
-    Args:
-        world: the communicator of all members.
-        rank: that of this one.
-        hosts: for each rank the index of its node in `names`.
-        names: the host names of the nodes.
+    `world`: the communicator of all members.
 
     Raises:
         LaunchError: none has arrived within `LIMIT_S`, or the library has refused to send it.
     """
-    firsts = [hosts.index(host) for host in range(len(names))]
-    if rank not in firsts:
+    firsts = [place.hosts.index(host) for host in range(len(place.names))]
+    if place.rank not in firsts:
         return
-    own = firsts.index(rank)
+    own = firsts.index(place.rank)
     others = firsts[(own + 1) % len(firsts)], firsts[own - 1]
     try:
         waiting, problem = _exchange(world, others), f"exchanged no message within {LIMIT_S:.0f} s"
     except RuntimeError as error:  # `MPI.Exception`: the library has found no way to the other host
         waiting, problem = set(others), f"the first message between them failed ({error})"
     if waiting:
-        there = [f"rank {other} on {names[hosts[other]]}" for other in sorted(waiting)]
-        raise LaunchError(problem_of(rank, names[hosts[rank]], there, problem))
+        there = [f"rank {other} on {place.names[place.hosts[other]]}" for other in sorted(waiting)]
+        raise LaunchError(problem_of(place.rank, place.names[place.hosts[place.rank]], there, problem))
 
 
 def _exchange(world: Any, others: Sequence[int]) -> set[int]:

@@ -37,11 +37,9 @@ class Library(msgspec.Struct, array_like=True, frozen=True):
 
 
 def judged(text: str, pmix: str) -> Library:
-    """Return which protocol a library speaks.
+    """Return which protocol a library speaks, by what MPI_Get_library_version returned.
 
-    Args:
-        text: what MPI_Get_library_version returned.
-        pmix: the path of the PMIx library that it has loaded; empty: none.
+    `pmix`: the path of the PMIx library that it has loaded; empty: none.
     """
     version = _name(text)
     if re.match(r"Open MPI v(4\.1|5)\.", version):

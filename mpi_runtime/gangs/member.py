@@ -14,7 +14,7 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.gangs.rendezvous import PORTS_OF_GANG, address_of, take_ports, torch_names
+from mpi_runtime.gangs.rendezvous import PORTS_OF_GANG, address_of, take_ports
 from mpi_runtime.scheduler.protocol.events import Spec
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Member:
             if len(self.place.names) > 1:
                 from mpi_runtime.gangs.greeting import greet  # not at the top: every forkserver loads this module
 
-                greet(world, self.place.rank, self.place.hosts, self.place.names)
+                greet(world, self.place)
             self._world = world
         except Exception as error:
             self._problem = error
@@ -166,7 +166,6 @@ def become(place: Membership, env: Mapping[str, str], unset: Sequence[str], desc
     for name in unset:
         os.environ.pop(name, None)
     _set(env, descriptors, place)
-    os.environ.update(torch_names(place.rank, place.hosts, place.names))
     if place.hosts.count(place.hosts[place.rank]) > len(os.sched_getaffinity(0)):  # members spin while they wait
         os.environ.setdefault(YIELD, "1")
     if place.processors:

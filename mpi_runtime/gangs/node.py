@@ -95,7 +95,7 @@ class NodeStart:
         variables, descriptors = self._of_this_start(rank)
         if self.talks is not None:
             descriptors = {**descriptors, talk.VARIABLE: self.talks.member(rank)}
-        env = {**environment.places(rank, self.hosts), **variables}
+        env = {**environment.places(rank, self.hosts, self.names), **variables}
         return MemberStart(env, environment.unset(configuration.environment()), descriptors)
 
     def _of_this_start(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:

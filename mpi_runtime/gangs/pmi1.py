@@ -163,13 +163,9 @@ class Dialogue:
         self._generation[rank] += 1
         self.initialised.add(rank)
         self.finalized.discard(rank)
-        self._drop_old()
-        return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
-
-    def _drop_old(self) -> None:
         oldest = min(self._generation.values())
-        for number in [one for one in self._generations if one < oldest]:
-            del self._generations[number]
+        self._generations = {number: one for number, one in self._generations.items() if number >= oldest}
+        return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
 
     def _finalize(self, rank: int, fields: Mapping[str, str]) -> str:
         self.finalized.add(rank)

@@ -166,34 +166,25 @@ class Server:
 
     # Gangs
 
-    def register(
-        self, namespace: str, hosts: Sequence[int], names: Sequence[str], own: int
-    ) -> dict[int, dict[str, str]]:
-        """Make a gang known, and return the variables of each member of this node.
-
-        Args:
-            namespace: the name of the gang, never used before.
-            hosts: the number of the node of each rank.
-            names: the host name of each node.
-            own: the number of this node.
+    def register(self, order: messages.Register) -> dict[int, dict[str, str]]:
+        """Make a gang known, and return the variables of each member of this node. Its name was never used before.
 
         Raises:
             PmixError: the library refuses it.
         """
-        nodes = [[rank for rank, host in enumerate(hosts) if host == node] for node in range(len(names))]
-        self._sizes[namespace] = len(hosts)
-        items = self._job(namespace, hosts, names, nodes)
+        name, count = order.name, len(order.names)
+        nodes = [[rank for rank, host in enumerate(order.hosts) if host == node] for node in range(count)]
+        self._sizes[name] = len(order.hosts)
+        items = self._job(name, order.names, nodes)
         infos = self._infos(items)
-        local = len(nodes[own])
-        code = self._library.PMIx_server_register_nspace(namespace.encode(), local, infos, len(items), None, None)
+        local = len(nodes[order.own])
+        code = self._library.PMIx_server_register_nspace(name.encode(), local, infos, len(items), None, None)
         self._library.PMIx_Info_free(infos, len(items))
         self._check(code, "does not accept a gang")
-        return {rank: self._member(namespace, rank) for rank in nodes[own]}
+        return {rank: self._member(name, rank) for rank in nodes[order.own]}
 
-    def _job(
-        self, namespace: str, hosts: Sequence[int], names: Sequence[str], nodes: Sequence[Sequence[int]]
-    ) -> list[Item]:
-        library, size = self._library, len(hosts)
+    def _job(self, namespace: str, names: Sequence[str], nodes: Sequence[Sequence[int]]) -> list[Item]:
+        library, size = self._library, self._sizes[namespace]
         host_map, rank_map = c_void_p(), c_void_p()
         ranks = ";".join(",".join(map(str, node)) for node in nodes)
         self._check(library.PMIx_generate_regex(",".join(names).encode(), ctypes.byref(host_map)), "has no regex")

@@ -118,7 +118,7 @@ class _Desk:
                 if not self._path:
                     raise PmixError("the MPI library of programs on this host has no PMIx library")
                 self._server = Server(self._path, self._directory, order.names[order.own], self._report)
-            variables = self._server.register(order.name, order.hosts, order.names, order.own)
+            variables = self._server.register(order)
         except (PmixError, OSError) as error:
             self._report(Registered(order.name, problem=str(error)))
             return

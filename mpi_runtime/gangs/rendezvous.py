@@ -1,4 +1,4 @@
-"""How members find each other without MPI: the variables of `torchrun`, and the port on the host of rank 0.
+"""How members find each other without MPI: the address and the port of rank 0.
 
 The ledger of ports belongs to the host, not to a job: a process takes a block of ports by binding the abstract socket
 with its number, and the kernel frees that when the process ends, however it ends.
@@ -11,7 +11,6 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Sequence
 
 SIOCGIFADDR = 0x8915
 """The request of Linux for the address of a network interface: see `netdevice(7)`."""
@@ -24,27 +23,6 @@ PORTS_OF_GANG = 40
 
 _taken: list[socket.socket] = []
 """The sockets of the blocks that this process has."""
-
-
-def torch_names(rank: int, hosts: Sequence[int], names: Sequence[str]) -> dict[str, str]:
-    """The variables of `torchrun`, by which torch and other libraries find the other members.
-
-    Args:
-        rank: the rank of the member.
-        hosts: for each rank the index of its node in `names`.
-        names: the host names of the nodes.
-    """
-    host = hosts[rank]
-    local = [one for one, other in enumerate(hosts) if other == host]
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(len(hosts)),
-        "LOCAL_RANK": str(local.index(rank)),
-        "LOCAL_WORLD_SIZE": str(len(local)),
-        "NODE_RANK": str(host),
-        "GROUP_RANK": str(host),
-        "MASTER_ADDR": "127.0.0.1" if len(names) == 1 else names[0],
-    }
 
 
 def address_of(interface: str) -> str:
@@ -66,7 +44,9 @@ def take_ports() -> int:
     Raises:
         OSError: all blocks are taken or in use.
     """
-    blocks = [first for ports in PORTS for first in ports[::PORTS_OF_GANG] if not _is_ephemeral(first)]
+    low, high = ephemeral()
+    firsts = (first for ports in PORTS for first in ports[::PORTS_OF_GANG])
+    blocks = [first for first in firsts if first > high or first + PORTS_OF_GANG <= low]
     start = os.getpid() % len(blocks) if blocks else 0  # other processes begin elsewhere
     for first in [*blocks[start:], *blocks[:start]]:
         own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -77,11 +57,6 @@ def take_ports() -> int:
             return first
         own.close()
     raise OSError(f"no block of ports for MASTER_PORT is free outside of the ephemeral range ({EPHEMERAL})")
-
-
-def _is_ephemeral(first: int) -> bool:
-    low, high = ephemeral()
-    return first + PORTS_OF_GANG > low and first <= high
 
 
 def ephemeral() -> tuple[int, int]:

@@ -31,8 +31,7 @@ def unlink(paths: Iterable[str]) -> None:
 def sweep(since_s: float) -> None:
     """Remove such files of this user that no process uses. Call it when a member has died by itself, or all have.
 
-    Args:
-        since_s: seconds since the epoch; older files are not touched.
+    Older files than `since_s`, in seconds since the epoch, are not touched.
     """
     with contextlib.suppress(OSError):
         candidates = {

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from mpi_runtime.gangs import environment, library, pmi1
+from mpi_runtime.gangs import library, pmi1
 from mpi_runtime.gangs import pmix_messages as messages
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Question
 from mpi_runtime.gangs.helper import Helper
 from mpi_runtime.gangs.node import NodeStart
+from mpi_runtime.gangs.talk import Pairs
 from mpi_runtime.transport.poller import Poller
 
 READ_BYTES = 1 << 16
@@ -22,29 +23,23 @@ CONTEXT_MAX = (1 << 32) - 1
 _NUMBERS = re.compile(rb"(0x[0-9a-f]+|\d+)")
 
 
-class Pmi1Side:
+class Pmi1Side(Pairs[socket.socket]):
     """Talks PMI-1 with members over socketpairs that they inherit."""
 
     def __init__(self, node: NodeStart, poller: Poller) -> None:
         """Talk with nobody yet."""
-        self._node, self._poller = node, poller
+        super().__init__(poller)
+        self._node = node
         self._dialogue = pmi1.Dialogue(node.name, node.ranks, node.hosts, node.names)
         node.initialised, node.finalized = self._dialogue.initialised, self._dialogue.finalized
-        self._ours: dict[int, socket.socket] = {}
-        self._theirs: dict[int, socket.socket] = {}
 
     def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
         """See `Side`."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._ours[rank], self._theirs[rank] = ours, theirs
-        self._poller.add(ours.fileno(), lambda: self._on_ready(rank))
-        return environment.of_pmi1(rank, len(self._node.hosts)), {"PMI_FD": theirs.fileno()}
-
-    def forked(self, rank: int) -> None:
-        """See `Side`."""
-        if rank in self._theirs:
-            self._theirs.pop(rank).close()
+        self._poller.add(ours, lambda: self._on_ready(rank))
+        return {"PMI_RANK": str(rank), "PMI_SIZE": str(len(self._node.hosts))}, {"PMI_FD": theirs.fileno()}
 
     def look(self, rank: int) -> None:
         """See `Side`."""
@@ -87,19 +82,6 @@ class Pmi1Side:
         """See `Side`."""
         if isinstance(message, Fenced):
             self._perform(self._dialogue.fenced(message.key, message.parts))
-
-    def _end(self, rank: int) -> None:
-        if rank in self._ours:
-            ours = self._ours.pop(rank)
-            self._poller.remove(ours.fileno())
-            ours.close()
-
-    def close(self) -> None:
-        """See `Side`."""
-        for rank in list(self._ours):
-            self._end(rank)
-        for rank in list(self._theirs):
-            self.forked(rank)
 
 
 class PmixSide:

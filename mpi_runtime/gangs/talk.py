@@ -12,7 +12,7 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -103,7 +103,38 @@ _to_member: msgspec.msgpack.Decoder[_ToMember] = msgspec.msgpack.Decoder(_ToMemb
 _encode = msgspec.msgpack.encode
 
 
-class Talks:
+_End = TypeVar("_End", Channel, socket.socket)
+
+
+class Pairs(Generic[_End]):
+    """Socketpairs of an agent with members of one gang on one node, which inherit the other ends."""
+
+    def __init__(self, poller: Poller) -> None:
+        """Have none yet. `poller`: waits for members."""
+        self._poller = poller
+        self._ours: dict[int, _End] = {}
+        self._theirs: dict[int, socket.socket] = {}
+
+    def forked(self, rank: int) -> None:
+        """Close this process's copy of a member's end."""
+        if rank in self._theirs:
+            self._theirs.pop(rank).close()
+
+    def _end(self, rank: int) -> None:
+        if rank in self._ours:
+            ours = self._ours.pop(rank)
+            self._poller.remove(ours)
+            ours.close()
+
+    def close(self) -> None:
+        """End all dialogues."""
+        for rank in list(self._ours):
+            self._end(rank)
+        for rank in list(self._theirs):
+            self.forked(rank)
+
+
+class Talks(Pairs[Channel]):
     """The agent's side: members of one gang on one node."""
 
     def __init__(
@@ -125,10 +156,9 @@ class Talks:
             status: returns the status of a rank of this node.
             renew: begins another start for a rank of this node, and calls `renewed` when it can be used.
         """
-        self._poller, self._hosts, self._own = poller, hosts, own
+        super().__init__(poller)
+        self._hosts, self._own = hosts, own
         self._exchange, self._status, self._renew = exchange, status, renew
-        self._ours: dict[int, Channel] = {}
-        self._theirs: dict[int, socket.socket] = {}
         self._meeting: dict[int, bytes] = {}
         self.launches = False
         """Whether another launcher starts processes here."""
@@ -140,11 +170,6 @@ class Talks:
         self._theirs[rank] = theirs
         self._poller.add(channel, lambda: self._on_ready(rank))
         return theirs.fileno()
-
-    def forked(self, rank: int) -> None:
-        """Close this process's copy of a member's descriptor."""
-        if rank in self._theirs:
-            self._theirs.pop(rank).close()
 
     def renewed(self, rank: int, env: Mapping[str, str], descriptors: Mapping[str, int]) -> None:
         """Answer `Renew`. The member has read all else, so the socket accepts this at once."""
@@ -215,19 +240,6 @@ class Talks:
         else:
             self._send(-message.number, Taken())
         return True
-
-    def _end(self, rank: int) -> None:
-        if rank in self._ours:
-            channel = self._ours.pop(rank)
-            self._poller.remove(channel)
-            channel.close()
-
-    def close(self) -> None:
-        """End all talks."""
-        for rank in list(self._ours):
-            self._end(rank)
-        for rank in list(self._theirs):
-            self.forked(rank)
 
 
 class AgentLostError(Exception):

@@ -138,9 +138,7 @@ def take_own_gpus(launcher: str) -> None:
 
     MPICH's mpirun copies the variables of the batch script's node to the ranks of all nodes. On another node the
     numbers of GPUs may belong to other jobs. Its own process on this node, our parent, has the right ones from Slurm.
-
-    Args:
-        launcher: the kind of the launcher, as in `launch.py`; nothing is done for others than "mpich".
+    Nothing is done for other kinds of launchers (`launch.py`) than "mpich".
     """
     name = "CUDA_VISIBLE_DEVICES"
     env = environment()
@@ -197,10 +195,8 @@ def leave_launcher(and_job: bool = False) -> None:
     """Remove the launcher's variables from the environment of this process and of all that it starts.
 
     The driver calls this once the head has started in its place. Otherwise a program that it starts would act as the
-    same rank, and MPI in the driver itself would use the head's connection to the launcher.
-
-    Args:
-        and_job: remove those with the nodes of the batch job too: see `on_one_host`.
+    same rank, and MPI in the driver itself would use the head's connection to the launcher. `and_job`: remove those
+    with the nodes of the batch job too: see `on_one_host`.
     """
     before = environment()
     env = on_one_host(child_environment(before)) if and_job else child_environment(before)

@@ -36,8 +36,14 @@ def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     return max(1, math.ceil(min(limits)))
 
 
-LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
-"""Files with the limits of a control group. Above `high` the kernel slows its processes down."""
+def memory_limit_of(directory: str) -> int:
+    """Return the limit of a control group in bytes; 0: no limit. In version 1 that is a number larger than any memory.
+
+    Above `memory.high` the kernel slows its processes down.
+    """
+    limits = [read(f"{directory}/{name}") for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
+    found = [int(text) for text in limits if text.isdecimal() and int(text) < 1 << 60]  # else "max", or no such file
+    return min(found, default=0)
 
 
 def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
@@ -47,11 +53,7 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     """
     env = environment() if env is None else env
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for directory in cgroup_directories(root, "memory"):
-        for name in LIMITS:
-            text = read(f"{directory}/{name}")
-            if text.isdecimal():  # else "max", or no such file
-                limits.append(int(text))
+    limits += filter(None, map(memory_limit_of, cgroup_directories(root, "memory")))
     for name, times in (
         ("SLURM_MEM_PER_NODE", "1"),
         ("SLURM_MEM_PER_CPU", env.get("SLURM_CPUS_ON_NODE", "")),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mpi_runtime.host.machine import LIMITS, cgroup_directories, read
+from mpi_runtime.host.machine import cgroup_directories, memory_limit_of, read
 from mpi_runtime.host.process_tree import descendants
 
 OWN = "memory_limit of init()"
@@ -45,7 +45,7 @@ class Memory:
         self._limit = limit
         self._is_alone = is_alone
         self._root = root
-        self._groups = [one for one in cgroup_directories(root, "memory") if _limit_of(one)]
+        self._groups = [one for one in cgroup_directories(root, "memory") if memory_limit_of(one)]
         self._killed_in = next(filter(_has_count, cgroup_directories(root, "memory")), "")
 
     def fullest(self, pids: Iterable[int]) -> Use:
@@ -103,14 +103,7 @@ def _of_group(directory: str) -> Use:
     text = read(f"{directory}/memory.stat")
     files = sum(_number(text, f"total_{name}") or _number(text, name) for name in ("inactive_file", "active_file"))
     size = int(used) if used.isdecimal() else 0
-    return Use(max(0, size - files), _limit_of(directory), f"control group {directory}")
-
-
-def _limit_of(directory: str) -> int:
-    """Return the limit in bytes; 0: no limit. In version 1 that is a number larger than any memory."""
-    limits = [read(f"{directory}/{name}") for name in LIMITS]
-    found = [int(text) for text in limits if text.isdecimal() and int(text) < 1 << 60]
-    return min(found, default=0)
+    return Use(max(0, size - files), memory_limit_of(directory), f"control group {directory}")
 
 
 def _has_count(directory: str) -> bool:

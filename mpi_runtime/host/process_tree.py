@@ -37,21 +37,23 @@ def _prctl(option: int, value: int) -> None:
         libc().prctl(option, value)
 
 
-def children() -> list[int]:
-    """Return the children of all threads of this process; none if the kernel was built without this list."""
+def children(pid: int | str = "self", root: str = "") -> list[int]:
+    """Return the children of all threads of a process; none if it has ended, or the kernel was built without this list.
+
+    `root`: has /proc.
+    """
     found: list[int] = []
-    for thread in os.listdir("/proc/self/task"):
-        found += map(int, read(f"/proc/self/task/{thread}/children").split())
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"{root}/proc/{pid}/task"):
+            found += map(int, read(f"{root}/proc/{pid}/task/{thread}/children").split())
     return found
 
 
 def descendants(pid: int, root: str = "") -> list[int]:
-    """Return the children of a process, theirs and so on; without those that have ended. `root`: has /proc."""
+    """Return the children of a process, theirs and so on; without those that have ended."""
     found = [pid]
     for one in found:  # which grows meanwhile
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"{root}/proc/{one}/task"):
-                found += map(int, read(f"{root}/proc/{one}/task/{thread}/children").split())
+        found += children(one, root)
     return found[1:]
 
 
@@ -103,10 +105,8 @@ def kill_group(pid: int) -> None:
 
 def kill_tagged(name: str, value: str) -> None:
     """Kill all processes of this host that were started with this variable, and that this user may see."""
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        if has_variable(pid, name, value):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    _signal((pid for pid in pids if has_variable(pid, name, value)), signal.SIGKILL)
 
 
 # The launcher.

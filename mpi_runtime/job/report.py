@@ -27,7 +27,7 @@ class Reporter:
     """Writes the files of one job."""
 
     def __init__(self, report: str, metrics: str, every_s: float, quiet: bool, query: Callable[[str], Any]) -> None:
-        """Write to these paths; an empty path: no such file. `query` asks the scheduler."""
+        """Write to these paths, of which one may be empty: no such file. `query` asks the scheduler."""
         self._report, self._metrics = report, metrics
         self._quiet = quiet
         self._query = query
@@ -35,7 +35,7 @@ class Reporter:
         self._measured: dict[str, Measured] = {}
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
-        if every_s and (report or metrics):
+        if every_s:
             self._thread = threading.Thread(
                 target=self._write_often, args=(every_s,), name="mpi_runtime report", daemon=True
             )
@@ -50,8 +50,7 @@ class Reporter:
         self._is_over.set()
         if self._thread is not None:
             self._thread.join()
-        if self._report or self._metrics:
-            self._write("ended")
+        self._write("ended")
 
     def _write(self, state: str) -> None:
         target = self._report or self._metrics

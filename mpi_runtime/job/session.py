@@ -35,7 +35,6 @@ from mpi_runtime.transport.messages import Shutdown
 if TYPE_CHECKING:
     from mpi_runtime.client.client import Executing
     from mpi_runtime.client.scope import Inherited, Scope
-    from mpi_runtime.job.report import Reporter
 
 _LOOK_S = 0.3
 """Seconds between checks whether actors have saved their states."""
@@ -66,7 +65,6 @@ class Session:
         # Not at the top: the head's process starts meanwhile.
         from mpi_runtime.client.client import Client
         from mpi_runtime.client.scope import Inherited
-        from mpi_runtime.client.stalls import StallLog
         from mpi_runtime.objects.arena import ClientArena
 
         self.head = head
@@ -85,12 +83,18 @@ class Session:
             inherited=inherited or Inherited(config.namespace),
             journal=config.journal,
             scope=scope,
-            stall_log=StallLog(config.waiting_line_s, config.quiet),
+            log_after_s=0.0 if config.quiet else config.waiting_line_s,
             why_lost=head.why_lost,
             executing=executing,
         )
         head.listen()
-        self.reporter = self._new_reporter()
+        self.reporter: Reporter | None = None
+        if config.report or config.metrics:
+            from mpi_runtime.job.report import Reporter  # not at the top: most jobs have no report
+
+            self.reporter = Reporter(
+                config.report, config.metrics, config.report_every_s, config.quiet, self.client.questions.query
+            )
 
     def save_and_requeue(self) -> None:
         """Near the end of the job's time: have actors save their states, and queue the job again.
@@ -146,14 +150,6 @@ class Session:
         if not self.head.is_reusable:
             self.head.end()
         return is_confirmed
-
-    def _new_reporter(self) -> Reporter | None:
-        config = self.config
-        if not (config.report or config.metrics):
-            return None
-        from mpi_runtime.job.report import Reporter  # not at the top: most jobs have no report
-
-        return Reporter(config.report, config.metrics, config.report_every_s, config.quiet, self.client.questions.query)
 
     def _stop_listening(self) -> None:
         if self.listener is not None:
@@ -253,8 +249,7 @@ def _stop() -> None:
 def work(at_start: Container[str]) -> NoReturn:
     """Run the worker of this rank, in a process that has run no user code: it can be forked to get the forkserver.
 
-    Args:
-        at_start: names of the modules that Python had loaded at the start.
+    `at_start`: names of the modules that Python had loaded at the start.
     """
     _be_worker(launching.detect(configuration.environment()), None, at_start)
 

@@ -11,9 +11,8 @@ was written. So an object that fits the capacity finds a place in one piece even
 each agent allocates in its own region without asking others. The capacity is counted for the host: the words `used[r]`
 (allocated bytes) and `spare[r]` (free bytes that still occupy memory) are written by rank r's agent only.
 
-Memory that was written before is *warm*; memory that was not, or was given back to the system, is *cold*. The first
-touch of cold memory costs 5 to 40 times as much as a warm copy, so free warm memory is kept and preferred. The price is
-that spare memory of one rank takes room from objects of another. The rule: if an allocation brings used + spare of all
+Free memory that was written before is kept and preferred (`allocator.py`: it is warm). The price is that such spare
+memory of one rank takes room from objects of another. The rule: if an allocation brings used + spare of all
 regions above the capacity, its agent first gives its own spare memory back to the system. Then it sets `wanted[r]` of
 the others that have some, and they do the same in their next turn (`AgentArena.settle`).
 """
@@ -125,9 +124,7 @@ class AgentArena:
     def __init__(self, descriptor: int, region: int) -> None:
         """Use the arena behind a descriptor, which stays the caller's and must stay open until `close`.
 
-        Args:
-            descriptor: from `create`.
-            region: index of this rank among the ranks of its host, ascending.
+        `region`: the index of this rank among the ranks of its host, ascending.
         """
         self.descriptor = descriptor
         self.layout = Layout.of(descriptor)
@@ -202,7 +199,7 @@ class AgentArena:
         Raises:
             ValueError: no extent of this size is allocated at the offset.
         """
-        if self.allocator.size(offset) < size:
+        if self.size(offset) < size:
             raise ValueError(f"no extent of {size} bytes is allocated at offset {offset} of region {self.region}")
         return self._window.view(offset, size)
 
@@ -321,14 +318,10 @@ class ClientArena:
     def read(self, region: int, offset: int, size: int, on_release: Callable[[], None]) -> memoryview:
         """Return a read-only view of an object, without a copy.
 
-        Args:
-            region: index of the rank that allocated it among the ranks of the host.
-            offset: where it starts in the region, in bytes.
-            size: its length in bytes, at least 1.
-            on_release: called exactly once, when neither the view nor anything made from it (slices, arrays) is left.
-                The garbage collector may call it in any thread, in the middle of any instruction. So it must take no
-                lock and raise nothing; appending to a `deque` is fine. It is not called after `close`, in a forked
-                child, or while the interpreter ends.
+        The place is as in `write`. `on_release` is called exactly once, when neither the view nor anything made from it
+        (slices, arrays) is left. The garbage collector may call it in any thread, in the middle of any instruction. So
+        it must take no lock and raise nothing; appending to a `deque` is fine. It is not called after `close`, in a
+        forked child, or while the interpreter ends.
 
         Raises:
             ValueError: the bytes are not inside the region.
@@ -370,22 +363,6 @@ class ClientArena:
         with self._pinned.pinned(start, Allocator.rounded(size), address, found) as is_pinned:
             yield found[offset : offset + size] if is_pinned else None
 
-    @contextmanager
-    def pinned_twin(self, data: memoryview) -> "Iterator[NDArray[numpy.uint8] | None]":
-        """The same bytes as those of a part of a view from `read`, as by `pinned`."""
-        import numpy
-
-        owner = data.obj
-        if isinstance(owner, numpy.ndarray) and owner.nbytes >= LARGE:
-            address, inside = owner.ctypes.data, numpy.frombuffer(data, numpy.uint8).ctypes.data - owner.ctypes.data
-            for region, window in list(self._readers.items()):
-                whole = window.whole()
-                if whole is not None and 0 <= address - whole.ctypes.data < len(whole):
-                    with self.pinned(region, address - whole.ctypes.data, owner.nbytes) as found:
-                        yield None if found is None else found[inside : inside + len(data)]
-                    return
-        yield None
-
     def close(self) -> None:
         """Stop using the arena. Views stay readable, but their release is no longer reported."""
         if self._pinned is not None:
@@ -405,13 +382,19 @@ class ClientArena:
 
 @contextmanager
 def pinned_twin(data: memoryview) -> "Iterator[NDArray[numpy.uint8] | None]":
-    """`ClientArena.pinned_twin` of whichever arena the bytes are in, if any."""
-    if len(data) >= LARGE and configuration.gpu_pin():
-        for arena in list(_client_arenas):
-            with arena.pinned_twin(data) as found:
-                if found is not None:
-                    yield found
-                    return
+    """The same bytes as those of a part of a view from `ClientArena.read`, as by `pinned` of that arena."""
+    import numpy
+
+    owner = data.obj
+    if len(data) >= LARGE and isinstance(owner, numpy.ndarray) and configuration.gpu_pin():
+        address, inside = owner.ctypes.data, numpy.frombuffer(data, numpy.uint8).ctypes.data - owner.ctypes.data
+        windows = [(arena, *one) for arena in list(_client_arenas) for one in list(arena._readers.items())]
+        for arena, region, window in windows:
+            whole = window.whole()
+            if whole is not None and 0 <= address - whole.ctypes.data < len(whole):
+                with arena.pinned(region, address - whole.ctypes.data, owner.nbytes) as found:
+                    yield None if found is None else found[inside : inside + len(data)]
+                return
     yield None
 
 

@@ -127,13 +127,7 @@ def keep_ids() -> None:
 
 
 def identity(value: object, data: bytes, rest: Sequence[Any]) -> bytes:
-    """Return what is hashed in place of a pickle with code of the program; empty: the pickle itself.
-
-    Args:
-        value: the value.
-        data: the first piece of its pickle.
-        rest: the other pieces.
-    """
+    """Return what is hashed in place of a pickle with code of the program; empty: the pickle, `data` and `rest`."""
     if not _keeps_ids or not any(_OF_CODE in piece for piece in (data, *rest) if type(piece) is bytes):
         return b""
     return to_hash(value)

@@ -107,15 +107,11 @@ def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     Raises:
         DeviceUnavailableError: this process has no device.
     """
-    if _is_driver_without_device():
+    # In a driver that uses no device a CUDA context would use GPU memory outside of any grant.
+    if not this_process.hostname and not cuda_context.has_begun(cuda_context.driver()):
         _say_how(facts, place)
         return make_on_host(facts, place, data)
     return make_on_device(facts, place, data)
-
-
-def _is_driver_without_device() -> bool:
-    """Whether this is a driver without a CUDA context. Making one would use GPU memory outside of any grant."""
-    return not this_process.hostname and not cuda_context.has_begun(cuda_context.driver())
 
 
 def _say_how(facts: arrays.Facts, place: str) -> None:
@@ -176,24 +172,15 @@ class _Reader:
         raise pickle.UnpicklingError("a pickle of protocol 5 has no lines")
 
 
-class _HostUnpickler(pickle.Unpickler):
-    maker = staticmethod(make_on_host)
+class Unpickler(pickle.Unpickler):
+    """Reads a value with another function in place of `make`."""
+
+    def __init__(self, maker: Callable[..., Any], data: Any, buffers: Sequence[Any]) -> None:
+        super().__init__(_Reader(data), buffers=buffers)
+        self._maker = maker
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return a class or function by its name."""
         if module == __name__ and name == make.__name__:
-            return self.maker
+            return self._maker
         return super().find_class(module, name)
-
-
-class _DeviceUnpickler(_HostUnpickler):
-    maker = staticmethod(make_on_device)
-
-
-def loads_on_host(data: Any, buffers: Sequence[Any] = ()) -> Any:
-    """Do as `pickle.loads`, but make numpy arrays of arrays on devices."""
-    return _HostUnpickler(_Reader(data), buffers=buffers).load()
-
-
-def loads_on_device(data: Any, buffers: Sequence[Any] = ()) -> Any:
-    """Do as `pickle.loads`, with arrays on a device even in a driver that has used none."""
-    return _DeviceUnpickler(_Reader(data), buffers=buffers).load()

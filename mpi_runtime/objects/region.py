@@ -49,7 +49,14 @@ def _map_aligned(descriptor: int, start: int, size: int, access: int) -> tuple[m
     """
     whole = map_part(descriptor, start - HUGE, size + HUGE, access)
     is_written = access == mmap.ACCESS_WRITE
-    address = _address_to_write(whole) if is_written else _address_to_read(whole)
+    if is_written:
+        import ctypes  # not at the top: only processes with large values need it
+
+        address = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+    else:
+        import numpy  # ctypes takes no read-only memory; a process that reads needs numpy anyway
+
+        address = numpy.frombuffer(whole, numpy.uint8).__array_interface__["data"][0]
     wanted = round_up(address, HUGE)
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if is_written else 0)
     try:
@@ -59,19 +66,6 @@ def _map_aligned(descriptor: int, start: int, size: int, access: int) -> tuple[m
     with suppress(OSError):
         whole.madvise(mmap.MADV_DONTDUMP)
     return whole, wanted - address
-
-
-def _address_to_write(mapping: mmap.mmap) -> int:
-    import ctypes  # not at the top: only processes with large values need it
-
-    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-
-
-def _address_to_read(mapping: mmap.mmap) -> int:
-    import numpy  # ctypes takes no read-only memory; a process that reads needs numpy anyway
-
-    address: int = numpy.frombuffer(mapping, numpy.uint8).__array_interface__["data"][0]
-    return address
 
 
 class LargePages:

@@ -55,7 +55,7 @@ class Sends:
         return bool(self._outgoing)
 
     def add(self, rank: int, pull: Pull) -> None:
-        """Start to send an object to a rank."""
+        """Start to send an object of the own region to a rank; an empty chunk if there is none."""
         outgoing = Outgoing(rank, pull)
         self._outgoing.append(outgoing)
         self._drive(outgoing)
@@ -76,7 +76,7 @@ class Sends:
             self._drive(outgoing)
 
     def complete(self) -> None:
-        """Wait until MPI has finished all sends. The receivers have all chunks already."""
+        """Finish all sends when all ranks are idle: they have arrived, but MPI reports it only when it is asked."""
         while self._outgoing:
             self.poll()
 

@@ -378,18 +378,17 @@ def _aligned(data: bytes) -> memoryview:
     return memoryview(room)[begin : begin + len(data)].toreadonly()
 
 
-def loads_on_host(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
-    """Do as `pickle.loads`, but make numpy arrays of arrays on GPUs."""
+def _loads_by(maker: str, data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+    """Do as `pickle.loads`, with arrays on GPUs made by this function of `device_arrays.py`."""
     from mpi_runtime.objects import device_arrays
 
-    return device_arrays.loads_on_host(data, buffers)
+    return device_arrays.Unpickler(getattr(device_arrays, maker), data, buffers).load()
 
 
-def loads_on_device(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
-    """Do as `pickle.loads`, with arrays on a GPU even in a driver that has used none."""
-    from mpi_runtime.objects import device_arrays
-
-    return device_arrays.loads_on_device(data, buffers)
+loads_on_host = partial(_loads_by, "make_on_host")
+"""Does as `pickle.loads`, but makes numpy arrays of arrays on GPUs."""
+loads_on_device = partial(_loads_by, "make_on_device")
+"""Does as `pickle.loads`, with arrays on a GPU even in a driver that has used none."""
 
 
 class Slot(NamedTuple):

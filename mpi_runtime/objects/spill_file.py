@@ -1,6 +1,6 @@
 """The spill file: a file on a disk of the host into which one rank writes objects that its arena has no room for.
 
-The file never has a name (`O_TMPFILE`), so it disappears with its process, however that ends. Freed parts are used
+The file has no name, so it disappears with its process, however that ends. Freed parts are used
 again, as in the arena. One thread reads and writes in the order of requests, so that objects that are written one after
 the other are neighbours on the disk.
 
@@ -205,16 +205,10 @@ def create(directory: str) -> int:
     Raises:
         OSError: it cannot be made.
     """
-    try:
-        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-            raise
-    import tempfile  # not at the top: it is large, and rarely needed
+    import tempfile  # not at the top: it is large, and clients that read such a file do not need it
 
-    descriptor, path = tempfile.mkstemp(prefix="mpi_runtime-", dir=directory)  # for instance on a network file system
-    os.unlink(path)
-    return descriptor
+    with tempfile.TemporaryFile(buffering=0, prefix="mpi_runtime-", dir=directory) as file:
+        return os.dup(file.fileno())
 
 
 def reopened_direct(descriptor: int) -> int:

@@ -71,22 +71,18 @@ class Transfers:
         self,
         transport: Transport,
         arena: AgentArena,
-        ask: Callable[[int, Callable[[int, str], None]], None] | None = None,
-        free: Callable[[Iterable[int]], None] | None = None,
+        ask: Callable[[int, Callable[[int, str], None]], None],
+        free: Callable[[Iterable[int]], None],
     ) -> None:
-        """Move objects between this arena and others.
+        """Move objects between this arena and those of other ranks.
 
-        Args:
-            transport: to the other ranks.
-            arena: where they lie.
-            ask: calls a function with the offset of a new extent of a size, or with -1 and a reason; later, if there
-                may be room then. By default there is room now or not at all.
-            free: gives extents back.
+        `ask` calls a function with the offset of a new extent of a size, or with -1 and a reason; later, if there may
+        be room then. `free` gives extents back.
         """
         self._transport = transport
         self._arena = arena
-        self._ask = ask or self._allocate
-        self._free = free or self._free_now
+        self._ask = ask
+        self._free = free
         self._asked: dict[bytes, Fetch] = {}
         """Orders that wait for room, by object."""
         self._incoming: dict[bytes, Incoming] = {}
@@ -107,12 +103,13 @@ class Transfers:
         self._reports: list[Fetched | Arriving] = []
         self._frames: dict[int, list[Pull | Unpull]] = {}
         """Messages to send at the end of this turn, by rank."""
-        self._sends = Sends(transport, arena, self._available)
+        self.sends = Sends(transport, arena, self._available)
+        """What other ranks have asked for."""
 
     @property
     def busy(self) -> bool:
         """Whether transfers are under way, or events are unreported."""
-        return bool(self._active or self._queues or self._reports or self._frames or self._sends.busy)
+        return bool(self._active or self._queues or self._reports or self._frames or self.sends.busy)
 
     def fetch(self, order: Fetch) -> None:
         """Begin to copy an object here, or continue from another source; `poll` will report the end."""
@@ -139,24 +136,12 @@ class Transfers:
         for id in [*self._asked, *self._incoming]:
             self.stop(id)
 
-    def complete(self) -> None:
-        """Finish all sends, when all ranks are idle: they have arrived, but MPI reports it only when it is asked."""
-        self._sends.complete()
-
-    def on_pull(self, rank: int, pull: Pull) -> None:
-        """Send a part of the own region to a rank; an empty chunk if there is no such object."""
-        self._sends.add(rank, pull)
-
-    def on_unpull(self, rank: int, unpull: Unpull) -> None:
-        """Stop sending what a rank has asked for."""
-        self._sends.end(rank, unpull)
-
     def poll(self) -> list[Fetched | Arriving]:
         """Advance all transfers, and return events for the scheduler."""
         for incoming in list(self._active):
             self._receive(incoming)
         self._start_queued()
-        self._sends.poll()
+        self.sends.poll()
         for rank, messages in list(self._frames.items()):
             with suppress(TransportError):  # transfers from this rank will get the error too
                 self._transport.send(rank, codec.encode(messages))
@@ -297,12 +282,4 @@ class Transfers:
         incoming = self._by_target.get(offset)
         if incoming is not None:
             return incoming.arrived if incoming.is_wanted and incoming.order.size == size else -1
-        return size if self._arena.allocator.size(offset) >= size else -1
-
-    def _allocate(self, size: int, use: Callable[[int, str], None]) -> None:
-        target = self._arena.allocate(size)
-        use(-1 if target is None else target, self._arena.refusal(size) if target is None else "")
-
-    def _free_now(self, offsets: Iterable[int]) -> None:
-        for offset in offsets:
-            self._arena.free(offset)
+        return size if self._arena.size(offset) >= size else -1

@@ -318,7 +318,7 @@ class Attack:
             for executor in list(agent._executors.values()):
                 agent._forget(executor)
             agent._transfers._active.clear()  # nobody answers
-            agent._transfers._sends._outgoing.clear()
+            agent._transfers.sends._outgoing.clear()
             agent.close()
         for transport in self.transports:
             transport.close(clean=True)

@@ -30,7 +30,7 @@ from mpi_runtime.client import (
 )
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
-from mpi_runtime.client.refs import adopt, adopt_actor
+from mpi_runtime.client.refs import ActorRef, adopt
 from mpi_runtime.executor import cancels as executor_cancels
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.objects import serialize
@@ -132,7 +132,7 @@ def creates(client: Client) -> None:
 def finds(client: Client) -> None:
     """Find references in a value."""
     adopt(os.urandom(16))
-    adopt_actor(os.urandom(16))
+    adopt(os.urandom(16), ActorRef)
 
 
 def makes(client: Client) -> None:

@@ -8,9 +8,9 @@ import pytest
 from mpi_runtime.calls import arguments
 from mpi_runtime.client.arrivals import Arrivals, Watch
 from mpi_runtime.client.blocking import Blocking
-from mpi_runtime.client.feed import Feed
+from mpi_runtime.client.feed import ALL, Feed
 from mpi_runtime.client.outgoing import Outgoing, ends_in
-from mpi_runtime.client.received_items import ALL, ReceivedItems
+from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.references import References
 from mpi_runtime.client.scope import Scope, Scopes
 from mpi_runtime.scheduler.protocol.effects import (

@@ -32,7 +32,7 @@ from mpi_runtime.errors import (
 )
 from mpi_runtime.errors import ray as ray_errors
 from mpi_runtime.errors import remote as remote_errors
-from mpi_runtime.errors.remote import describe, make_task_error, portable
+from mpi_runtime.errors.remote import describe, from_bytes, make_task_error, to_bytes
 from mpi_runtime.executor.actor_methods import title_of
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MpiRuntimeError)]
@@ -128,7 +128,7 @@ def throw(error: BaseException) -> Any:
 
 
 def sent(error: TaskError) -> TaskError:
-    result = cloudpickle.loads(cloudpickle.dumps(portable(error)))
+    result = from_bytes(to_bytes(error))
     assert isinstance(result, TaskError)
     return result
 

@@ -26,11 +26,14 @@ def test_a_member_has_its_place_and_none_in_other_jobs() -> None:
     }
     kept = {"SLURM_JOB_ID": "1", "OMPI_MCA_btl": "self", "PATH": "/bin", "SLURM_JOB_NODELIST": "a"}
     assert set(environment.unset({**launched, **kept})) == set(launched)
-    places = environment.places(2, [0, 1, 1])
+    places = environment.places(2, [0, 1, 1], ["a", "b"])
     assert places["OMPI_COMM_WORLD_LOCAL_RANK"] == places["MPI_LOCALRANKID"] == "1"
     assert places["OMPI_COMM_WORLD_RANK"] == "2"
     assert places["OMPI_COMM_WORLD_SIZE"] == "3"
     assert places["MPI_LOCALNRANKS"] == "2"
+    of_torch = {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"}
+    assert places.items() >= {**of_torch, "GROUP_RANK": "1", "MASTER_ADDR": "a"}.items()
+    assert environment.places(0, [0, 0], ["a"])["MASTER_ADDR"] == "127.0.0.1"
     assert detect({**places, "PMI_RANK": "2", "PMI_SIZE": "3", "PMIX_RANK": "2"}) == Launch()
 
 

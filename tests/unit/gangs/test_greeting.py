@@ -8,6 +8,7 @@ import pytest
 
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.gangs import greeting
+from mpi_runtime.scheduler.protocol.effects import Membership
 
 
 class World:
@@ -37,7 +38,8 @@ class World:
 
 def greeted(rank: int, hosts: list[int], lost: set[int]) -> list[int]:
     world = World(lost)
-    greeting.greet(world, rank, hosts, [f"host{number}" for number in range(max(hosts) + 1)])
+    names = [f"host{number}" for number in range(max(hosts) + 1)]
+    greeting.greet(world, Membership(0, rank, hosts, names, []))
     return world.partners
 
 

@@ -13,14 +13,15 @@ from mpi_runtime.gangs.pmix_types import PmixError
 PROGRAM = """
 import sys
 from mpi_runtime.gangs.pmix_library import Server
+from mpi_runtime.gangs.pmix_messages import Register
 
 server = Server(sys.argv[1], sys.argv[2], "host1", None)
-found = server.register("job@1", [0, 0, 1], ["host1", "host2"], 0)
+found = server.register(Register("job@1", [0, 0, 1], ["host1", "host2"], 0))
 print(server.version.split(",")[0], sorted(found))
 for rank, variables in found.items():
     print(variables["PMIX_NAMESPACE"], variables["PMIX_RANK"], "PMIX_SERVER_URI4" in variables)
 server.forget("job@1")
-server.register("job@2", [0], ["host1"], 0)
+server.register(Register("job@2", [0], ["host1"], 0))
 print("well")
 """
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 
 import pytest
@@ -27,12 +28,28 @@ CAPACITY = 96 * MIB
 LARGE = PIPELINED_BYTES + 100_001
 
 
+def transfers_of(transport: MemoryTransport, arena: AgentArena) -> Transfers:
+    """Return transfers into an arena that has room now or not at all."""
+
+    def ask(size: int, use: Callable[[int, str], None]) -> None:
+        target = arena.allocate(size)
+        use(-1 if target is None else target, arena.refusal(size) if target is None else "")
+
+    return Transfers(transport, arena, ask, partial(free, arena))
+
+
+def free(arena: AgentArena, offsets: Iterable[int]) -> None:
+    """Free extents."""
+    for offset in offsets:
+        arena.free(offset)
+
+
 class Peer:
     """A rank."""
 
     def __init__(self, transport: MemoryTransport, arena: AgentArena) -> None:
         self.transport, self.arena = transport, arena
-        self.transfers = Transfers(transport, arena)
+        self.transfers = transfers_of(transport, arena)
         self.pulls: list[Pull | Unpull] = []
 
     def put(self, data: bytes) -> int:
@@ -50,9 +67,9 @@ class Peer:
                 assert isinstance(message, Pull | Unpull)
                 self.pulls.append(message)
                 if isinstance(message, Pull):
-                    self.transfers.on_pull(rank, message)
+                    self.transfers.sends.add(rank, message)
                 else:
-                    self.transfers.on_unpull(rank, message)
+                    self.transfers.sends.end(rank, message)
 
     def turn(self) -> list[Fetched | Arriving]:
         self.hear()
@@ -136,7 +153,7 @@ def test_requests_of_one_turn_go_in_one_frame_to_each_source_and_wait_for_their_
         assert len(pulls) == AT_ONCE
         for pull in pulls:
             assert isinstance(pull, Pull)
-            peers[rank].transfers.on_pull(0, pull)
+            peers[rank].transfers.sends.add(0, pull)
     assert len(until_quiet(peers)) == 3 * AT_ONCE
 
 
@@ -207,7 +224,9 @@ def test_a_transfer_that_is_stopped_frees_its_memory_and_the_source(peers: list[
 @pytest.mark.parametrize("ask_again", [True, False])
 def test_what_waits_for_room_can_be_stopped(peers: list[Peer], ask_again: bool) -> None:
     offset, asked = peers[0].put(b"12345"), []
-    target = Transfers(peers[1].transport, peers[1].arena, lambda size, use: asked.append(use))
+    target = Transfers(
+        peers[1].transport, peers[1].arena, lambda size, use: asked.append(use), partial(free, peers[1].arena)
+    )
     peers[1].transfers = target
     target.fetch(Fetch(b"id", 0, offset, 5, 1))
     target.fetch(Fetch(b"id", 0, offset, 5, 2))
@@ -371,12 +390,12 @@ def test_a_lost_peer(peers: list[Peer], at_once: bool) -> None:
     arena = peers[0].arena
     broken = Broken(0, [0, 1], [peers[0].transport._inbox] * 2)
     broken.at_once = at_once
-    transfers = Transfers(broken, arena)
+    transfers = transfers_of(broken, arena)
     offset = peers[0].put(bytes(2 * MIB))
     transfers.fetch(Fetch(b"id", 1, 0, 2 * MIB, 1))
     for tag in range(3):
-        transfers.on_pull(1, Pull(tag, offset, 2 * MIB, 0, CHUNK_BYTES))
-    transfers.on_pull(1, Pull(3, offset, 10, 0, CHUNK_BYTES))
+        transfers.sends.add(1, Pull(tag, offset, 2 * MIB, 0, CHUNK_BYTES))
+    transfers.sends.add(1, Pull(3, offset, 10, 0, CHUNK_BYTES))
     (ended,) = [report for _ in range(4) for report in transfers.poll()]
     assert isinstance(ended, Fetched)
     assert (ended.id, ended.offset, ended.is_lost) == (b"id", -1, True)
@@ -387,7 +406,7 @@ def test_a_lost_peer(peers: list[Peer], at_once: bool) -> None:
 
 
 def test_a_receiver_that_dies_is_forgotten(peers: list[Peer]) -> None:
-    peers[0].transfers.on_pull(1, Pull(0, 64, 10, 0, CHUNK_BYTES))
+    peers[0].transfers.sends.add(1, Pull(0, 64, 10, 0, CHUNK_BYTES))
     assert peers[0].transfers.busy  # it waits for an answer to its refusal
     peers[0].transport.lost = (1,)
     peers[0].transfers.poll()
