@@ -33,7 +33,6 @@ from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, RefusedError, Released, Returned
 from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
-from mpi_runtime.scheduler.records import circles
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
 from mpi_runtime.scheduler.values import items, journaling, objects
@@ -278,7 +277,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Give back all memory. The scheduler cannot be used afterwards."""
-        circles.dissolve(self.state)
+        self.state.dissolve()
 
     def deadline(self) -> int | None:
         """Return when `decide` must be called even without events, in microseconds. 0: at once; None: never."""

@@ -19,7 +19,7 @@ from mpi_runtime.scheduler.protocol.resources import Grant, give_back, take, tak
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
 from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Rank, node_of
 from mpi_runtime.scheduler.records.sources import Source
-from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.state import Client, State
 
 
 def acquire(state: State, queue: Queue, now: int) -> Executor | None:
@@ -170,7 +170,7 @@ def start_executor(
     state.next_executor += 1
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor
-    state.add_client(executor.id, node, executor)
+    state.clients[executor.id] = Client(executor.id, node, executor)
     effect = StartExecutor(
         executor.id, dict(key.environment), list(key.gpu_ids), key.threads, node.cpus,
         uuids=gpu_pool.uuids(node, key.gpu_ids), imports=imports, member=member,
