@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors import lives as actor_lives
-from mpi_runtime.scheduler.actors import names as actor_names
 from mpi_runtime.scheduler.answers import explain, look
 from mpi_runtime.scheduler.calls import copies, refusals, tasks
 from mpi_runtime.scheduler.dispatch import (
@@ -63,8 +62,8 @@ def _named_actor_requested(state: State, client: Client, event: events.NamedActo
     check_ids(state, event.creation.id, 1)
     if (event.namespace, event.name) not in state.names:
         tasks.submit(state, client, event.creation, now)
-        actor_names.give(state, event)
-    actor_names.answer(state, client, event)
+        actor_lives.give_name(state, event)
+    actor_lives.answer_name(state, client, event)
 
 
 CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
