@@ -16,7 +16,6 @@ from mpi_runtime.scheduler.dispatch.dispatch import appoint
 from mpi_runtime.scheduler.dispatch.hiring import make_way, nearest_rank, start_executor
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
-from mpi_runtime.scheduler.gangs.members import forget_idle
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import reachable, sources
 from mpi_runtime.scheduler.places.gang_places import in_order, spots
@@ -71,7 +70,7 @@ def take_idle(state: State, queue: Queue) -> Gang | None:
     """Take the gang that became idle last and still fits; None: there is none."""
     for gang in reversed(list(state.idle_gangs.get(key_of(queue), {}).values())):
         if takes_again(state, gang, queue):
-            forget_idle(state, gang)
+            state.forget_idle(gang)
             return gang
     return None
 

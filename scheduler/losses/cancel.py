@@ -92,7 +92,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
             if executor.gang is not None and task.function.spec.kind == TASK:
                 members.interrupt_others(state, executor.gang, now)
         elif executor.gang is not None:
-            members.close(state, executor.gang, "was killed because its call was cancelled by force")
+            state.stop_gang(executor.gang, "was killed because its call was cancelled by force")
         if executor.actor is None and executor.running() is not task:
             ask_for_the_rest(state, executor)  # it can end before the running call does
         return
@@ -102,7 +102,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         executor.drop(task.id)
         task.executor = None
         if executor.gang is not None and executor.gang.task is task:
-            members.close(state, executor.gang, "was killed because its call was cancelled")
+            state.stop_gang(executor.gang, "was killed because its call was cancelled")
     was_queued = task.state == READY and task.function.spec.kind == TASK
     endings.cancelled(state, task)
     if was_queued:

@@ -342,25 +342,30 @@ class State:
 
     def stop(self, executor: Executor, cause: str, force: bool) -> None:
         """Have the rank of an executor end it; of a member of a gang all members."""
-        gang = executor.gang
-        if gang is not None:
-            if not gang.cause:
-                self.stop_gang(gang, cause)
+        if executor.gang is not None:
+            self.stop_gang(executor.gang, cause)
             return
         advance(self.stories, executor, STOP, cause)
         self.to_rank(executor.rank.number, StopExecutor(executor.id, force))
 
     def stop_gang(self, gang: Gang, cause: str) -> None:
-        """Have all members of a gang killed, for this cause."""
-        gang.cause, same = cause, self.idle_gangs.get(gang.key, {})
-        if same.pop(gang.number, None) is not None and not same:
-            del self.idle_gangs[gang.key]
+        """Have all members of a gang killed for this cause, if they are not being killed already."""
+        if gang.cause:
+            return
+        gang.cause = cause
+        self.forget_idle(gang)
         for executor in gang.members:
             if executor.id in self.executors:
                 executor.rank.node.remove_idle(executor)
                 executor.killed_for = executor.killed_for or cause
                 advance(self.stories, executor, STOP, cause)
                 self.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+
+    def forget_idle(self, gang: Gang) -> None:
+        """Note that a gang is not idle any more."""
+        same = self.idle_gangs.get(gang.key, {})
+        if same.pop(gang.number, None) is not None and not same:
+            del self.idle_gangs[gang.key]
 
     def send_frees(self, rank: int) -> None:
         """Add the effect that frees the extents of a rank."""
