@@ -191,7 +191,7 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
     """The waiting queue that goes before this one, if any, outside of placement groups or in the same group."""
     if not state.waiting:
         return None
-    firsts = [family.first() for family in state.waiting if family.group == queue.group]
+    firsts = [family.first() for family in state.waiting if family.where.group == queue.where.group]
     rivals = [other for other in firsts if other is not None and other.may_begin()]
     best = min(rivals, key=Queue.precedence, default=queue)
     return best if best is not queue and best.precedence() < queue.precedence(with_one_more=False) else None

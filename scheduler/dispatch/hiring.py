@@ -27,12 +27,11 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
 
     The present executors get the last calls, if one of them has just ended a call. Otherwise durations are not known.
     """
-    is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
     while queue.may_begin() and (source := find_source(state, queue)) is not None:
         if queue.near >= 0 and waits_for_near(state, queue, source, now):
             return None
         work_us = backlog_us(queue)
-        can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
+        can_wait = queue.executors and now < queue.progress_us + STUCK_US and not queue.where.spread
         if can_wait and work_us < limits.HIRE_WORTH_US and any_is_free_soon(queue):
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
@@ -107,7 +106,7 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
         if family.reserved:
             end_reservation(state, family)
         family.patience_us = limits.RESERVATION_US
-    if queue.where is not None and queue.where.spread:
+    if queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
     if queue.account is not None:

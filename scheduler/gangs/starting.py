@@ -25,7 +25,7 @@ from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, digest
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.protocol.resources import Grant, Request, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import READY
-from mpi_runtime.scheduler.records.records import Executor, Gang, Key, Queue, Task, node_of
+from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Gang, Key, Queue, Task, node_of
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import objects
@@ -104,10 +104,10 @@ def takes_again(state: State, gang: Gang, queue: Queue) -> bool:
 
 def room(state: State, queue: Queue) -> list[Source] | None:
     """The source of each member, if there is room for all of them now."""
-    if queue.where is None and state.index.find(queue.request, queue) is None:
+    if queue.where is ANYWHERE and state.index.find(queue.request, queue) is None:
         return None  # the frequent case, and a cheap check
-    spread = queue.where is not None and queue.where.spread
-    there = in_order([one for one in sources(state, queue.where) if one.may_take(queue.request, queue)], spread)
+    able = [one for one in sources(state, queue.where) if one.may_take(queue.request, queue)]
+    there = in_order(able, queue.where.spread)
     return spots(state, queue.ready[0].function, there, [one.free for one in there])
 
 
@@ -175,15 +175,9 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     family = queue.family
     if family.reserved or family.first() is not queue or not queue.may_begin() or now < family.no_reservation_until_us:
         return
-    spread = queue.where is not None and queue.where.spread
-    there = in_order(
-        [
-            one
-            for one in sources(state, queue.where)
-            if one.reserved_for is None or one.reserved_for.priority < queue.priority
-        ],
-        spread,
-    )
+    possible = sources(state, queue.where)
+    able = [one for one in possible if one.reserved_for is None or one.reserved_for.priority < queue.priority]
+    there = in_order(able, queue.where.spread)
     chosen = spots(state, queue.ready[0].function, there, [reachable(one) for one in there])
     if chosen is None:
         return

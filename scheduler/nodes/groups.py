@@ -204,20 +204,16 @@ def fail_all(state: State, group: Group) -> None:
     """Do step 2."""
     id = group.id
     for key, queue in list(state.queues.items()):
-        if queue.group == id:
+        if queue.where.group == id:
             clear(queue)
             stop_waiting(state, queue)
             del state.queues[key]
-    for key in [key for key, family in state.families.items() if family.group == id]:
+    for key in [key for key, family in state.families.items() if family.where.group == id]:
         del state.families[key]
     for function in group.functions:
         function.queues.clear()
-    here = [
-        found.task
-        for found in state.objects.values()
-        if found.task is not None and (where := found.task.function.where) is not None and where.group == id
-    ]
-    for task in here:
+    tasks_of_all = [found.task for found in state.objects.values() if found.task is not None]
+    for task in [one for one in tasks_of_all if one.function.where.group == id]:
         if task.state not in ENDED and task.executor is None:
             tasks.fail(state, task, REMOVED, why_removed(state, task.function))
 
@@ -225,8 +221,7 @@ def fail_all(state: State, group: Group) -> None:
 def end_actors(state: State, id: bytes) -> None:
     """Do step 3 for actors, also without a process."""
     for actor in list(state.actors.values()):
-        where = actor.creation.function.where
-        if where is not None and where.group == id:
+        if actor.creation.function.where.group == id:
             actor_lives.end(state, actor, CAUSE, force=True)
 
 

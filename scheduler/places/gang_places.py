@@ -106,24 +106,22 @@ def in_order(sources: Sequence[Source], spread: bool) -> list[Source]:
 
 def spots(state: State, function: Function, sources: Sequence[Source], pools: Sequence[Pool]) -> list[Source] | None:
     """The source of each rank, if the members of a gang fit into the pools of these sources at once."""
-    spec, where = function.spec, function.where
-    spread = where is not None and where.spread
-    found = arrange(function.request, spec.ranks, spec.ranks_per_node, spread, pools)
+    spec = function.spec
+    found = arrange(function.request, spec.ranks, spec.ranks_per_node, function.where.spread, pools)
     return None if found is None else [sources[index] for index in found]
 
 
 def why_never(state: State, function: Function) -> str:
     """Why the present nodes can never hold a gang for the function's calls; empty if they can."""
     spec, where, request = function.spec, function.where, function.request
-    if where is not None and where.group:
+    if where.group:
         group = state.groups.get(where.group)
         if group is None:
             return ""  # its calls fail because it was removed
         pools = [pool_for(one) for index, one in enumerate(group.requests) if where.bundle in (-1, index)]
         there, advice = f"the bundles of placement group {where.group.hex()}", "make more bundles, or larger ones"
     else:
-        labels = () if where is None else where.labels
-        nodes, wanted = constraints.able(state, labels), constraints.in_words(labels)
+        nodes, wanted = constraints.able(state, where.labels), constraints.in_words(where.labels)
         if wanted and not nodes:
             return constraints.no_match(state, spec.name, wanted)
         pools = [node.total for node in nodes]

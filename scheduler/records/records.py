@@ -30,6 +30,9 @@ from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits,
 from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.records.sources import NOTHING, Claimant, Contender, Source
 
+ANYWHERE = Where()
+"""The place of calls that may run anywhere. It is compared by `is`."""
+
 
 class Key(Struct, frozen=True, gc=False):
     """The fixed properties of an executor. It can serve all calls with this key."""
@@ -385,7 +388,7 @@ class Function(Struct, eq=False, gc=False):
     request: Request
     queues: list[Queue | None]
     """Its queues, by depth of the call."""
-    where: Where | None = None
+    where: Where = ANYWHERE
     infeasible: str = ""
     """Why no node can ever run it; empty: a node can."""
     submitted: int = 0
@@ -584,9 +587,7 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     threads: int
     depth: int
     for_actors: bool
-    where: Where | None
-    group: bytes
-    """The placement group of its calls; empty: none."""
+    where: Where
     near: int
     """The node with most bytes of their large arguments; -1: none."""
     near_from_us: int = -1
@@ -681,9 +682,7 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
     """
 
     request: Request
-    where: Where | None
-    group: bytes
-    """The placement group of its calls; empty: none."""
+    where: Where
     has_limits: bool
     """Whether the functions of its queues have a time limit. Else the family has one queue."""
     ranks: int = 0

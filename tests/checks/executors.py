@@ -235,8 +235,6 @@ def check_groups(state: State) -> None:
     assert state.waiting_groups.keys() <= state.groups.keys(), "a group waits that was removed"
     named = {group.id for group in state.groups.values() if group.name is not None}
     assert set(state.group_names.values()) == named, "a group that was removed has a name"
-    for queue in state.queues.values():
-        assert not queue.group or queue.group in state.groups, "a queue is left of a group that was removed"
 
 
 def check_executor(state: State, executor: Executor) -> None:
@@ -292,6 +290,7 @@ def ready_in(queue: Queue) -> list[Task]:
 def check_queue(state: State, queue: Queue) -> None:
     """Its calls are ready and in the right queue; none waits that could be served."""
     assert not queue.dirty, "a queue is dirty after a decision"
+    assert not queue.where.group or queue.where.group in state.groups, "a queue is left of a group that was removed"
     if queue.ready:
         check_ready(queue)
     else:

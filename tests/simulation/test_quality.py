@@ -10,7 +10,7 @@ import pytest
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.dispatch import dispatch, hiring, locality, queues, reservations
 from mpi_runtime.scheduler.places import gpu_pool
-from mpi_runtime.scheduler.records.records import Executor, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 from tests.simulation import quality
@@ -72,7 +72,7 @@ def calls_go_to_the_node_with_fewest_bytes(patch: pytest.MonkeyPatch) -> None:
 def calls_wait_for_ever_for_the_node_with_their_arguments(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, queue: Queue, source: Source, now: int) -> bool:
         near = state.nodes.get(queue.near)
-        return near is not None and queue.where is None and node_of(source) is not near
+        return near is not None and queue.where is ANYWHERE and node_of(source) is not near
 
     patch.setattr(hiring, "waits_for_near", planted)
 
