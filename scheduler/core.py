@@ -311,7 +311,9 @@ class Scheduler:
         Raises:
             LookupError: there is no such question, or nothing with this argument.
         """
-        return look.look(self.state, what, argument, now)
+        if what not in look.QUESTIONS:
+            raise LookupError(f"there is no question {what!r}")
+        return look.QUESTIONS[what](self.state, argument, now)
 
     def has_free_cpu(self, rank: int) -> bool:
         """Whether a CPU of the rank's node is free, or never used."""
