@@ -5,8 +5,9 @@ two ranks that fill each other's queues would wait for ever. They are received b
 A large one arrives in the background, since its sender may be busy; later frames of the same rank wait for it, to keep
 the order.
 
-**Bulk data** go in chunks (`bulk.py`), from and into the memory of the caller. `benchmarks/transport.py` measured the
-figures below.
+**Bulk data** go from and into the memory of the caller, each buffer in one message. Open MPI fails if a count is over
+2**31, and while an MPI library copies a large message within one call, the rank cannot answer: `objects/transfer.py`
+cuts values into chunks. `benchmarks/transport.py` measured the figures below.
 
 **Waiting.** MPI can only be polled, not waited for together with sockets. Within a host, `doorbell.py` makes a sleep of
 any length possible. Open MPI's probe looks first and then fetches new messages, so only two empty probes in a row mean
@@ -48,7 +49,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transfer, TransportError
-from mpi_runtime.transport.bulk import Bulk
 from mpi_runtime.transport.doorbell import NAME_BYTES, START_LIMIT_S, Doorbell, lowest_of_host
 from mpi_runtime.transport.mpi_libraries import name_own_file, set_yields, unlink_shared_files
 
@@ -359,11 +359,11 @@ class MpiTransport:
 
     def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
         data = memoryview(buffer).cast("B")
-        return Bulk(self, rank, data, lambda chunk: self._comm.Isend(chunk, rank, _BULK_TAG + tag))
+        return Bulk(self, rank, lambda: self._comm.Isend(data, rank, _BULK_TAG + tag))
 
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
         data = buffer.cast("B")
-        return Bulk(self, rank, data, lambda chunk: self._comm.Irecv(chunk, rank, _BULK_TAG + tag), self._status)
+        return Bulk(self, rank, lambda: self._comm.Irecv(data, rank, _BULK_TAG + tag), self._status)
 
     @property
     def busy(self) -> bool:
@@ -472,3 +472,45 @@ class MpiTransport:
                     f"rank {self.rank} has waited {CLOSE_LIMIT_S:.0f} s for other ranks to {what}: "
                     "some have ended or hang"
                 )
+
+
+class Bulk:
+    """A `Transfer`: one message."""
+
+    __slots__ = ("_peer", "_request", "_status", "_transport", "received")
+
+    def __init__(
+        self, transport: MpiTransport, peer: int, start: Callable[[], MPI.Request], status: MPI.Status | None = None
+    ):
+        """`start` starts the message. With a status, received bytes are counted."""
+        self._transport = transport
+        self._peer = peer
+        self._status = status
+        self.received = 0
+        self._request: MPI.Request | None = None
+        try:
+            self._request = start()
+        except transport.mpi_error as error:
+            raise self._failed(error) from error
+        transport.transfers_active += 1
+
+    def _failed(self, error: Any) -> TransportError:
+        return self._transport.translate(error, "move bulk data", self._peer)
+
+    def done(self) -> bool:
+        request, transport = self._request, self._transport
+        if request is None:
+            return True
+        try:
+            if not request.Test(self._status):
+                return False
+        except transport.mpi_error as error:
+            self._request = None
+            transport.transfers_active -= 1
+            raise self._failed(error) from error
+        self._request = None
+        transport.transfers_active -= 1
+        transport.flowed_at = time.monotonic()
+        if self._status is not None:
+            self.received = self._status.count
+        return True
