@@ -166,8 +166,15 @@ class NodeAgent:
             if self._gangs is not None and isinstance(left, StopExecutor) and left.force:
                 self._gangs.stopped(left.executor)
             executor = self._executors.get(effect.executor)
-            if left is not None and executor is not None:  # else it died, which the agent reports
-                self._act_on(executor, left)
+            if executor is None:  # it died, which the agent reports
+                return
+            if isinstance(left, StopExecutor):
+                self._kill(executor)
+            elif isinstance(left, Cancel):
+                # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
+                with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                    os.write(executor.cancels, attempt_of(left.id, left.attempt))
+                    self._forkserver.ask(Interrupt(executor.number), [])
         else:
             _FOR_AGENT[type(effect)](self, effect)
 
@@ -204,7 +211,7 @@ class NodeAgent:
             self._end(Ended(number, f"could not be started: {shortage(error)}"), is_direct=bool(key))
             return
         cancelled, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        custody = None if key else self.custodian.custody_of(number)
+        custody = None if key else self.custodian.line(number).custody
         executor = self._executors[number] = LocalExecutor(number, draft, cancels, custody)
         written = []
         for stream in (1, 2):
@@ -235,7 +242,7 @@ class NodeAgent:
         if effect.member is None:
             fork(request, [])
         else:
-            self.custodian.before_frames(number, partial(self.gangs.before_frames, executor))
+            self.custodian.line(number).before_frames = partial(self.gangs.before_frames, executor)
             self.gangs.start(executor, effect.member, request, fork)
 
     @property
@@ -259,16 +266,6 @@ class NodeAgent:
     def _give_up(self, executor: LocalExecutor, cause: str) -> None:
         """Report the end of an executor that was not forked."""
         self._on_exited(executor, Exited(executor.number, 0, cause))
-
-    def _act_on(self, executor: LocalExecutor, effect: StopExecutor | TakeBack | Cancel) -> None:
-        """Kill a process, or interrupt a call of it, whether it runs or not."""
-        if isinstance(effect, StopExecutor):
-            self._kill(executor)
-        elif isinstance(effect, Cancel):
-            # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
-                self._forkserver.ask(Interrupt(executor.number), [])
 
     def _kill(self, executor: LocalExecutor) -> None:
         # The forkserver kills it: only the parent knows that the process id still belongs to the child.

@@ -93,13 +93,9 @@ class Custodian:
         self._poller.add(channel, partial(self._on_line, line))
         return line
 
-    def custody_of(self, number: int) -> Custody:
-        """Return the calls assigned to an executor that has its line here."""
-        return self._lines[number].custody
-
-    def before_frames(self, number: int, act: Callable[[], None]) -> None:
-        """Have this called before frames of an executor are read."""
-        self._lines[number].before_frames = act
+    def line(self, number: int) -> ExecutorLine:
+        """Return the record of an executor that has its line here."""
+        return self._lines[number]
 
     def ignore(self, number: int) -> None:
         """Ignore all further frames of an executor."""

@@ -58,7 +58,7 @@ def say(executor: LocalExecutor) -> None:
     """Forward the texts of its MPI library."""
     if executor.unsaid:
         lines, executor.unsaid = executor.unsaid, b""
-        executor.outputs[-1].insert(lines)
+        executor.outputs[-1].forward(lines)
 
 
 class Gangs:
