@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from mpi_runtime.agent.custodian import Custodian
 from mpi_runtime.agent.executors import Drafts, LocalExecutor, describe_status, keep_spare, last_words
 from mpi_runtime.agent.extents import NOBODY, Extents
@@ -221,17 +223,7 @@ class NodeAgent:
             lines.pause(True)  # until its process id is known, which is in the prefix of its lines
             executor.outputs.append(lines)
             written.append(write_end)
-        request = Fork(
-            number,
-            effect.environment,
-            effect.gpu_ids,
-            effect.threads,
-            effect.cpus,
-            devices,
-            variables,
-            effect.imports,
-            draft,
-        )
+        request = Fork(**asdict(effect), devices=devices, variables=variables, draft=draft)
         own = [*ends, cancelled, *written]
         executor.unforked = own
 

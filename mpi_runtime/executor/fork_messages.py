@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from mpi_runtime.gpu.device import Device
-from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.scheduler.protocol.effects import StartExecutor
 from mpi_runtime.transport.messages import Job
 
 MESSAGE_BYTES_MAX = 1 << 15
@@ -35,10 +35,9 @@ class Setup(Struct, array_like=True, tag=1):
     """The directory of the job's journal; empty: it has none."""
 
 
-class Member(Struct, array_like=True):
-    """What an executor needs to be a member of a gang."""
+class MpiStart(Struct, array_like=True):
+    """What an executor needs to start MPI as a member of a gang."""
 
-    place: Membership
     environment: dict[str, str]
     unset: list[str]
     """Variables to remove first."""
@@ -46,28 +45,21 @@ class Member(Struct, array_like=True):
     """The variables with the numbers of its further descriptors, in their order."""
 
 
-class Fork(Struct, array_like=True, tag=2):
+class Fork(StartExecutor, array_like=True, tag=2):
     """From the agent: fork an executor.
 
     Its five descriptors: socket, token counter, the pipe with ids of cancelled calls, standard output and error. Those
     of a member of a gang follow.
     """
 
-    executor: int
-    environment: dict[str, str]
-    gpu_ids: list[int]
-    threads: int
-    cpus: list[int]
-    devices: list[Device] = []
+    devices: Sequence[Device] = ()
     """Its GPUs."""
     variables: Mapping[str, str] = {}
     """Variables that show its GPUs to CUDA. Unlike `environment` they are not inherited by calls that it submits."""
-    imports: list[str] = []
-    """Modules that its first function uses."""
     draft: int = 0
     """The index of its draft."""
-    member: Member | None = None
-    """Its place in a gang; None: it belongs to none."""
+    mpi: MpiStart | None = None
+    """None: it is not a member of a gang."""
 
 
 class Kill(Struct, array_like=True, tag=3):
