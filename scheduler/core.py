@@ -259,8 +259,8 @@ class Scheduler:
                 return
             if queue.ready and alternatives.has_none(queue.ready[0].function):  # nor have all its calls
                 health.fail_all(state, queue)
-            if queue.timed is None or not deadline.holds_back(state, queue, now):
-                has_grown = (starting.serve if queue.ranks else serve)(state, queue, now)
+            if not queue.is_timed or not deadline.holds_back(state, queue, now):
+                has_grown = (starting.serve if queue.function.spec.ranks else serve)(state, queue, now)
                 if has_grown and state.accounts:  # another queue goes next
                     turns.grown(queue)
                     continue

@@ -165,7 +165,7 @@ def announce_end(state: State, now: int) -> list[Actor]:
     state.is_ending = True
     state.end_us = now if state.end_us is None else min(now, state.end_us)
     for queue in state.queues.values():
-        if queue.timed is not None:
+        if queue.is_timed:
             mark_dirty(state, queue)  # some of its calls cannot finish by then
     asked = [(one, one.executor) for one in state.actors.values() if one.executor is not None and _may_save(one)]
     for _, executor in asked:

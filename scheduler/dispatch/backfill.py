@@ -16,7 +16,7 @@ from mpi_runtime.scheduler.records.state import State
 
 def note_length(queue: Queue) -> None:
     """Estimate how long the next call of a queue takes."""
-    known_us = queue.timed.may_take_us if queue.timed is not None else -1
+    known_us = queue.function.may_take_us if queue.is_timed else -1
     queue.takes_us = known_us if known_us >= 0 else NOTHING
 
 

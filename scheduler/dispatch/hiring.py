@@ -109,9 +109,7 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     if queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
-    if queue.account is not None:
-        executor.account, executor.charged = queue.account, queue.request
-        queue.account.note(queue.request, 1)
+    executor.charge(queue.function.account, queue.request)
     executor.source = source
     executor.queue = queue
     executor.progress_us = queue.progress_us = now

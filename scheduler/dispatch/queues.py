@@ -55,19 +55,15 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
     if queue is None:
         queue = state.queues[key] = Queue(
             family=family_for(state, function, key),
+            function=function,
+            is_timed=function.is_timed,
             request=function.request,
             environment=environment,
             threads=threads,
             depth=depth,
-            priority=spec.priority,
-            path_us=spec.path_us,
-            account=function.account,
-            for_actors=spec.kind == ACTOR,
             near=near,
             where=function.where,
             ready=deque(),
-            timed=function if function.is_timed else None,
-            ranks=spec.ranks,
         )
     return queue
 

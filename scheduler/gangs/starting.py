@@ -58,7 +58,7 @@ def serve(state: State, queue: Queue, now: int) -> bool:
 
 def key_of(queue: Queue) -> tuple[object, ...]:
     """The fixed properties of the gangs that can run the queue's calls."""
-    spec = queue.ready[0].function.spec
+    spec = queue.function.spec
     kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi, spec.pins, spec.reuse)
     return (queue.request, queue.environment, queue.threads, queue.where, kind)
 
@@ -176,7 +176,7 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     if family.reserved or family.first() is not queue or not queue.may_begin() or now < family.no_reservation_until_us:
         return
     possible = sources(state, queue.where)
-    able = [one for one in possible if one.reserved_for is None or one.reserved_for.priority < queue.priority]
+    able = [one for one in possible if one.reserved_for is None or one.reserved_for.priority < family.priority]
     there = in_order(able, queue.where.spread)
     chosen = spots(state, queue.ready[0].function, there, [reachable(one) for one in there])
     if chosen is None:
@@ -200,12 +200,10 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
     queue.progress_us = now
     gang.task, gang.due_us = task, NOTHING
     leader = gang.members[0]
-    if queue.account is not None:
-        request, count = queue.request, len(gang.members)
-        whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
-        leader.account, leader.charged = queue.account, whole
-        queue.account.note(whole, 1)
-    gang.for_actor = queue.for_actors
+    request, count = queue.request, len(gang.members)
+    whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
+    leader.charge(queue.function.account, whole)
+    gang.for_actor = queue.function.is_actor
     parts = [task, *(part(state, task, rank) for rank in range(1, len(gang.members)))]
     for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):
         executor.source, executor.grant = source, grant

@@ -148,10 +148,10 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
         f"{name} was not started: {queue.stillborn} executors were forked for it one after "
         f"another, and died before they began a call. The last, {executor}, {cause}{line}{traceback}"
     )
-    function = queue.timed
-    if function is not None and function.choice:
+    function = queue.function
+    if function.choice:
         function.infeasible = function.infeasible or why
-    if function is None or not function.choice or alternatives.has_none(function):
+    if not function.choice or alternatives.has_none(function):
         for task in clear(queue):
             tasks.fail(state, task, "WorkerCrashedError", why)
     queue.stillborn = queue.forks_from_us = 0

@@ -122,7 +122,7 @@ def who_idles_with_a_gpu_is_ended_though_others_are_free(patch: pytest.MonkeyPat
 
 def calls_wait_for_busy_executors(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, queue: Queue, now: int) -> None:
-        if queue.timed is not None or (queue.ready and not queue.family.reserved):
+        if queue.is_timed or (queue.ready and not queue.family.reserved):
             queues.mark_dirty(state, queue)
 
     patch.setitem(core.ALARMS, Queue, planted)
