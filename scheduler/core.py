@@ -275,8 +275,38 @@ class Scheduler:
         return notes.totals(self.state, took_us)
 
     def close(self) -> None:
-        """Give back all memory. The scheduler cannot be used afterwards."""
-        self.state.dissolve()
+        """Give back all memory. The scheduler cannot be used afterwards.
+
+        Records that refer to each other, such as an executor and its rank, are taken apart: Python's collector does
+        not see them (`gc=False`), and a process that serves one job after another would keep them.
+        """
+        state = self.state
+        for node in state.nodes.values():
+            for of_node in (node.ranks, node.idle, node.bundles):
+                of_node.clear()
+        for rank in state.ranks.values():
+            rank.executors.clear()
+        for executor in state.executors.values():
+            executor.assigned.clear()
+            executor.children.clear()
+            executor.actor = executor.gang = executor.queue = executor.forked_for = None
+        for actor in state.actors.values():
+            actor.creation.actor = None
+            actor.callers.clear()
+        for claimant in (*state.groups.values(), *state.families.values()):
+            claimant.reserved.clear()
+        for group in state.groups.values():
+            group.bundles.clear()
+            group.functions.clear()
+        for family in state.families.values():
+            family.by_order.clear()
+            family.by_length.clear()
+        for queue in state.queues.values():
+            for of_queue in (queue.ready, queue.executors, queue.hungry, queue.loaded, queue.awaited):
+                of_queue.clear()
+        for function in state.functions.values():
+            function.queues.clear()
+            function.choice = []
 
     def deadline(self) -> int | None:
         """Return when `decide` must be called even without events, in microseconds. 0: at once; None: never."""

@@ -72,18 +72,9 @@ class NodeAgent:
     ) -> None:
         """Take part in a job.
 
-        Args:
-            transport: to the other ranks.
-            poller: waits for sockets and pipes of this rank.
-            report: sends a message to the head.
-            arena: this rank's part of the arena.
-            setup: what executors have in common.
-            forkservers: starts the forkserver.
-            find_gpus: returns the GPUs of this rank. It may wait for a helper process.
-            memory: watches the memory of this host; None: no calls run here.
-            spill_directory: returns the directory for values that leave a full arena; empty: there is none.
-            expects_calls: start the forkserver now. Otherwise the first executor waits for it.
-            now_s: the clock, in seconds.
+        `report` sends a message to the head. `find_gpus` may wait for a helper process. `memory`: None if no calls run
+        here. `spill_directory` returns the directory for values that leave a full arena; empty: there is none.
+        `expects_calls`: start the forkserver now. Otherwise the first executor waits for it.
         """
         self._transport = transport
         self._poller = poller

@@ -63,16 +63,10 @@ class ForkserverLine:
         on_lost: Callable[[int], None],
         pids: Callable[[], list[int]],
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet. `setup`: the first request to each forkserver, with these descriptors.
 
-        Args:
-            poller: waits for messages of the forkserver.
-            forkservers: starts it.
-            setup: the first request to each forkserver: what executors have in common.
-            descriptors: sent with it.
-            on_message: called with each message of the forkserver.
-            on_lost: called with the exit code of a forkserver that has ended. The kernel has killed its executors.
-            pids: returns the process ids of the executors.
+        `on_lost` is called with the exit code of a forkserver that has ended. The kernel has killed its executors.
+        `pids` returns the process ids of the executors.
         """
         self._poller = poller
         self._forkservers = forkservers

@@ -72,17 +72,10 @@ class Gangs:
         give_up: Callable[[LocalExecutor, str], None],
         ask: Callable[[Request, list[int]], None],
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet. `directory`: for files of the job on this host.
 
-        Args:
-            poller: waits for descriptors.
-            rank: that of the agent.
-            directory: for files of the job on this host.
-            report: sends a message to the head.
-            kill: kills a member.
-            ignore: ignores all further frames of the executor with this number.
-            give_up: reports that a member was never forked, with the cause in words.
-            ask: sends the forkserver a request with descriptors.
+        `report` sends a message to the head, and `ask` a request with descriptors to the forkserver. `ignore`: all
+        further frames of the executor with this number. `give_up` reports that a member was never forked, and why.
         """
         self._starts = Starts(
             poller,

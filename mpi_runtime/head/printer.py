@@ -38,9 +38,8 @@ class Printer:
     def __init__(self, pause: Callable[[bool], None], log: int = -1) -> None:
         """Create a printer. Its thread starts with the first line.
 
-        Args:
-            pause: called with True when too much output waits to be written, and with False when that is over.
-            log: descriptor to which log lines about the job are sent; -1: they are written like other lines.
+        `pause` is called with True when too much output waits to be written, and with False when that is over.
+        `log`: the descriptor to which log lines about the job are sent; -1: they are written like other lines.
         """
         self._log = log
         self.recent = Recent()

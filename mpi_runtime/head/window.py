@@ -54,13 +54,10 @@ class Window:
     def __init__(
         self, poller: Poller, driver: int, answer: Callable[[str, Any], object], is_inside: bool = False
     ) -> None:
-        """Open the socket. If the system refuses, the job runs without a window.
+        """Open the socket of the job of the driver with this id. If the system refuses, the job has no window.
 
-        Args:
-            poller: of the head.
-            driver: its process id.
-            answer: answers a question about the job, in types of msgpack. It raises LookupError if it cannot.
-            is_inside: whether a call is the driver.
+        `answer` answers a question about the job, in types of msgpack. It raises LookupError if it cannot.
+        `is_inside`: whether a call is the driver.
         """
         self._poller = poller
         self._answer = answer

@@ -166,11 +166,9 @@ class MpiTransport:
     ) -> None:
         """Start MPI if need be, and meet the other ranks. Collective over COMM_WORLD.
 
-        Args:
-            expected_size: the number of ranks that the launcher has announced, if it has.
-            cure: the error message if MPI finds another number of ranks.
-            beside_user_mpi: whether this is a thread of a program that uses MPI itself.
-            fault_tolerant: whether MPI was started to survive the death of ranks.
+        `expected_size`: the number of ranks that the launcher has announced; `cure`: the error message if MPI finds
+        another number. `beside_user_mpi`: whether this is a thread of a program that uses MPI itself.
+        `fault_tolerant`: whether MPI was started to survive the death of ranks.
 
         Raises:
             TransportError: MPI cannot be loaded or started as needed, or its world is not the launcher's.

@@ -48,11 +48,7 @@ def unlink_shared_files() -> None:
 def name_own_file(library_version: str, local_rank: int) -> None:
     """Put an empty file in the place of the one that this rank made: Open MPI 6 removes that name in MPI_Finalize.
 
-    It prints a page if there is no such file.
-
-    Args:
-        library_version: the name and version of the MPI library.
-        local_rank: of this process, among those of its host as MPI sees it.
+    It prints a page if there is no such file. `local_rank`: among the ranks of this host, as MPI sees it.
     """
     version = re.match(r"Open MPI v(\d+)", library_version)
     if version and int(version[1]) >= 6:

@@ -15,14 +15,8 @@ from mpi_runtime.scheduler.records.state import State
 def arrange(request: Request, ranks: int, per_node: int, spread: bool, pools: Sequence[Pool]) -> list[int] | None:
     """The index of a pool for each rank, in rising order; None: they do not fit.
 
-    All members have the same request, so the answer is exact.
-
-    Args:
-        request: the request of one member.
-        ranks: the number of members.
-        per_node: the number of members in each pool but the last; 0: any number.
-        spread: whether to use many pools. Else the pool with least to spare is used, or as few as possible.
-        pools: the usable resources of each node.
+    All members have the same request, so the answer is exact. `per_node`: the number of members in each pool but the
+    last; 0: any number. `spread`: use many pools. Else the one with least to spare is used, or as few as possible.
     """
     rooms = [room(request, pool, per_node or ranks) for pool in pools]
     if per_node:

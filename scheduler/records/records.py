@@ -646,11 +646,7 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
         return bool(self.ready) and not self.is_deferring and (account is None or not account.is_full())
 
     def precedence(self, with_one_more: bool = True) -> tuple[int, int, float, int, int]:
-        """The order of service: lower is served first.
-
-        Args:
-            with_one_more: whether the share of its account includes one more grant for this queue.
-        """
+        """The order of service: lower is served first. `with_one_more`: as if it had one more grant."""
         account, spec = self.function.account, self.function.spec
         share = 0.0 if account is None else account.share_with(self.request if with_one_more else None)
         return (-self.depth, -spec.priority, share, -spec.path_us, self.ready[0].order if self.ready else 0)

@@ -382,36 +382,3 @@ class State:
         self.spilling.erasures.clear()
         effects, self.effects = self.effects, Effects()
         return effects
-
-    def dissolve(self) -> None:
-        """Take every circle of records apart, such as an executor and its rank, at the end of a job.
-
-        Python's collector does not see records (`gc=False`): a process that serves one job after another would keep
-        them.
-        """
-        for node in self.nodes.values():
-            for of_node in (node.ranks, node.idle, node.bundles):
-                of_node.clear()
-        for rank in self.ranks.values():
-            rank.executors.clear()
-        for executor in self.executors.values():
-            executor.assigned.clear()
-            executor.children.clear()
-            executor.actor = executor.gang = executor.queue = executor.forked_for = None
-        for actor in self.actors.values():
-            actor.creation.actor = None
-            actor.callers.clear()
-        for claimant in (*self.groups.values(), *self.families.values()):
-            claimant.reserved.clear()
-        for group in self.groups.values():
-            group.bundles.clear()
-            group.functions.clear()
-        for family in self.families.values():
-            family.by_order.clear()
-            family.by_length.clear()
-        for queue in self.queues.values():
-            for of_queue in (queue.ready, queue.executors, queue.hungry, queue.loaded, queue.awaited):
-                of_queue.clear()
-        for function in self.functions.values():
-            function.queues.clear()
-            function.choice = []
