@@ -46,14 +46,6 @@ class Run(Struct, eq=False, gc=False):
     outcome: int
 
 
-class Refused(Struct):
-    """Executors that broke the protocol, or sent unreadable frames."""
-
-    count: int = 0
-    logged: int = 0
-    logged_us: int = -REFUSALS_LOG_US
-
-
 class Totals(Struct, eq=False, gc=False):
     """Totals for the end of the job, besides those of `statistics`."""
 
@@ -78,3 +70,8 @@ class Logs(Struct, eq=False, gc=False):
     """The last moves of large values."""
     moved: int = 0
     """The number of moves, with those that are forgotten."""
+    refused: int = 0
+    """Executors that broke the protocol, or sent unreadable frames."""
+    refused_before: int = 0
+    refused_us: int = -REFUSALS_LOG_US
+    """Those of the last line about them, and its time."""

@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.records.records import (
     Rank,
     Task,
 )
-from mpi_runtime.scheduler.records.seen import ErrorSeen, Logs, Refused, Run, Totals
+from mpi_runtime.scheduler.records.seen import ErrorSeen, Logs, Run, Totals
 from mpi_runtime.scheduler.records.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.records.timers import Alarms
 
@@ -315,7 +315,7 @@ class State:
         """The time since 1970 minus the head's clock."""
         self.end_us: int | None = None
         """The end of the job's time, by the head's clock; None: not known."""
-        self.logs, self.refused, self.totals = Logs(), Refused(), Totals()
+        self.logs, self.totals = Logs(), Totals()
         self.submitted = self.finished = self.failed = self.cancelled = self.retried = self.restarted = 0
         self.has_journal = self.recalls = self.is_ending = False
         """Whether calls are recorded, whether the journal has earlier runs, and whether the job is about to end."""
