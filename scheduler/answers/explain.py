@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.dispatch import accounts, backoff, deadline, locality
 from mpi_runtime.scheduler.log import history, listing, notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
 from mpi_runtime.scheduler.protocol.effects import Answer
-from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, UNREADABLE, Label, Query, RefusedError, Where
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Label, Query, RefusedError, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import Pool, amount
 from mpi_runtime.scheduler.records import lifecycle
@@ -38,8 +38,6 @@ def answer(state: State, query: Query, now: int) -> Answer:
     """The answer to a query, as msgpack, or the problem with the query."""
     function = QUERIES.get(query.what)
     value: Any
-    if query.what == UNREADABLE:
-        return Answer(query.request, b"", query.id.decode(errors="replace"))
     try:
         if query.what == "explain":
             value = explain(state, query.id, now)

@@ -444,14 +444,8 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
     """The traceback."""
 
 
-UNREADABLE = "unreadable"
-
-
 class Query(Struct, array_like=True, tag=12, gc=False):
-    """A client asks about the state: `what` names a function of `explain.py`.
-
-    If `what` is UNREADABLE, the head could not read a question, and `id` has the reason.
-    """
+    """A client asks about the state: `what` names a function of `explain.py`."""
 
     request: Number
     what: str
