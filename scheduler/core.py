@@ -34,7 +34,7 @@ from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
-from mpi_runtime.scheduler.values import items, journaling, objects
+from mpi_runtime.scheduler.values import items, objects
 from mpi_runtime.scheduler.values.checks import check_ids, require
 
 
@@ -80,7 +80,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.Left: actor_lives.left,
     events.Titled: actor_lives.titled,
     events.ErrorRead: objects.on_error_read,
-    events.JournalFailed: journaling.failed,
+    events.JournalFailed: lambda state, _, event, now: state.effects.journal.append(event),  # the head decides
     events.Saved: checkpoints.saved,
     events.StateLost: checkpoints.lost,
     events.EndAnnounced: actor_calls.end_announced,
@@ -90,9 +90,9 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.CancelRequested: cancel.cancel,
     events.BroadcastRequested: objects.on_broadcast,
     events.NamedActorRequested: _named_actor_requested,
-    events.Query: explain.asked,
+    events.Query: lambda state, client, event, now: state.to_client(client.id, explain.answer(state, event, now)),
     events.GroupRequested: groups.create,
-    events.GroupRemovalRequested: groups.removal_requested,
+    events.GroupRemovalRequested: lambda state, _, event, now: groups.remove(state, event.id),
 }
 """The handlers of events of clients. `Scheduler.handle` has those of `Call`, `Done` and `Released`."""
 RANK_EVENTS: dict[type, Callable[[State, Any, int], None]] = {

@@ -23,16 +23,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefuse
 from mpi_runtime.transport import codec, draft
 from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError, Frame, pair
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import (
-    Abandon,
-    Allocate,
-    Drained,
-    Ended,
-    Exit,
-    FromExecutor,
-    Shutdown,
-    WorkerToHead,
-)
+from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Ended, Exit, FromExecutor, Shutdown, WorkerToHead
 from mpi_runtime.transport.poller import Poller
 from mpi_runtime.transport.tokens import Tokens, tokens_of
 

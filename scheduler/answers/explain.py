@@ -21,17 +21,12 @@ from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Executor, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
-from mpi_runtime.scheduler.records.state import Client, Group, Object, State
+from mpi_runtime.scheduler.records.state import Group, Object, State
 
 READ_ONLY = (
     "Arrays of it that get() returns, or that are arguments, are read-only: all who read a large value read the same "
     "memory. get(ref, copy=True) gives arrays that may be written into; in a call, copy the argument."
 )
-
-
-def asked(state: State, client: Client, query: Query, now: int) -> None:
-    """Answer a query of a client."""
-    state.to_client(client.id, answer(state, query, now))
 
 
 def answer(state: State, query: Query, now: int) -> Answer:

@@ -24,14 +24,7 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.places import packing
 from mpi_runtime.scheduler.places.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer
-from mpi_runtime.scheduler.protocol.events import (
-    STRATEGIES,
-    STRICT_SPREAD,
-    GroupRemovalRequested,
-    GroupRequested,
-    Label,
-    Value,
-)
+from mpi_runtime.scheduler.protocol.events import STRATEGIES, STRICT_SPREAD, GroupRequested, Label, Value
 from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, request_of, take
 from mpi_runtime.scheduler.records.lifecycle import ENDED, UNSEALED
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Node, granted
@@ -166,11 +159,6 @@ def look_again(state: State, cause: str) -> None:
 
 
 # Removing
-
-
-def removal_requested(state: State, client: Client, event: GroupRemovalRequested, now: int) -> None:
-    """Remove a group for a client."""
-    remove(state, event.id)
 
 
 def remove(state: State, id: bytes, cause: str = "") -> None:

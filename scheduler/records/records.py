@@ -12,18 +12,7 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
-    METHOD,
-    Call,
-    Faulted,
-    Kept,
-    Returned,
-    Spec,
-    Value,
-    Where,
-    cut,
-)
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, Kept, Returned, Spec, Value, Where, cut
 from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits, without_gpus
