@@ -21,8 +21,7 @@ a transfer flows or, where cores abound, shortly after traffic. It never yields 
 
 **Ranks that die.** With ULFM (`mpirun --with-ft ulfm`) MPI reports a death once to a rank that receives from any
 source, and each time to one that sends to the dead or receives from them. All deaths are then acknowledged and passed
-to the caller (`take_lost`). The communicator is not shrunk: messages between the living need no help. The death of
-rank 0 ends the job.
+to the caller (`take_lost`). The death of rank 0 ends the job. See docs/decisions/0302.
 
 **Closing** (`close(clean=True)`), when all ranks close at about the same time:
 

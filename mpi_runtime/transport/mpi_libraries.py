@@ -1,9 +1,8 @@
 """Workarounds for MPI libraries: Open MPI is kept from yielding, and files in /dev/shm lose their names.
 
-Open MPI calls `sched_yield` when a poll finds nothing and the host has more ranks than cores. That is meant for ranks
-that wait inside MPI. Ours poll and then sleep in `select`, so each yield only delays work: executors on the same cores
-run first, for up to a time slice each. Open MPI has no switch for this after MPI_Init, but one of its libraries has a
-function. During MPI_Init yields stay on: without them ranks would take the cores from one another while they meet.
+Open MPI yields the processor when a poll finds nothing and the host has more ranks than cores: docs/decisions/0304
+says why ours must not, between MPI_Init and MPI_Finalize. Open MPI has no switch for this, but one of its libraries has
+a function.
 
 MPI libraries share memory within a host by files in /dev/shm. Their names are removed as soon as all ranks of the host
 have opened them: a killed rank removes none, and the memory would stay until the host restarts. UCX removes the names

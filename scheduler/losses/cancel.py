@@ -3,11 +3,9 @@
 Children of a cancelled call may still be on their way: while its executor holds the call, they are cancelled on
 arrival.
 
-Orphans are calls with a dead caller. Those that nothing else needs are cancelled: they would run in vain, beside those
-that the next attempt of the same call submits. A call is wanted while anything holds its result: another process, a
-value, another wanted call. Calls that a task has left behind when it ended continue after the end of its process, even
-if that has become an actor. Calls that an actor has submitted end with it, as in Ray. Actors end with their last
-handle. The running call of an actor is not interrupted, because its state does not belong to this call alone.
+Orphans are calls with a dead caller. Those that nothing else needs are cancelled: see docs/decisions/0105. Calls that a
+task has left behind when it ended continue after the end of its process, even if that has become an actor. The running
+call of an actor is not interrupted, because its state does not belong to this call alone.
 """
 
 from __future__ import annotations
