@@ -26,13 +26,9 @@ class Setup(Struct, array_like=True, tag=1):
     rank: int
     hostname: str
     regions: dict[int, int]
-    inline_bytes_max: int
     job: Job
-    namespace: str
     scratch: str
     """The directory for files of the job on this host."""
-    journal: str = ""
-    """The directory of the job's journal; empty: it has none."""
 
 
 class MpiStart(Struct, array_like=True):

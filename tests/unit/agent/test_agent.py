@@ -16,6 +16,7 @@ from mpi_runtime.agent.executors import LocalExecutor, describe_status
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
+from mpi_runtime.config import Config
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Forked, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
@@ -47,7 +48,7 @@ CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
 
 
-SETUP = Setup(0, "host", {0: 0}, 0, Job(b"", b"", [], [], 64, [], ""), "", "/nonexistent/files of the job")
+SETUP = Setup(0, "host", {0: 0}, Job(Config(), b"", [], [], 64, [], ""), "/nonexistent/files of the job")
 
 
 class Desk:
