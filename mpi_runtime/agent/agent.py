@@ -24,7 +24,7 @@ from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
 from mpi_runtime.agent.spills import Spills
-from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
+from mpi_runtime.executor.fork_messages import Exited, Fork, Interrupt, Kill, Setup
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
@@ -119,15 +119,15 @@ class NodeAgent:
 
     # The forkserver
 
-    def _on_forkserver(self, message: Forked | Exited) -> None:
+    def _on_forkserver(self, message: rank_events.ExecutorStarted | Exited) -> None:
         executor = self._executors.get(message.executor)
         if executor is None:
             return
-        if isinstance(message, Forked):
+        if isinstance(message, rank_events.ExecutorStarted):
             executor.pid = message.pid
             for lines in executor.outputs:
                 lines.pause(self._logs_paused)
-            self._report(rank_events.ExecutorStarted(executor.number, message.pid))
+            self._report(message)
         else:
             self._on_exited(executor, message)
 

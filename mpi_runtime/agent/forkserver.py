@@ -10,9 +10,10 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.agent import leftovers
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
-from mpi_runtime.executor.fork_messages import Exited, Forked, Request, Setup
+from mpi_runtime.executor.fork_messages import Exited, Request, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
 from mpi_runtime.transport.poller import Poller
 
 
@@ -59,7 +60,7 @@ class ForkserverLine:
         forkservers: Forkservers,
         setup: Setup,
         descriptors: list[int],
-        on_message: Callable[[Forked | Exited], None],
+        on_message: Callable[[ExecutorStarted | Exited], None],
         on_lost: Callable[[int], None],
         pids: Callable[[], list[int]],
     ) -> None:
@@ -104,7 +105,7 @@ class ForkserverLine:
             self._lose()
             return
         message = _decoder.decode(data)
-        if isinstance(message, Forked) and not self._has_forked:
+        if isinstance(message, ExecutorStarted) and not self._has_forked:
             self._has_forked = True
             leftovers.adopt()
         self._heard(message)
@@ -133,4 +134,4 @@ class ForkserverLine:
         scratch.leave(self._setup[0].scratch)
 
 
-_decoder = msgspec.msgpack.Decoder(Forked | Exited)
+_decoder = msgspec.msgpack.Decoder(ExecutorStarted | Exited)

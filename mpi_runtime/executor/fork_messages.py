@@ -1,4 +1,7 @@
-"""Messages between an agent and its forkserver, one in each packet, and the mark in the output of executors."""
+"""Messages between an agent and its forkserver, one in each packet, and the mark in the output of executors.
+
+The forkserver sends `ExecutorStarted` too, which the agent passes on.
+"""
 
 from __future__ import annotations
 
@@ -81,13 +84,6 @@ class ForkHelper(Struct, array_like=True, tag=9):
     """For files of the helper."""
     library: str
     """See `main` of `gangs/pmix_server.py`."""
-
-
-class Forked(Struct, array_like=True, tag=4):
-    """To the agent: an executor was forked."""
-
-    executor: int
-    pid: int
 
 
 class Exited(Struct, array_like=True, tag=5):
