@@ -302,16 +302,6 @@ def direct_lines(env: Mapping[str, str] = os.environ) -> bool:
     return env.get(DIRECT_LINES, "1") != "0"
 
 
-def to_bytes(config: Config) -> bytes:
-    """Return the configuration as msgpack, for the other ranks."""
-    return msgspec.msgpack.encode(config)
-
-
-def from_bytes(data: bytes) -> Config:
-    """Return the configuration that `to_bytes` packed."""
-    return msgspec.msgpack.decode(data, type=Config)
-
-
 def _check(config: Config) -> None:
     """Raise TypeError or ValueError for the first argument that is not allowed."""
     for name in ("num_cpus", "num_gpus"):

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors import lives as actor_lives
-from mpi_runtime.scheduler.actors import names as actor_names
 from mpi_runtime.scheduler.answers import explain, look
 from mpi_runtime.scheduler.calls import copies, refusals, tasks
 from mpi_runtime.scheduler.dispatch import (
@@ -33,10 +32,9 @@ from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, RefusedError, Released, Returned
 from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
-from mpi_runtime.scheduler.records import circles
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
-from mpi_runtime.scheduler.values import items, journaling, objects
+from mpi_runtime.scheduler.values import items, objects
 from mpi_runtime.scheduler.values.checks import check_ids, require
 
 
@@ -64,8 +62,8 @@ def _named_actor_requested(state: State, client: Client, event: events.NamedActo
     check_ids(state, event.creation.id, 1)
     if (event.namespace, event.name) not in state.names:
         tasks.submit(state, client, event.creation, now)
-        actor_names.give(state, event)
-    actor_names.answer(state, client, event)
+        actor_lives.give_name(state, event)
+    actor_lives.answer_name(state, client, event)
 
 
 CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
@@ -82,7 +80,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.Left: actor_lives.left,
     events.Titled: actor_lives.titled,
     events.ErrorRead: objects.on_error_read,
-    events.JournalFailed: journaling.failed,
+    events.JournalFailed: lambda state, _, event, now: state.effects.journal.append(event),  # the head decides
     events.Saved: checkpoints.saved,
     events.StateLost: checkpoints.lost,
     events.EndAnnounced: actor_calls.end_announced,
@@ -92,9 +90,9 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.CancelRequested: cancel.cancel,
     events.BroadcastRequested: objects.on_broadcast,
     events.NamedActorRequested: _named_actor_requested,
-    events.Query: explain.asked,
+    events.Query: lambda state, client, event, now: state.to_client(client.id, explain.answer(state, event, now)),
     events.GroupRequested: groups.create,
-    events.GroupRemovalRequested: groups.removal_requested,
+    events.GroupRemovalRequested: lambda state, _, event, now: groups.remove(state, event.id),
 }
 """The handlers of events of clients. `Scheduler.handle` has those of `Call`, `Done` and `Released`."""
 RANK_EVENTS: dict[type, Callable[[State, Any, int], None]] = {
@@ -261,8 +259,8 @@ class Scheduler:
                 return
             if queue.ready and alternatives.has_none(queue.ready[0].function):  # nor have all its calls
                 health.fail_all(state, queue)
-            if queue.timed is None or not deadline.holds_back(state, queue, now):
-                has_grown = (starting.serve if queue.ranks else serve)(state, queue, now)
+            if not queue.is_timed or not deadline.holds_back(state, queue, now):
+                has_grown = (starting.serve if queue.function.spec.ranks else serve)(state, queue, now)
                 if has_grown and state.accounts:  # another queue goes next
                     turns.grown(queue)
                     continue
@@ -277,8 +275,38 @@ class Scheduler:
         return notes.totals(self.state, took_us)
 
     def close(self) -> None:
-        """Give back all memory. The scheduler cannot be used afterwards."""
-        circles.dissolve(self.state)
+        """Give back all memory. The scheduler cannot be used afterwards.
+
+        Records that refer to each other, such as an executor and its rank, are taken apart: Python's collector does
+        not see them (`gc=False`), and a process that serves one job after another would keep them.
+        """
+        state = self.state
+        for node in state.nodes.values():
+            for of_node in (node.ranks, node.idle, node.bundles):
+                of_node.clear()
+        for rank in state.ranks.values():
+            rank.executors.clear()
+        for executor in state.executors.values():
+            executor.assigned.clear()
+            executor.children.clear()
+            executor.actor = executor.gang = executor.queue = executor.forked_for = None
+        for actor in state.actors.values():
+            actor.creation.actor = None
+            actor.callers.clear()
+        for claimant in (*state.groups.values(), *state.families.values()):
+            claimant.reserved.clear()
+        for group in state.groups.values():
+            group.bundles.clear()
+            group.functions.clear()
+        for family in state.families.values():
+            family.by_order.clear()
+            family.by_length.clear()
+        for queue in state.queues.values():
+            for of_queue in (queue.ready, queue.executors, queue.hungry, queue.loaded, queue.awaited):
+                of_queue.clear()
+        for function in state.functions.values():
+            function.queues.clear()
+            function.choice = []
 
     def deadline(self) -> int | None:
         """Return when `decide` must be called even without events, in microseconds. 0: at once; None: never."""
@@ -313,7 +341,9 @@ class Scheduler:
         Raises:
             LookupError: there is no such question, or nothing with this argument.
         """
-        return look.look(self.state, what, argument, now)
+        if what not in look.QUESTIONS:
+            raise LookupError(f"there is no question {what!r}")
+        return look.QUESTIONS[what](self.state, argument, now)
 
     def has_free_cpu(self, rank: int) -> bool:
         """Whether a CPU of the rank's node is free, or never used."""

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from mpi_runtime.agent.custodian import Custodian
 from mpi_runtime.agent.executors import Drafts, LocalExecutor, describe_status, keep_spare, last_words
 from mpi_runtime.agent.extents import NOBODY, Extents
@@ -22,7 +24,7 @@ from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
 from mpi_runtime.agent.memory import MemoryWatch
 from mpi_runtime.agent.spills import Spills
-from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
+from mpi_runtime.executor.fork_messages import Exited, Fork, Interrupt, Kill, Setup
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
@@ -70,18 +72,9 @@ class NodeAgent:
     ) -> None:
         """Take part in a job.
 
-        Args:
-            transport: to the other ranks.
-            poller: waits for sockets and pipes of this rank.
-            report: sends a message to the head.
-            arena: this rank's part of the arena.
-            setup: what executors have in common.
-            forkservers: starts the forkserver.
-            find_gpus: returns the GPUs of this rank. It may wait for a helper process.
-            memory: watches the memory of this host; None: no calls run here.
-            spill_directory: returns the directory for values that leave a full arena; empty: there is none.
-            expects_calls: start the forkserver now. Otherwise the first executor waits for it.
-            now_s: the clock, in seconds.
+        `report` sends a message to the head. `find_gpus` may wait for a helper process. `memory`: None if no calls run
+        here. `spill_directory` returns the directory for values that leave a full arena; empty: there is none.
+        `expects_calls`: start the forkserver now. Otherwise the first executor waits for it.
         """
         self._transport = transport
         self._poller = poller
@@ -126,15 +119,15 @@ class NodeAgent:
 
     # The forkserver
 
-    def _on_forkserver(self, message: Forked | Exited) -> None:
+    def _on_forkserver(self, message: rank_events.ExecutorStarted | Exited) -> None:
         executor = self._executors.get(message.executor)
         if executor is None:
             return
-        if isinstance(message, Forked):
+        if isinstance(message, rank_events.ExecutorStarted):
             executor.pid = message.pid
             for lines in executor.outputs:
                 lines.pause(self._logs_paused)
-            self._report(rank_events.ExecutorStarted(executor.number, message.pid))
+            self._report(message)
         else:
             self._on_exited(executor, message)
 
@@ -166,8 +159,15 @@ class NodeAgent:
             if self._gangs is not None and isinstance(left, StopExecutor) and left.force:
                 self._gangs.stopped(left.executor)
             executor = self._executors.get(effect.executor)
-            if left is not None and executor is not None:  # else it died, which the agent reports
-                self._act_on(executor, left)
+            if executor is None:  # it died, which the agent reports
+                return
+            if isinstance(left, StopExecutor):
+                self._kill(executor)
+            elif isinstance(left, Cancel):
+                # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
+                with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                    os.write(executor.cancels, attempt_of(left.id, left.attempt))
+                    self._forkserver.ask(Interrupt(executor.number), [])
         else:
             _FOR_AGENT[type(effect)](self, effect)
 
@@ -204,7 +204,7 @@ class NodeAgent:
             self._end(Ended(number, f"could not be started: {shortage(error)}"), is_direct=bool(key))
             return
         cancelled, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        custody = None if key else self.custodian.custody_of(number)
+        custody = None if key else self.custodian.line(number).custody
         executor = self._executors[number] = LocalExecutor(number, draft, cancels, custody)
         written = []
         for stream in (1, 2):
@@ -214,17 +214,7 @@ class NodeAgent:
             lines.pause(True)  # until its process id is known, which is in the prefix of its lines
             executor.outputs.append(lines)
             written.append(write_end)
-        request = Fork(
-            number,
-            effect.environment,
-            effect.gpu_ids,
-            effect.threads,
-            effect.cpus,
-            devices,
-            variables,
-            effect.imports,
-            draft,
-        )
+        request = Fork(**asdict(effect), devices=devices, variables=variables, draft=draft)
         own = [*ends, cancelled, *written]
         executor.unforked = own
 
@@ -235,7 +225,7 @@ class NodeAgent:
         if effect.member is None:
             fork(request, [])
         else:
-            self.custodian.before_frames(number, partial(self.gangs.before_frames, executor))
+            self.custodian.line(number).before_frames = partial(self.gangs.before_frames, executor)
             self.gangs.start(executor, effect.member, request, fork)
 
     @property
@@ -259,16 +249,6 @@ class NodeAgent:
     def _give_up(self, executor: LocalExecutor, cause: str) -> None:
         """Report the end of an executor that was not forked."""
         self._on_exited(executor, Exited(executor.number, 0, cause))
-
-    def _act_on(self, executor: LocalExecutor, effect: StopExecutor | TakeBack | Cancel) -> None:
-        """Kill a process, or interrupt a call of it, whether it runs or not."""
-        if isinstance(effect, StopExecutor):
-            self._kill(executor)
-        elif isinstance(effect, Cancel):
-            # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
-                self._forkserver.ask(Interrupt(executor.number), [])
 
     def _kill(self, executor: LocalExecutor) -> None:
         # The forkserver kills it: only the parent knows that the process id still belongs to the child.

@@ -23,16 +23,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefuse
 from mpi_runtime.transport import codec, draft
 from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError, Frame, pair
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import (
-    Abandon,
-    Allocate,
-    Drained,
-    Ended,
-    Exit,
-    FromExecutor,
-    Shutdown,
-    WorkerToHead,
-)
+from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Ended, Exit, FromExecutor, Shutdown, WorkerToHead
 from mpi_runtime.transport.poller import Poller
 from mpi_runtime.transport.tokens import Tokens, tokens_of
 
@@ -93,13 +84,9 @@ class Custodian:
         self._poller.add(channel, partial(self._on_line, line))
         return line
 
-    def custody_of(self, number: int) -> Custody:
-        """Return the calls assigned to an executor that has its line here."""
-        return self._lines[number].custody
-
-    def before_frames(self, number: int, act: Callable[[], None]) -> None:
-        """Have this called before frames of an executor are read."""
-        self._lines[number].before_frames = act
+    def line(self, number: int) -> ExecutorLine:
+        """Return the record of an executor that has its line here."""
+        return self._lines[number]
 
     def ignore(self, number: int) -> None:
         """Ignore all further frames of an executor."""

@@ -68,14 +68,8 @@ class Extents:
     ) -> None:
         """Allocate from this arena.
 
-        Args:
-            arena: this rank's part of the arena.
-            rank: of this process.
-            now_s: the clock, in seconds.
-            send: sends a client a frame.
-            want: reports to the head how many bytes are missing, and which clients wait for them. Only `serve_waiting`
-                calls it: while the head performs effects it must not receive reports.
-            wake: asks for a call of `serve_waiting` soon.
+        `want` reports to the head how many bytes are missing, and which clients wait for them. Only `serve_waiting`
+        calls it: while the head performs effects it must not receive reports. `wake` asks for a call of that soon.
         """
         self._wake = wake
         self._arena = arena

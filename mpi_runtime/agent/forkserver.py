@@ -10,9 +10,10 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.agent import leftovers
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
-from mpi_runtime.executor.fork_messages import Exited, Forked, Request, Setup
+from mpi_runtime.executor.fork_messages import Exited, Request, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
 from mpi_runtime.transport.poller import Poller
 
 
@@ -59,20 +60,14 @@ class ForkserverLine:
         forkservers: Forkservers,
         setup: Setup,
         descriptors: list[int],
-        on_message: Callable[[Forked | Exited], None],
+        on_message: Callable[[ExecutorStarted | Exited], None],
         on_lost: Callable[[int], None],
         pids: Callable[[], list[int]],
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet. `setup`: the first request to each forkserver, with these descriptors.
 
-        Args:
-            poller: waits for messages of the forkserver.
-            forkservers: starts it.
-            setup: the first request to each forkserver: what executors have in common.
-            descriptors: sent with it.
-            on_message: called with each message of the forkserver.
-            on_lost: called with the exit code of a forkserver that has ended. The kernel has killed its executors.
-            pids: returns the process ids of the executors.
+        `on_lost` is called with the exit code of a forkserver that has ended. The kernel has killed its executors.
+        `pids` returns the process ids of the executors.
         """
         self._poller = poller
         self._forkservers = forkservers
@@ -110,7 +105,7 @@ class ForkserverLine:
             self._lose()
             return
         message = _decoder.decode(data)
-        if isinstance(message, Forked) and not self._has_forked:
+        if isinstance(message, ExecutorStarted) and not self._has_forked:
             self._has_forked = True
             leftovers.adopt()
         self._heard(message)
@@ -139,4 +134,4 @@ class ForkserverLine:
         scratch.leave(self._setup[0].scratch)
 
 
-_decoder = msgspec.msgpack.Decoder(Forked | Exited)
+_decoder = msgspec.msgpack.Decoder(ExecutorStarted | Exited)

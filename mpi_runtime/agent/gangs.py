@@ -12,12 +12,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-
 from mpi_runtime.agent.executors import SAID_BYTES_MAX, LocalExecutor, last_words
 from mpi_runtime.executor import scratch
-from mpi_runtime.executor.fork_messages import Fork, ForkHelper, OpenMpi, Request
-from mpi_runtime.executor.fork_messages import Member as ForkedMember
+from mpi_runtime.executor.fork_messages import Fork, ForkHelper, MpiStart, OpenMpi, Request
 from mpi_runtime.gangs.greeting import ABORT_S, UNREACHABLE, abort_s, advice
 from mpi_runtime.gangs.node import NodeStart
 from mpi_runtime.gangs.segments import segments, unlink
@@ -58,7 +55,7 @@ def say(executor: LocalExecutor) -> None:
     """Forward the texts of its MPI library."""
     if executor.unsaid:
         lines, executor.unsaid = executor.unsaid, b""
-        executor.outputs[-1].insert(lines)
+        executor.outputs[-1].forward(lines)
 
 
 class Gangs:
@@ -75,17 +72,10 @@ class Gangs:
         give_up: Callable[[LocalExecutor, str], None],
         ask: Callable[[Request, list[int]], None],
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet. `directory`: for files of the job on this host.
 
-        Args:
-            poller: waits for descriptors.
-            rank: that of the agent.
-            directory: for files of the job on this host.
-            report: sends a message to the head.
-            kill: kills a member.
-            ignore: ignores all further frames of the executor with this number.
-            give_up: reports that a member was never forked, with the cause in words.
-            ask: sends the forkserver a request with descriptors.
+        `report` sends a message to the head, and `ask` a request with descriptors to the forkserver. `ignore`: all
+        further frames of the executor with this number. `give_up` reports that a member was never forked, and why.
         """
         self._starts = Starts(
             poller,
@@ -166,7 +156,10 @@ class Gangs:
             for rank, (executor, request, fork) in list(gang.waiting.items()):
                 del gang.waiting[rank]
                 gang.members[rank] = executor
-                self._fork(gang, start, rank, request, fork)
+                given = start.member(rank)
+                request.mpi = MpiStart(dict(given.env), list(given.unset), list(given.fds))
+                fork(request, list(given.fds.values()))
+                start.forked(rank)
         if start.aborted is not None:
             rank, code, text = start.aborted
             executor_ = gang.members.get(rank)
@@ -183,12 +176,6 @@ class Gangs:
         if not gang.has_looked and start.initialised.issuperset(gang.members):
             gang.has_looked = True
             gang.note_files()
-
-    def _fork(self, gang: LocalGang, start: NodeStart, rank: int, request: Fork, fork: ForkIt) -> None:
-        member, place = start.member(rank), msgspec.structs.replace(gang.shape, rank=rank)
-        request.member = ForkedMember(place, dict(member.env), list(member.unset), list(member.fds))
-        fork(request, list(member.fds.values()))
-        start.forked(rank)
 
     def before_frames(self, executor: LocalExecutor) -> None:
         """Read what a member has sent to the start service before it sent frames."""

@@ -90,13 +90,9 @@ class Gpus:
     """The GPUs of a rank in one job, for the head and for executors."""
 
     def __init__(self, finder: Finder | None, limit_s: float, stated: float | None, launcher: str) -> None:
-        """Wait for the answer of the helper.
+        """Wait for the answer of the helper, until `limit_s` seconds after its start; None: this rank runs no calls.
 
-        Args:
-            finder: the helper; None: this rank runs no calls.
-            limit_s: seconds after its start that the helper may take.
-            stated: the number of GPUs given to `init()`; None: none was given.
-            launcher: the kind of launcher.
+        `stated`: the number of GPUs given to `init()`; None: none was given. `launcher`: its kind.
         """
         self._tokens: dict[str, str] = {}
         self._known: dict[str, Device] = {}

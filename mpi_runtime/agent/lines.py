@@ -46,18 +46,15 @@ class Lines:
             whole, newline, rest = whole + newline + rest, b"\n", b""
         self._rest = rest
         if newline:
-            self._forward(whole + newline)
+            self.forward(whole + newline)
         return len(data)
 
-    def _forward(self, lines: bytes) -> None:
+    def forward(self, lines: bytes) -> None:
+        """Forward whole lines, also some that do not come from the pipe."""
         for part, writer in split(lines, self._writer):
             self._writer = writer
             if part:
                 self._report(Log(self._executor, self._stream, part, writer))
-
-    def insert(self, lines: bytes) -> None:
-        """Forward whole lines that do not come from the pipe."""
-        self._forward(lines)
 
     def pause(self, paused: bool) -> None:
         """Pause reading, so that the writer has to wait, or resume it."""
@@ -81,7 +78,7 @@ class Lines:
         os.close(self._descriptor)
         self._descriptor = -1
         if self._rest:
-            self._forward(self._rest + b"\n")
+            self.forward(self._rest + b"\n")
             self._rest = b""
 
 

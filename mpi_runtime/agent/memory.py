@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
 
+from mpi_runtime.agent.executors import LocalExecutor
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 
 PERIOD_S = 0.25
 """Seconds between two looks. A process that takes a gigabyte per second takes a quarter of one in this time."""
-
-
-class Watched(Protocol):
-    """The facts about an executor that are needed here."""
-
-    number: int
-    pid: int
-
-    @property
-    def may_run_calls(self) -> bool:
-        """Whether it may be running a call."""
 
 
 class MemoryWatch:
@@ -45,7 +34,7 @@ class MemoryWatch:
         self._kills = self._kills_before = memory.kills()
         """Number of processes that the kernel had killed at the last look, and at the one before."""
 
-    def turn(self, executors: Collection[Watched]) -> float | None:
+    def turn(self, executors: Collection[LocalExecutor]) -> float | None:
         """Look at the memory, if it is time. Return the seconds until the next look; None: no call runs."""
         now = self._now_s()
         if now < self._next_s:
@@ -58,7 +47,7 @@ class MemoryWatch:
             self._look(executors)
         return PERIOD_S
 
-    def _look(self, executors: Collection[Watched]) -> None:
+    def _look(self, executors: Collection[LocalExecutor]) -> None:
         memory = self._memory
         pids = [executor.pid for executor in executors if executor.pid]
         use = memory.fullest(pids)

@@ -66,12 +66,11 @@ def become(
         del sys.modules[name]
     prepare(setup, request)
     member = None
-    if request.member is not None:
+    if request.member is not None and request.mpi is not None:
         from mpi_runtime.gangs import member as gang_member  # not at the top: few executors are members
 
-        asked = request.member
-        numbers = dict(zip(asked.descriptors, descriptors[OWN_DESCRIPTORS:], strict=True))
-        member = gang_member.become(asked.place, asked.environment, asked.unset, numbers)
+        numbers = dict(zip(request.mpi.descriptors, descriptors[OWN_DESCRIPTORS:], strict=True))
+        member = gang_member.become(request.member, request.mpi.environment, request.mpi.unset, numbers)
     draft = Draft(map_memory(drafts, request.draft))
     os.close(drafts)
     channel, tokens, cancels, arena = (out_of_the_way(one) for one in (channel, tokens, cancels, arena))

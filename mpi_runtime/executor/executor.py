@@ -61,9 +61,9 @@ class Executor:
             end,
             ClientArena(arena),
             setup.regions,
-            setup.inline_bytes_max,
-            inherited=Inherited(setup.namespace, request.environment),
-            journal=setup.journal,
+            setup.job.config.inline_bytes_max,
+            inherited=Inherited(setup.job.config.namespace, request.environment),
+            journal=setup.job.config.journal,
             executing=Executing(self, draft, self.cancels, cancels),
         )
         self.cancels.on_interrupt = lambda: self.client.scopes.running.clean_up()

@@ -1,4 +1,7 @@
-"""Messages between an agent and its forkserver, one in each packet, and the mark in the output of executors."""
+"""Messages between an agent and its forkserver, one in each packet, and the mark in the output of executors.
+
+The forkserver sends `ExecutorStarted` too, which the agent passes on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from mpi_runtime.gpu.device import Device
-from mpi_runtime.scheduler.protocol.effects import Membership
+from mpi_runtime.scheduler.protocol.effects import StartExecutor
 from mpi_runtime.transport.messages import Job
 
 MESSAGE_BYTES_MAX = 1 << 15
@@ -26,19 +29,14 @@ class Setup(Struct, array_like=True, tag=1):
     rank: int
     hostname: str
     regions: dict[int, int]
-    inline_bytes_max: int
     job: Job
-    namespace: str
     scratch: str
     """The directory for files of the job on this host."""
-    journal: str = ""
-    """The directory of the job's journal; empty: it has none."""
 
 
-class Member(Struct, array_like=True):
-    """What an executor needs to be a member of a gang."""
+class MpiStart(Struct, array_like=True):
+    """What an executor needs to start MPI as a member of a gang."""
 
-    place: Membership
     environment: dict[str, str]
     unset: list[str]
     """Variables to remove first."""
@@ -46,28 +44,21 @@ class Member(Struct, array_like=True):
     """The variables with the numbers of its further descriptors, in their order."""
 
 
-class Fork(Struct, array_like=True, tag=2):
+class Fork(StartExecutor, array_like=True, tag=2):
     """From the agent: fork an executor.
 
     Its five descriptors: socket, token counter, the pipe with ids of cancelled calls, standard output and error. Those
     of a member of a gang follow.
     """
 
-    executor: int
-    environment: dict[str, str]
-    gpu_ids: list[int]
-    threads: int
-    cpus: list[int]
-    devices: list[Device] = []
+    devices: Sequence[Device] = ()
     """Its GPUs."""
     variables: Mapping[str, str] = {}
     """Variables that show its GPUs to CUDA. Unlike `environment` they are not inherited by calls that it submits."""
-    imports: list[str] = []
-    """Modules that its first function uses."""
     draft: int = 0
     """The index of its draft."""
-    member: Member | None = None
-    """Its place in a gang; None: it belongs to none."""
+    mpi: MpiStart | None = None
+    """None: it is not a member of a gang."""
 
 
 class Kill(Struct, array_like=True, tag=3):
@@ -93,13 +84,6 @@ class ForkHelper(Struct, array_like=True, tag=9):
     """For files of the helper."""
     library: str
     """See `main` of `gangs/pmix_server.py`."""
-
-
-class Forked(Struct, array_like=True, tag=4):
-    """To the agent: an executor was forked."""
-
-    executor: int
-    pid: int
 
 
 class Exited(Struct, array_like=True, tag=5):

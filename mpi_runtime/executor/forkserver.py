@@ -39,7 +39,6 @@ from mpi_runtime.executor.fork_messages import (
     MESSAGE_BYTES_MAX,
     Exited,
     Fork,
-    Forked,
     ForkHelper,
     Kill,
     OpenMpi,
@@ -59,6 +58,7 @@ from mpi_runtime.host.process_tree import (
     open_files,
 )
 from mpi_runtime.host.spawn import COSTLY, THREAD_VARIABLES, name_process, shadowed
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
 from mpi_runtime.transport.messages import bytes_to_text
 
 PUBLIC = (*(f"mpi_runtime.api.{name}" for name in ("job", "calls", "values", "context")),)
@@ -230,7 +230,7 @@ class Forkserver:
         for descriptor in descriptors:
             os.close(descriptor)
         self._executors[pid] = request.executor, pipe if request.gpu_ids else ""
-        self._send(Forked(request.executor, pid))
+        self._send(ExecutorStarted(request.executor, pid))
 
     def _fork_helper(self, request: ForkHelper, descriptor: int) -> None:
         """Fork the helper of gangs: it has most of its modules, which take longer than all else that it does first."""
@@ -338,7 +338,7 @@ class Forkserver:
             )
         ]
 
-    def _send(self, message: Forked | Exited) -> None:
+    def _send(self, message: ExecutorStarted | Exited) -> None:
         with contextlib.suppress(OSError):  # the agent has ended: `_serve` notices
             self._end.send(msgspec.msgpack.encode(message))
 

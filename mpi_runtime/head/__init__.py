@@ -8,11 +8,10 @@ It is a child of the driver and runs no user code. `process.py` has the life of 
 - `gangs.py`: what members of gangs on several nodes exchange when they start
 - `journal.py`: records finished calls in the journal, and recalls those of earlier runs
 - `recorder.py`: writes a recording of the job, for `mpi-runtime replay`
-- `printer.py`: prints the output of executors and log lines in a thread
+- `printer.py`: prints the output of executors and log lines in a thread, and keeps the last of them for the window
 - `progress.py`: the progress line of `init(progress=True)`
 - `measures.py`: what is used on each host, measured while somebody looks through the window
 - `stacks.py`: stacks of executors on all hosts, read when somebody asks through the window
-- `recent.py`: keeps the last lines of output and log for the window
 - `status.py`: status lines such as progress bars, below the other output
 - `window.py`: a local socket at which the job's user can look at the running job
 - `visitor.py`: the other end of that socket, for the command line and the page of a job

@@ -114,7 +114,11 @@ class Head:
         self._transport = transport
         self._lines = DirectLines(transport, self._agent.custodian, rank.job.token, configuration.direct_lines())
         self._poller = poller
-        self._recorder = _new_recorder(configuration.record_file())
+        self._recorder: Recorder | None = None
+        if path := configuration.record_file():
+            from mpi_runtime.head.recorder import new_recorder  # not at the top: few jobs are recorded
+
+            self._recorder = new_recorder(path)
         self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
         self._joined: dict[int, RankJoined] = {}
         """The report of each rank."""
@@ -499,14 +503,6 @@ class Head:
         if not self.driver_is_gone:
             self._driver.send_rest_and(codec.encode([Answer(0, b"")]), 0)
         return not self.driver_is_gone and not self._driver.closed
-
-
-def _new_recorder(path: str) -> Recorder | None:
-    if not path:
-        return None
-    from mpi_runtime.head.recorder import new_recorder
-
-    return new_recorder(path)
 
 
 def die_soon() -> None:

@@ -13,11 +13,12 @@ import queue
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from mpi_runtime.head import status
-from mpi_runtime.head.recent import Recent
 from mpi_runtime.show.log import Line, write
 
 PROGRESS = b"progress of the job"
@@ -30,6 +31,10 @@ _FOR_NOW = {errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
 RETRY_S = 0.02
 STALL_S = 5.0
 """Seconds without progress, at the end of a job, after which the remaining output is dropped."""
+PIECES_MAX = 500
+PIECE_BYTES_MAX = 4000
+"""Of more output at once, only the end is kept. All together takes at most 2 MB."""
+ANSWER_BYTES_MAX = 100_000
 
 
 class Printer:
@@ -38,9 +43,8 @@ class Printer:
     def __init__(self, pause: Callable[[bool], None], log: int = -1) -> None:
         """Create a printer. Its thread starts with the first line.
 
-        Args:
-            pause: called with True when too much output waits to be written, and with False when that is over.
-            log: descriptor to which log lines about the job are sent; -1: they are written like other lines.
+        `pause` is called with True when too much output waits to be written, and with False when that is over.
+        `log`: the descriptor to which log lines about the job are sent; -1: they are written like other lines.
         """
         self._log = log
         self.recent = Recent()
@@ -177,3 +181,36 @@ def _write(stream: int, data: bytes) -> Iterator[int]:
             written = len(data) - at  # the reader is gone
         at += written
         yield written
+
+
+class Recent:
+    """Pieces of output in their order. Nothing is decoded before somebody asks."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[tuple[int, float, int, bytes, bytes]] = deque(maxlen=PIECES_MAX)
+        """Number, time in seconds since 1970, level, writer, lines."""
+        self.count = 0
+
+    def output(self, stream: int, prefix: bytes, lines: bytes) -> None:
+        """Keep output of a process: stream 1 or 2."""
+        self.count += 1
+        self._pieces.append((self.count, time.time(), stream, prefix, lines[-PIECE_BYTES_MAX:]))
+
+    def log(self, line: Line) -> None:
+        """Keep a log line about the job. Its level is one of `logging`."""
+        self.count += 1
+        place = f"mpi_runtime, rank {line.rank}, {line.host}".encode()
+        self._pieces.append((self.count, line.time_s, line.level, place, line.text.encode(errors="replace")))
+
+    def since(self, number: Any) -> dict[str, Any]:
+        """The pieces after a number, the last ones if they are too many."""
+        found, size = [], 0
+        for one in reversed(self._pieces):
+            if one[0] <= number:
+                break
+            texts = [part.decode(errors="replace") for part in one[3:]]
+            size += sum(len(text.encode()) for text in texts)  # what replaces a byte may have three
+            if size > ANSWER_BYTES_MAX:
+                break
+            found.append((*one[:3], *texts))
+        return {"count": self.count, "pieces": found[::-1]}

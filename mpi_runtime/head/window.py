@@ -2,9 +2,8 @@
 
 A visitor connects, sends one question (`[what, argument]` in msgpack), and gets one answer: `[problem, value]`. One
 that asks to "watch" gets its answer when the program ends the job: the final state. If the job is killed, it gets none.
-The address is abstract: it is not in the file system or on a network, and disappears with its process, however that
-ends. Any user of the host can connect, so the window asks the kernel for the user of each connection (SO_PEERCRED), and
-answers only the job's user and root.
+Any user of the host can connect to the address, so the window asks the kernel for the user of each connection
+(SO_PEERCRED), and answers only the job's user and root. See docs/decisions/0602.
 """
 
 from __future__ import annotations
@@ -54,13 +53,10 @@ class Window:
     def __init__(
         self, poller: Poller, driver: int, answer: Callable[[str, Any], object], is_inside: bool = False
     ) -> None:
-        """Open the socket. If the system refuses, the job runs without a window.
+        """Open the socket of the job of the driver with this id. If the system refuses, the job has no window.
 
-        Args:
-            poller: of the head.
-            driver: its process id.
-            answer: answers a question about the job, in types of msgpack. It raises LookupError if it cannot.
-            is_inside: whether a call is the driver.
+        `answer` answers a question about the job, in types of msgpack. It raises LookupError if it cannot.
+        `is_inside`: whether a call is the driver.
         """
         self._poller = poller
         self._answer = answer

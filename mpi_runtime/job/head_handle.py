@@ -265,7 +265,7 @@ class HeadHandle:
         preload = [name for name in PRELOADED_IF_USED if name in sys.modules]
         token = os.urandom(8).hex()
         where = text_to_bytes(directory), [*map(text_to_bytes, path)], [*map(text_to_bytes, sys.argv)]
-        job = Job(configuration.to_bytes(config), *where, descriptors, preload, token)
+        job = Job(config, *where, descriptors, preload, token)
         try:
             theirs = listener.theirs.fileno() if listener is not None else -1
             try:

@@ -25,13 +25,7 @@ class Heartbeat:
     """The heartbeats of one rank in one job."""
 
     def __init__(self, transport: Transport, timeout_s: float, now_s: Callable[[], float]) -> None:
-        """Create it without ranks to expect.
-
-        Args:
-            transport: sends the heartbeats.
-            timeout_s: seconds of silence after which a rank is lost; 0: never.
-            now_s: the clock.
-        """
+        """Create it without ranks to expect. After `timeout_s` seconds of silence a rank is lost; 0: never."""
         self._transport = transport
         self._timeout_s = timeout_s
         self._now_s = now_s

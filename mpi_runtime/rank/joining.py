@@ -78,14 +78,13 @@ class Host:
         Raises:
             TransportError: the system refuses the memory, or it cannot be shared.
         """
-        config = configuration.from_bytes(job.config)
         mine = transport.hosts[transport.rank]
         self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine and rank not in job.lost]
         self.working = [rank for rank in self.ranks if rank] or self.ranks
         """The ranks that run calls. Rank 0, which schedules, does so only if it is alone on its host."""
         self.regions = {rank: index for index, rank in enumerate(self.ranks)}
         self._transport, self._key, self._lost_seen = transport, job.token.encode(), len(job.lost)
-        capacity = config.object_store_memory or arena.default_capacity(machine.memory_limit())
+        capacity = job.config.object_store_memory or arena.default_capacity(machine.memory_limit())
         shared = None
         if transport.rank != self.ranks[0]:
             shared = transport.share_descriptor(None, self._key)
@@ -135,22 +134,14 @@ class Rank:
             TransportError: see `Host`.
         """
         self.job = job
-        self.config = config = configuration.from_bytes(job.config)
+        self.config = config = job.config
         self.host = host = Host(transport, job)
         me, watch = transport.rank, None
         self._is_working = me in host.working
         self._launcher = launcher
         own = AgentArena(host.arena, host.regions[me])
-        setup = Setup(
-            me,
-            transport.hostnames[me],
-            host.regions,
-            config.inline_bytes_max,
-            job,
-            config.namespace,
-            directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
-            config.journal,
-        )
+        scratch = directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me])
+        setup = Setup(me, transport.hostnames[me], host.regions, job, scratch)
         if self._is_working:
             finder = finder or Finder(forkservers.path)
             memory = Memory(config.memory_limit or 0, is_alone=launcher != INSIDE)

@@ -204,10 +204,7 @@ class Worker:
 def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | None = None) -> NoReturn:
     """Be the worker of this rank until the job ends; then end the process.
 
-    Args:
-        launch: how the program was launched.
-        start_timeout_s: how long to wait for the other ranks, in seconds; None: for ever.
-        forked: a forkserver that exists already, if any.
+    `start_timeout_s`: how long to wait for the other ranks; None: for ever. `forked`: a forkserver that exists already.
     """
     code = 1
     try:

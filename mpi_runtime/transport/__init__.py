@@ -11,7 +11,6 @@ Look for a message in `messages.py`, and for events and effects of the scheduler
 - `base.py`: the interface of transports between ranks
 - `mpi.py`: the transport on MPI; the only importer of mpi4py
 - `alone.py`: the transport of a job of one rank
-- `bulk.py`: large data between ranks, in chunks
 - `doorbell.py`: wakes sleeping ranks of the same host, and passes them descriptors
 - `poller.py`: the sockets and pipes that a rank waits for, each with its handler
 - `patience.py`: decides whether to poll for a moment before sleeping

@@ -62,7 +62,7 @@ class Transport(Protocol):
         """Return all control frames that have arrived, as (sender, frame). Makes progress with pending sends too."""
 
     def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
-        """Start to send a buffer, which must stay unchanged until the transfer is done.
+        """Start to send a buffer of at most 1 GiB, which must stay unchanged until the transfer is done.
 
         From one rank to another, only one transfer at a time may have the same tag. 0 <= tag < 2**14.
         """
@@ -70,7 +70,7 @@ class Transport(Protocol):
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
         """Start to receive into a writable buffer, which must have the size of the buffer sent.
 
-        That may be empty instead: then nothing of a buffer that is received as one message is changed.
+        That may be empty instead: then nothing of the buffer is changed.
         """
 
     @property

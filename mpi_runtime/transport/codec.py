@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from mpi_runtime.scheduler.protocol.effects import Entry
-from mpi_runtime.scheduler.protocol.events import UNREADABLE, Call, GroupRequested, NamedActorRequested, Query
+from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.transport import messages
 from mpi_runtime.transport.base import Buffer
 
@@ -48,46 +48,6 @@ class Codec(Generic[Message]):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             start = bytes(frame[:40])
             raise BadFrameError(f"{error}; the frame of {len(frame)} bytes starts with {start!r}") from error
-
-
-class FromClient(Codec[messages.FromClient]):
-    """Decodes the frames of clients. A question that cannot be read becomes one that is answered with an error."""
-
-    def decode(self, frame: Buffer) -> list[messages.FromClient]:
-        """Decode one frame. Raises `BadFrameError` if more than questions cannot be read."""
-        try:
-            return super().decode(frame)
-        except BadFrameError as error:
-            try:
-                parts = _parts.decode(frame)
-                return [self._message_or_question(bytes(part)) for part in parts]
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BadFrameError):
-                raise error from None
-
-    def _message_or_question(self, part: bytes) -> messages.FromClient:
-        try:
-            return super().decode(b"\x91" + part)[0]  # as a list of one
-        except BadFrameError as error:
-            number = _number_of_question(msgspec.msgpack.decode(part))
-            if not number:
-                raise
-            return Query(number, UNREADABLE, str(error.__cause__).encode())
-
-
-_parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_NUMBERS = {
-    kind.__struct_config__.tag: 1 + kind.__struct_fields__.index("request")
-    for kind in (Query, NamedActorRequested, GroupRequested)
-}
-"""Where questions have their numbers, by tag."""
-
-
-def _number_of_question(content: object) -> int:
-    """Return the number under which a question is answered; 0: not a question, or nobody waits for an answer."""
-    if not isinstance(content, list) or not content or content[0] not in list(_NUMBERS):
-        return 0
-    number = content[_NUMBERS[content[0]]] if len(content) > _NUMBERS[content[0]] else 0
-    return number if isinstance(number, int) and 0 < number < 1 << 63 else 0
 
 
 def check(message: msgspec.Struct) -> None:
@@ -135,7 +95,7 @@ def apart(frame: Buffer) -> tuple[bytes, bytes]:
     return encode(now) if now else b"", encode(later)
 
 
-from_client = FromClient(messages.FromClient, is_for_all=True)
+from_client: Codec[messages.FromClient] = Codec(messages.FromClient, is_for_all=True)
 to_agent: Codec[messages.ToAgent] = Codec(messages.ToAgent)
 to_client: Codec[messages.ToClient] = Codec(messages.ToClient, is_for_all=True)
 between_ranks: Codec[messages.BetweenRanks] = Codec(messages.BetweenRanks)

@@ -93,10 +93,7 @@ class Doorbell:
     def join(self, rank: int, size: int, names: Mapping[int, bytes]) -> None:
         """Meet the other ranks of this host. Collective over them, after all have bound their sockets.
 
-        Args:
-            rank: of this process.
-            size: the number of ranks of the job.
-            names: the names of the doorbells of all ranks of this host, including this one.
+        `size`: the number of ranks of the job. `names`: those of the doorbells of this host, including this one.
 
         Raises:
             TransportError: a rank of this host cannot be reached, or does not answer within `START_LIMIT_S`.
@@ -288,11 +285,7 @@ def lowest_of_host(rank: int, hosts: Sequence[int], hostnames: Sequence[bytes], 
     MPI may see ranks of one host as separate: MPICH does where only UCX moves its messages (`ch4:ucx`, Debian's build).
     So this probes the doorbells of ranks with the same host name: no other host can reach their names.
 
-    Args:
-        rank: of this process.
-        hosts: the lowest rank of its host for each rank, as MPI sees it.
-        hostnames: the name of its host for each rank.
-        bells: the name of its doorbell for each rank.
+    `hosts`: for each rank the lowest one of its host, as MPI sees it. `bells`: for each the name of its doorbell.
     """
     named_alike = (one for one in range(rank) if hostnames[one] == hostnames[rank])
     return min(hosts[rank], next((one for one in named_alike if _is_here(bells[one])), rank))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from mpi_runtime.config import Config
 from mpi_runtime.gpu.device import Measures
 from mpi_runtime.scheduler.protocol.effects import ClientEffect, RankEffect, StartExecutor
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Number, Spec
@@ -237,7 +238,7 @@ class PauseLogs(Struct, array_like=True, tag=92, gc=False):
 class Job(Struct, array_like=True, tag=93, gc=False):
     """A job, at each `init()`. The driver sends it to its head, and the head to all workers."""
 
-    config: bytes
+    config: Config
     directory: bytes
     """Working directory of the driver. Directory, path and arguments are encoded by `text_to_bytes`."""
     path: list[bytes]

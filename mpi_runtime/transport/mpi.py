@@ -5,8 +5,9 @@ two ranks that fill each other's queues would wait for ever. They are received b
 A large one arrives in the background, since its sender may be busy; later frames of the same rank wait for it, to keep
 the order.
 
-**Bulk data** go in chunks (`bulk.py`), from and into the memory of the caller. `benchmarks/transport.py` measured the
-figures below.
+**Bulk data** go from and into the memory of the caller, each buffer in one message. Open MPI fails if a count is over
+2**31, and while an MPI library copies a large message within one call, the rank cannot answer: `objects/transfer.py`
+cuts values into chunks. `benchmarks/transport.py` measured the figures below.
 
 **Waiting.** MPI can only be polled, not waited for together with sockets. Within a host, `doorbell.py` makes a sleep of
 any length possible. Open MPI's probe looks first and then fetches new messages, so only two empty probes in a row mean
@@ -20,8 +21,7 @@ a transfer flows or, where cores abound, shortly after traffic. It never yields 
 
 **Ranks that die.** With ULFM (`mpirun --with-ft ulfm`) MPI reports a death once to a rank that receives from any
 source, and each time to one that sends to the dead or receives from them. All deaths are then acknowledged and passed
-to the caller (`take_lost`). The communicator is not shrunk: messages between the living need no help. The death of
-rank 0 ends the job.
+to the caller (`take_lost`). The death of rank 0 ends the job. See docs/decisions/0302.
 
 **Closing** (`close(clean=True)`), when all ranks close at about the same time:
 
@@ -48,7 +48,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transfer, TransportError
-from mpi_runtime.transport.bulk import Bulk
 from mpi_runtime.transport.doorbell import NAME_BYTES, START_LIMIT_S, Doorbell, lowest_of_host
 from mpi_runtime.transport.mpi_libraries import name_own_file, set_yields, unlink_shared_files
 
@@ -166,11 +165,9 @@ class MpiTransport:
     ) -> None:
         """Start MPI if need be, and meet the other ranks. Collective over COMM_WORLD.
 
-        Args:
-            expected_size: the number of ranks that the launcher has announced, if it has.
-            cure: the error message if MPI finds another number of ranks.
-            beside_user_mpi: whether this is a thread of a program that uses MPI itself.
-            fault_tolerant: whether MPI was started to survive the death of ranks.
+        `expected_size`: the number of ranks that the launcher has announced; `cure`: the error message if MPI finds
+        another number. `beside_user_mpi`: whether this is a thread of a program that uses MPI itself.
+        `fault_tolerant`: whether MPI was started to survive the death of ranks.
 
         Raises:
             TransportError: MPI cannot be loaded or started as needed, or its world is not the launcher's.
@@ -359,11 +356,11 @@ class MpiTransport:
 
     def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
         data = memoryview(buffer).cast("B")
-        return Bulk(self, rank, data, lambda chunk: self._comm.Isend(chunk, rank, _BULK_TAG + tag))
+        return Bulk(self, rank, lambda: self._comm.Isend(data, rank, _BULK_TAG + tag))
 
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
         data = buffer.cast("B")
-        return Bulk(self, rank, data, lambda chunk: self._comm.Irecv(chunk, rank, _BULK_TAG + tag), self._status)
+        return Bulk(self, rank, lambda: self._comm.Irecv(data, rank, _BULK_TAG + tag), self._status)
 
     @property
     def busy(self) -> bool:
@@ -472,3 +469,45 @@ class MpiTransport:
                     f"rank {self.rank} has waited {CLOSE_LIMIT_S:.0f} s for other ranks to {what}: "
                     "some have ended or hang"
                 )
+
+
+class Bulk:
+    """A `Transfer`: one message."""
+
+    __slots__ = ("_peer", "_request", "_status", "_transport", "received")
+
+    def __init__(
+        self, transport: MpiTransport, peer: int, start: Callable[[], MPI.Request], status: MPI.Status | None = None
+    ):
+        """`start` starts the message. With a status, received bytes are counted."""
+        self._transport = transport
+        self._peer = peer
+        self._status = status
+        self.received = 0
+        self._request: MPI.Request | None = None
+        try:
+            self._request = start()
+        except transport.mpi_error as error:
+            raise self._failed(error) from error
+        transport.transfers_active += 1
+
+    def _failed(self, error: Any) -> TransportError:
+        return self._transport.translate(error, "move bulk data", self._peer)
+
+    def done(self) -> bool:
+        request, transport = self._request, self._transport
+        if request is None:
+            return True
+        try:
+            if not request.Test(self._status):
+                return False
+        except transport.mpi_error as error:
+            self._request = None
+            transport.transfers_active -= 1
+            raise self._failed(error) from error
+        self._request = None
+        transport.transfers_active -= 1
+        transport.flowed_at = time.monotonic()
+        if self._status is not None:
+            self.received = self._status.count
+        return True

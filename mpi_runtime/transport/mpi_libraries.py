@@ -1,9 +1,8 @@
 """Workarounds for MPI libraries: Open MPI is kept from yielding, and files in /dev/shm lose their names.
 
-Open MPI calls `sched_yield` when a poll finds nothing and the host has more ranks than cores. That is meant for ranks
-that wait inside MPI. Ours poll and then sleep in `select`, so each yield only delays work: executors on the same cores
-run first, for up to a time slice each. Open MPI has no switch for this after MPI_Init, but one of its libraries has a
-function. During MPI_Init yields stay on: without them ranks would take the cores from one another while they meet.
+Open MPI yields the processor when a poll finds nothing and the host has more ranks than cores: docs/decisions/0304
+says why ours must not, between MPI_Init and MPI_Finalize. Open MPI has no switch for this, but one of its libraries has
+a function.
 
 MPI libraries share memory within a host by files in /dev/shm. Their names are removed as soon as all ranks of the host
 have opened them: a killed rank removes none, and the memory would stay until the host restarts. UCX removes the names
@@ -48,11 +47,7 @@ def unlink_shared_files() -> None:
 def name_own_file(library_version: str, local_rank: int) -> None:
     """Put an empty file in the place of the one that this rank made: Open MPI 6 removes that name in MPI_Finalize.
 
-    It prints a page if there is no such file.
-
-    Args:
-        library_version: the name and version of the MPI library.
-        local_rank: of this process, among those of its host as MPI sees it.
+    It prints a page if there is no such file. `local_rank`: among the ranks of this host, as MPI sees it.
     """
     version = re.match(r"Open MPI v(\d+)", library_version)
     if version and int(version[1]) >= 6:

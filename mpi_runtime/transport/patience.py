@@ -2,13 +2,8 @@
 
 Waking a process takes 5 to 250 us, more if its CPU is in a deeper sleep state, and a call that somebody waits for wakes
 four processes. The rule is that of Linux's haltpoll governor: after a short wait the next wait starts with polling,
-after a long one it does not. Polling is limited to idle CPUs: the head polls while its node has a free CPU, the driver
-while it waits for the call that it submitted last. On two cores, one call at a time: 500 calls/s without polling, 1 200
-with it.
-
-Polling must pay for itself. A poll that finds something is income, a poll in vain an expense, and a place with a
-negative balance sleeps. So polling ends where other processes need the CPU, and while values are copied, whatever the
-scheduler believes to be idle.
+after a long one it does not. Only head and driver poll, while a CPU is idle, and polling must pay for itself: see
+docs/decisions/0304. On two cores, one call at a time: 500 calls/s without polling, 1 200 with it.
 """
 
 import os

@@ -37,13 +37,8 @@ def tokens_of(descriptor: int) -> Tokens:
 def claim(calls: deque[Received], tokens: Tokens, received: int) -> Received | Drained:
     """Claim the executor's next call.
 
-    If its token is gone, the agent has stolen the calls that the executor has received and not started. Then they are
-    all dropped, and the agent must get the returned `Drained`.
-
-    Args:
-        calls: calls that were received and not started; not empty.
-        tokens: the counter; it has one token for each of these calls, unless they were stolen.
-        received: how many calls the executor has received in its life.
+    If its token is gone, the agent has stolen the calls that the executor has received and not started: all of `calls`.
+    Then they are dropped, and the agent must get the returned `Drained`. `received`: how many it has received in all.
     """
     call = calls.popleft()
     try:

@@ -7,13 +7,8 @@ so the executor and the head mean the same calls.
 
 In the next run the creation is recognised by its class and arguments, and begins with the last state. Then the journal
 is asked for each call of the actor. A call that the state contains ends at once, with the value that it returned then.
-Every other call is run. So each call counts once in the state, in whatever order the calls come. Calls of methods that
-do not change the state (`journal=False`) are not recorded, and are always run.
-
-A state is of use only if the recorded values are the whole effect of its calls. No state is saved any more after a call
-that has called another actor, has left calls behind, or has arguments or values that no later run can read.
-
-An actor that is restarted in the same run begins with the last state too.
+Every other call is run. So each call counts once in the state, in whatever order the calls come. When a state is of no
+use, and why, is in docs/decisions/0502.
 """
 
 from __future__ import annotations
@@ -165,7 +160,7 @@ def announce_end(state: State, now: int) -> list[Actor]:
     state.is_ending = True
     state.end_us = now if state.end_us is None else min(now, state.end_us)
     for queue in state.queues.values():
-        if queue.timed is not None:
+        if queue.is_timed:
             mark_dirty(state, queue)  # some of its calls cannot finish by then
     asked = [(one, one.executor) for one in state.actors.values() if one.executor is not None and _may_save(one)]
     for _, executor in asked:

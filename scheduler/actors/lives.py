@@ -2,24 +2,29 @@
 
 The handles of an actor are counted as references to an object with the id of the actor. Each call holds one, so an
 actor without handles has no calls either.
+
+An actor has its name from the submission of its creation until it is ended. The request for a name contains the
+creation. So if two clients request a name at the same time, exactly one creates the actor. The other gets that actor,
+and its calls arrive after the creation.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from mpi_runtime.scheduler.actors import checkpoints
-from mpi_runtime.scheduler.actors import names as actor_names
 from mpi_runtime.scheduler.actors.calls import fail_call, fail_pending, give_again, line_up
 from mpi_runtime.scheduler.dispatch import backoff, deadline
 from mpi_runtime.scheduler.dispatch.dependencies import not_sent
 from mpi_runtime.scheduler.dispatch.queues import requeue, withdraw
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, StopExecutor
-from mpi_runtime.scheduler.protocol.events import ACTOR, KillRequested, Left, Titled, Value
+from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, Answer, StopExecutor
+from mpi_runtime.scheduler.protocol.events import ACTOR, KillRequested, Left, NamedActorRequested, Titled, Value
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import DEAD, ENDED, advance, first_line
 from mpi_runtime.scheduler.records.records import Actor, Executor, Task
-from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.records.state import Client, Name, State
 from mpi_runtime.scheduler.values import endings, journaling, objects
 
 
@@ -108,7 +113,7 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         return
     actor.cause = actor.cause or cause
     advance(state.stories, actor, lifecycle.END, actor.cause)
-    actor_names.ended(state, actor)
+    free_name(state, actor)
     executor = actor.executor
     fail_pending(state, actor)
     if executor is not None:
@@ -166,7 +171,7 @@ def is_forgotten(state: State, actor: Actor) -> bool:
 def die(state: State, actor: Actor) -> None:
     """Note that an actor will not run again."""
     advance(state.stories, actor, lifecycle.DIE, actor.cause)
-    actor_names.ended(state, actor)
+    free_name(state, actor)
     kept, actor.kept = actor.kept, []
     for id in kept:
         objects.release(state, id)
@@ -290,3 +295,34 @@ def create_again(state: State, actor: Actor, cause: str, now: int) -> None:
     else:
         advance(state.stories, creation, lifecycle.LOSE, cause)
     backoff.run_again(state, creation, now)
+
+
+# Names
+
+
+def give_name(state: State, event: NamedActorRequested) -> None:
+    """Give the actor its name when its creation is submitted, unless it could not be created."""
+    actor = state.actors.get(event.creation.id)
+    if actor is None or actor.creation.state in ENDED:
+        return
+    actor.name = (event.namespace, event.name)
+    state.names[actor.name] = Name(actor.id, event.handle, event.detached)
+    if event.detached:
+        objects.hold(state, actor.id)
+
+
+def answer_name(state: State, client: Client, event: NamedActorRequested) -> None:
+    """Send a client the actor with the requested name. One that could not be created has no name: its calls fail."""
+    found = state.names.get((event.namespace, event.name))
+    answer = (found.actor, found.handle) if found is not None else (event.creation.id, event.handle)
+    state.to_client(client.id, Answer(event.request, msgspec.msgpack.encode(answer)))
+
+
+def free_name(state: State, actor: Actor) -> None:
+    """Free the name of an actor that takes no more calls."""
+    if actor.name is None:
+        return
+    found = state.names.pop(actor.name)
+    actor.name = None
+    if found.detached:
+        objects.release(state, actor.id)

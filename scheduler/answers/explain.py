@@ -14,14 +14,14 @@ from mpi_runtime.scheduler.dispatch import accounts, backoff, deadline, locality
 from mpi_runtime.scheduler.log import history, listing, notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
 from mpi_runtime.scheduler.protocol.effects import Answer
-from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, UNREADABLE, Label, Query, RefusedError, Where
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Label, Query, RefusedError, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import Pool, amount
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
-from mpi_runtime.scheduler.records.records import Bundle, Executor, Task, node_of
+from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Executor, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
-from mpi_runtime.scheduler.records.state import Client, Group, Object, State
+from mpi_runtime.scheduler.records.state import Group, Object, State
 
 READ_ONLY = (
     "Arrays of it that get() returns, or that are arguments, are read-only: all who read a large value read the same "
@@ -29,17 +29,10 @@ READ_ONLY = (
 )
 
 
-def asked(state: State, client: Client, query: Query, now: int) -> None:
-    """Answer a query of a client."""
-    state.to_client(client.id, answer(state, query, now))
-
-
 def answer(state: State, query: Query, now: int) -> Answer:
     """The answer to a query, as msgpack, or the problem with the query."""
     function = QUERIES.get(query.what)
     value: Any
-    if query.what == UNREADABLE:
-        return Answer(query.request, b"", query.id.decode(errors="replace"))
     try:
         if query.what == "explain":
             value = explain(state, query.id, now)
@@ -252,7 +245,7 @@ def _why(state: State, task: Task, now: int) -> str:
     executor = task.executor
     if task.state == lifecycle.WAITING:
         missing = [id.hex() for id in task.call.arguments if state.objects[id].state in UNSEALED]
-        group = state.waiting_groups.get(task.function.where.group) if task.function.where is not None else None
+        group = state.waiting_groups.get(task.function.where.group)
         if group is not None:
             return f"It waits for placement group {group.id.hex()}: {_why_group(state, group)}"
         if task.recalling and not missing:
@@ -327,18 +320,16 @@ def _coming(state: State, task: Task, number: int) -> str:
     return notes.listed(words, EXPLAINED_MAX) or "they are about to be fetched"
 
 
-def _place(where: Where | None) -> str:
-    if where is None:
-        return ""
+def _place(where: Where) -> str:
     if where.group:
         which = "any bundle" if where.bundle < 0 else f"bundle {where.bundle}"
         return f" in {which} of placement group {where.group.hex()}"
     return _on(where.labels)
 
 
-def _free(state: State, where: Where | None = None) -> str:
+def _free(state: State, where: Where = ANYWHERE) -> str:
     """The free resources of the nodes or bundles that count."""
-    found = list(constraints.sources(state, where)) if where is not None else list(state.nodes.values())
+    found = list(constraints.sources(state, where)) if where is not ANYWHERE else list(state.nodes.values())
     free = [
         f"{_source_name(source)}: {amount(source.free.cpu)} CPU, {_free_gpus(source)}"
         + (" (kept for a larger request)" if source.reserved_for is not None else "")

@@ -27,17 +27,6 @@ BYTES_MAX = 150_000
 """The most bytes of one list in an answer."""
 
 
-def look(state: State, what: str, argument: Any, now: int) -> Any:
-    """Return the answer to a question.
-
-    Raises:
-        LookupError: there is no such question, or nothing with this argument.
-    """
-    if what not in QUESTIONS:
-        raise LookupError(f"there is no question {what!r}")
-    return QUESTIONS[what](state, argument, now)
-
-
 def runs(state: State, since: int, _: int) -> dict[str, Any]:
     """The calls that have ended after the first `since` ones, at most `RUNS_MAX` of them, for a timeline."""
     count = min(state.ran - since, RUNS_MAX, len(state.history))

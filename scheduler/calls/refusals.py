@@ -73,17 +73,18 @@ def refuse(state: State, executor: Executor, problem: str, ended: int, now: int)
         return
     executor.refusal = f"sent a frame that cannot be read: {problem}"
     state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
-    state.refused.count += 1
-    if now < state.refused.logged_us + REFUSALS_LOG_US:
+    logs = state.logs
+    logs.refused += 1
+    if now < logs.refused_us + REFUSALS_LOG_US:
         return
-    more = state.refused.count - state.refused.logged - 1
+    more = logs.refused - logs.refused_before - 1
     others = f" So did {more} other(s) since the last such line." if more else ""
     text = (
         f"{executor} {executor.refusal}. It is ended, and what it ran is treated as after a crash: user code has "
         f"written to a descriptor that is not its own.{others}"
     )
     notes.log(state, notes.ERROR, REFUSED, text, executor.rank)
-    state.refused.logged, state.refused.logged_us = state.refused.count, now
+    logs.refused_before, logs.refused_us = logs.refused, now
 
 
 def frame_refused(state: State, event: FrameRefused, now: int) -> None:

@@ -16,7 +16,7 @@ from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import fits, request_of
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, WAITING, advance, so_far
-from mpi_runtime.scheduler.records.records import Executor, Function, Task
+from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import endings, items, journaling, objects
 from mpi_runtime.scheduler.values.checks import check_ids, check_values
@@ -53,8 +53,8 @@ def why_infeasible(state: State, function: Function) -> str:
         )
     if function.spec.ranks:
         return gang_places.why_never(state, function)
-    if function.where is not None:
-        return constraints.why_nowhere(state, function, function.where)
+    if function.where is not ANYWHERE:
+        return constraints.why_nowhere(state, function)
     if any(fits(function.request, node.total) for node in nodes):
         return ""
     return (
@@ -91,7 +91,7 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
     retries = function.spec.max_retries
     if call.attempt and retries > 0:
         retries = max(0, retries - call.attempt)
-    begins = WAITING if call.arguments or function.where is not None or call.digest else READY
+    begins = WAITING if call.arguments or function.where is not ANYWHERE or call.digest else READY
     task = Task(call, function, client.id, depth, order, retries, now, begins)
     if executor is not None:
         executor.children[call.id] = task
@@ -134,11 +134,10 @@ def begin(state: State, task: Task, lost: bytes | None) -> None:
         fail(state, task, "ObjectLostError", message)
     elif function.infeasible:
         fail(state, task, "InfeasibleResourceError", function.infeasible)
-    elif function.where is not None and (removed := constraints.why_removed(state, function)):
+    elif removed := constraints.why_removed(state, function):
         fail(state, task, "PlacementGroupRemovedError", removed)
     else:
-        if function.where is not None:
-            constraints.await_group(state, task)
+        constraints.await_group(state, task)
         if not task.missing:
             arguments_ready(state, task)
 

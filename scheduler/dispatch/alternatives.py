@@ -51,9 +51,8 @@ def has_none(function: Function) -> bool:
 
 def requests(queue: Queue) -> list[Request]:
     """The requests with which calls of a queue may run."""
-    if queue.timed is None or not queue.timed.choice:
-        return [queue.request]
-    return [one.request for one in queue.timed.choice if not one.infeasible]
+    choice = queue.function.choice
+    return [one.request for one in choice if not one.infeasible] if choice else [queue.request]
 
 
 def is_usable(state: State, function: Function, now: int) -> bool:
@@ -64,8 +63,7 @@ def is_usable(state: State, function: Function, now: int) -> bool:
 
 def in_order(state: State, queue: Queue, now: int) -> list[Function]:
     """The alternatives that the first call of a queue may take now, the best one first."""
-    assert queue.timed is not None
-    usable = [one for one in queue.timed.choice if is_usable(state, one, now)]
+    usable = [one for one in queue.function.choice if is_usable(state, one, now)]
     usable.sort(key=lambda one: one.duration_us)  # -1, not known, comes first; else the order stays
     found: list[Function] = []
     for one in usable:
@@ -93,14 +91,13 @@ def _is_sooner(state: State, faster: Function, slower: Function, queue: Queue, n
 
 def may_take(state: State, queue: Queue, now: int) -> bool:
     """Whether calls of a queue may take the alternative of this queue. It is so without alternatives."""
-    function = queue.timed
-    return function is None or not function.choice or any(one is function for one in in_order(state, queue, now))
+    function = queue.function
+    return not function.choice or any(one is function for one in in_order(state, queue, now))
 
 
 def prepare(state: State, queue: Queue, now: int) -> None:
     """Before a queue is served: move its calls if its alternative cannot be used any more."""
-    assert queue.timed is not None
-    function = queue.timed
+    function = queue.function
     others = [one for one in function.choice if one is not function]
     if not queue.ready:  # its alarm may be meant for calls that wait in another queue
         for waiting in (queue_at(state, one, queue.depth) for one in others):
@@ -120,10 +117,9 @@ def prepare(state: State, queue: Queue, now: int) -> None:
 
 def move_first(queue: Queue, other: Queue) -> None:
     """Move the first call of a queue to the front of that of another alternative."""
-    assert other.timed is not None
     task = queue.ready.popleft()
     if queue.withdrawn:
         queue.tidy()
-    change_function(task, other.timed)
+    change_function(task, other.function)
     task.queue = other
     other.ready.appendleft(task)

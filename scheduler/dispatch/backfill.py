@@ -16,17 +16,12 @@ from mpi_runtime.scheduler.records.state import State
 
 def note_length(queue: Queue) -> None:
     """Estimate how long the next call of a queue takes."""
-    known_us = queue.timed.may_take_us if queue.timed is not None else -1
+    known_us = queue.function.may_take_us if queue.is_timed else -1
     queue.takes_us = known_us if known_us >= 0 else NOTHING
 
 
-def begins_in_us(source: Source, request: Request, now: int) -> int:
-    """The time until a source can serve a request, estimated from its running calls; NOTHING: never."""
-    return comes_free_in_us(source, request, now) if fits(request, reachable(source)) else NOTHING
-
-
 def comes_free_in_us(source: Source, request: Request, now: int) -> int:
-    """As `begins_in_us`, for a source that can serve the request at some time."""
+    """The time until a source can serve a request, estimated from its running calls. It can do so at some time."""
     if fits(request, source.free):
         return 0
     begin_us, free = now, copy_of(source.free)
@@ -61,8 +56,8 @@ def look_again(state: State, now: int) -> None:
                 note_length(queue)
                 is_shorter = is_shorter or queue.takes_us < before_us
         for source in family.reserved:
-            before_us = source.begins_in_us
-            source.begins_in_us = begins_in_us(source, family.request, now)
+            before_us, can_ever = source.begins_in_us, fits(family.request, reachable(source))
+            source.begins_in_us = comes_free_in_us(source, family.request, now) if can_ever else NOTHING
             is_kept, has_more = True, has_more or source.begins_in_us > before_us
     if has_more or (is_shorter and is_kept):
         state.freed = True

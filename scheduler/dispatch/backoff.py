@@ -4,9 +4,9 @@ The first retry starts at once, as is right after a kill. After that each delay 
 call that cannot run at all would keep a CPU busy with forks. The count begins again with a process that lived for a
 while, or with a call of the actor that has ended.
 
-If an executor dies before it begins a call, its environment or its host is at fault, and no retry is used. These deaths
-are counted by queue, because its calls need equal executors. Other executors of the queue continue, and forks are
-delayed as above. When the last few have died so, and no other executor has ever ended a call, the calls fail.
+If an executor dies before it begins a call, no retry is used. These deaths are counted by queue, and forks are delayed
+as above. When the last few have died so, and no other executor has ever ended a call, the calls fail. See
+docs/decisions/0106.
 """
 
 from __future__ import annotations

@@ -44,15 +44,14 @@ def look_for_long(state: State) -> None:
 
 def holds_back(state: State, queue: Queue, now: int) -> bool:
     """Whether the calls of a queue cannot finish in time. Then its reservations end."""
-    assert queue.timed is not None
-    last_us = last_start_us(state, queue.timed)
+    last_us = last_start_us(state, queue.function)
     if now <= last_us:
         queue.is_late = False
         if last_us < NOTHING and (queue.ready or queue.executors):  # the assigned calls may not have begun
             state.alarms.set(queue, last_us + 1)
         return False
     if queue.ready:
-        log(state, queue.timed, now)
+        log(state, queue.function, now)
     queue.dirty = False
     stop_waiting(state, queue)
     executors = list(queue.executors.values())

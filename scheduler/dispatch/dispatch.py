@@ -35,7 +35,7 @@ def serve(state: State, queue: Queue, now: int) -> bool:
     """
     queue.dirty = False
     note_length(queue)
-    has_choice = queue.timed is not None and bool(queue.timed.choice)
+    has_choice, for_actors = bool(queue.function.choice), queue.function.is_actor
     if has_choice:
         alternatives.prepare(state, queue, now)
     may_grow = reuse(state, queue, now)
@@ -46,12 +46,12 @@ def serve(state: State, queue: Queue, now: int) -> bool:
             break
         has_grown = True
         give(state, new, 1, now)
-        if queue.for_actors:
+        if for_actors:
             dedicate(new)
         elif new.queue is not None:
             new.queue.note_room(new)
     queue.is_deferring = has_choice and not alternatives.may_take(state, queue, now)
-    if not queue.for_actors and not queue.is_deferring:
+    if not for_actors and not queue.is_deferring:
         fill(state, queue, now)
     if queue.ready:
         await_room(state, queue)
@@ -191,7 +191,7 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
     """The waiting queue that goes before this one, if any, outside of placement groups or in the same group."""
     if not state.waiting:
         return None
-    firsts = [family.first() for family in state.waiting if family.group == queue.group]
+    firsts = [family.first() for family in state.waiting if family.where.group == queue.where.group]
     rivals = [other for other in firsts if other is not None and other.may_begin()]
     best = min(rivals, key=Queue.precedence, default=queue)
     return best if best is not queue and best.precedence() < queue.precedence(with_one_more=False) else None
@@ -206,13 +206,13 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
         return True
     if executor.key.gpu_ids and gpu_pool.is_out(source, executor.key.gpu_ids):
         return True
-    if queue.account is not None and queue.account.is_overdrawn():
+    if queue.function.account is not None and queue.function.account.is_overdrawn():
         return True
     kept_for = source.reserved_for
     if (
         kept_for is not None
         and kept_for is not queue.family
-        and kept_for.priority >= queue.priority
+        and kept_for.priority >= queue.family.priority
         and kept_for.position() < queue.ready[0].order
         and not source.is_open_to(queue.request, queue, with_grant(source.free, executor))
     ):
@@ -222,9 +222,9 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
 
 def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether the executor's grant would help the queue."""
-    source = executor.source
-    if source.reserved_for is queue.family or queue.ranks:  # a gang needs more than this grant, and reserves it all
-        return source.reserved_for is queue.family
+    source, family = executor.source, queue.family
+    if source.reserved_for is family or family.ranks:  # a gang needs more than this grant, and reserves it all
+        return source.reserved_for is family
     free = with_grant(source.free, executor)
     return allows(queue.where, source) and any(
         source.is_open_to(request, queue, free) and fits(request, free) for request in alternatives.requests(queue)

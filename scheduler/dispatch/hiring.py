@@ -19,7 +19,7 @@ from mpi_runtime.scheduler.protocol.resources import Grant, give_back, take, tak
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
 from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Rank, node_of
 from mpi_runtime.scheduler.records.sources import Source
-from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.state import Client, State
 
 
 def acquire(state: State, queue: Queue, now: int) -> Executor | None:
@@ -27,12 +27,11 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
 
     The present executors get the last calls, if one of them has just ended a call. Otherwise durations are not known.
     """
-    is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
     while queue.may_begin() and (source := find_source(state, queue)) is not None:
         if queue.near >= 0 and waits_for_near(state, queue, source, now):
             return None
         work_us = backlog_us(queue)
-        can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
+        can_wait = queue.executors and now < queue.progress_us + STUCK_US and not queue.where.spread
         if can_wait and work_us < limits.HIRE_WORTH_US and any_is_free_soon(queue):
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
@@ -107,12 +106,10 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
         if family.reserved:
             end_reservation(state, family)
         family.patience_us = limits.RESERVATION_US
-    if queue.where is not None and queue.where.spread:
+    if queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
-    if queue.account is not None:
-        executor.account, executor.charged = queue.account, queue.request
-        queue.account.note(queue.request, 1)
+    executor.charge(queue.function.account, queue.request)
     executor.source = source
     executor.queue = queue
     executor.progress_us = queue.progress_us = now
@@ -173,7 +170,7 @@ def start_executor(
     state.next_executor += 1
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor
-    state.add_client(executor.id, node, executor)
+    state.clients[executor.id] = Client(executor.id, node, executor)
     effect = StartExecutor(
         executor.id, dict(key.environment), list(key.gpu_ids), key.threads, node.cpus,
         uuids=gpu_pool.uuids(node, key.gpu_ids), imports=imports, member=member,

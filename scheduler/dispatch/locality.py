@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.log.notes import gib
 from mpi_runtime.scheduler.places.constraints import reachable
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, MOVED_BYTES_PER_US, NEAR_WORTH_BYTES, VICTIMS_MAX
 from mpi_runtime.scheduler.protocol.resources import fits
-from mpi_runtime.scheduler.records.records import Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records.records import ANYWHERE, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 
@@ -52,7 +52,7 @@ def waits_for_near(state: State, queue: Queue, source: Source, now: int) -> bool
 def may_wait(state: State, queue: Queue, source: Source) -> bool:
     """Whether the queue's calls could run on another node, where their arguments are, once there is room."""
     near = state.nodes.get(queue.near)
-    if near is None or queue.where is not None or node_of(source) is near:
+    if near is None or queue.where is not ANYWHERE or node_of(source) is near:
         return False
     return not near.is_closed() and fits(queue.request, reachable(near))
 

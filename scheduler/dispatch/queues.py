@@ -55,35 +55,29 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
     if queue is None:
         queue = state.queues[key] = Queue(
             family=family_for(state, function, key),
+            function=function,
+            is_timed=function.is_timed,
             request=function.request,
             environment=environment,
             threads=threads,
             depth=depth,
-            priority=spec.priority,
-            path_us=spec.path_us,
-            account=function.account,
-            for_actors=spec.kind == ACTOR,
             near=near,
             where=function.where,
-            group=function.where.group if function.where is not None else b"",
             ready=deque(),
-            timed=function if function.is_timed else None,
-            ranks=spec.ranks,
         )
     return queue
 
 
 def family_for(state: State, function: Function, key: tuple[object, ...]) -> Family:
     """The family of a function's queue with this key, made on demand."""
-    where, has_limits = function.where, function.is_timed and function.has_fixed_length
+    has_limits = function.is_timed and function.has_fixed_length
     if has_limits:
         key = (*key[:-1], -1)
     family = state.families.get(key)
     if family is None:
         family = state.families[key] = Family(
             request=function.request,
-            where=where,
-            group=where.group if where is not None else b"",
+            where=function.where,
             priority=function.spec.priority,
             has_limits=has_limits,
             ranks=function.spec.ranks,

@@ -26,14 +26,14 @@ def reserve(state: State, queue: Queue, now: int) -> None:
         or family.first() is not queue
         or not queue.may_begin()
         or now < family.no_reservation_until_us
-        or (small and queue.priority <= 0 and not whole)
+        or (small and family.priority <= 0 and not whole)
     ):
         return
-    only_shared = whole and queue.priority <= 0
+    only_shared = whole and family.priority <= 0
     possible = (
         source
         for source in sources(state, queue.where)
-        if (source.reserved_for is None or source.reserved_for.priority < queue.priority)
+        if (source.reserved_for is None or source.reserved_for.priority < family.priority)
         and not (only_shared and not gpu_pool.are_shared(source))
         and fits(request, reachable(source))
         and not is_outranked(state, queue, source)

@@ -26,7 +26,7 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
 
 def look_after_queue(state: State, queue: Queue, now: int) -> None:
     """Handle the alarm of a queue: steal the calls behind one that takes longer than estimated, if there is room."""
-    if queue.timed is not None or (queue.ready and not queue.family.reserved):
+    if queue.is_timed or (queue.ready and not queue.family.reserved):
         mark_dirty(state, queue)
     if (queue.loaded or queue.ready) and find_source(state, queue) is not None:
         silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())

@@ -97,7 +97,7 @@ def without_room(state: State, ids: Sequence[bytes]) -> Iterator[Task]:
 def fits_beside(state: State, task: Task, gangs: Sequence[Gang]) -> bool:
     """Whether a call would fit if these gangs alone held something. Not known of methods, and without a node: true."""
     function, where = task.function, task.function.where
-    if function.is_method or (where is not None and where.group not in (b"", *state.groups)):
+    if function.is_method or where.group not in (b"", *state.groups):
         return True
     held: dict[Source, list[Grant]] = {}
     for gang in gangs:

@@ -23,7 +23,7 @@ from mpi_runtime.scheduler.protocol.effects import CRASH, Cancel
 from mpi_runtime.scheduler.protocol.events import Done, RefusedError, Returned, Value
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, IDLE_US_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
-from mpi_runtime.scheduler.records.lifecycle import ALIVE, BLOCKED, FAIL, FINISH, SEND, SENT, STAGING, advance
+from mpi_runtime.scheduler.records.lifecycle import ALIVE, BLOCKED, FAIL, FINISH, SEND, SENT, STAGING, Move, advance
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State
@@ -86,8 +86,8 @@ def finish(state: State, gang: Gang, now: int) -> None:
     wrong, spec, leader = raised(gang), task.function.spec, gang.members[0]
     is_spent = any(end.ends_gang for end in ends.values())
     may_reuse = spec.reuse and not (wrong or is_spent or task.is_cancelled or gang.cause)
-    for executor in gang.members[1:]:
-        drop_part(state, executor)
+    for part in [part for executor in gang.members[1:] for part in executor.drop_all()]:
+        end_part(state, part, FINISH if part.state in (SENT, BLOCKED) else FAIL)
     used = wrong[:1] or (range(len(ends)) if spec.by_rank else [0])
     event = ends[used[0]]
     if len(used) > 1:
@@ -117,7 +117,7 @@ def finish(state: State, gang: Gang, now: int) -> None:
         rest(state, gang, now)
     else:
         why = f"rank {wrong[0]} raised an error" if wrong else "its call is not to be followed by another"
-        close(state, gang, f"was killed with its gang: {why}")
+        state.stop_gang(gang, f"was killed with its gang: {why}")
 
 
 def keep(state: State, gang: Gang, task: Task) -> None:
@@ -145,12 +145,11 @@ def report_errors(state: State, gang: Gang, task: Task, wrong: list[int], report
     notes.log_often(state, notes.WARNING, CRASH, name, text, gang.members[0].rank)
 
 
-def drop_part(state: State, executor: Executor) -> None:
-    """Take its part of a call from a member of rank 1 or higher."""
-    for part in executor.drop_all():
-        advance(state.stories, part, FINISH if part.state in (SENT, BLOCKED) else FAIL)
-        endings.release_arguments(state, part)
-        part.executor = None
+def end_part(state: State, part: Task, move: Move) -> None:
+    """End the part of a call of a member of rank 1 or higher."""
+    advance(state.stories, part, move)
+    endings.release_arguments(state, part)
+    part.executor = None
 
 
 def look(state: State, gang: Gang, now: int) -> None:
@@ -163,9 +162,9 @@ def look(state: State, gang: Gang, now: int) -> None:
         return
     task = gang.task
     if task is None:
-        close(state, gang, "it had been idle")
+        state.stop_gang(gang, "it had been idle")
     elif task.is_cancelled:
-        close(state, gang, "was killed because its call was cancelled")
+        state.stop_gang(gang, "was killed because its call was cancelled")
     elif raised(gang):
         finish(state, gang, now)
 
@@ -201,23 +200,10 @@ def rest(state: State, gang: Gang, now: int) -> None:
         if len(node.all_idle()) * UNIT > node.total.cpu:
             state.alarms.set(node, now + IDLE_US_MAX)
     if is_out:
-        close(state, gang, "its GPUs or its placement group are gone")
+        state.stop_gang(gang, "its GPUs or its placement group are gone")
         return
     state.idle_gangs.setdefault(gang.key, {})[gang.number] = gang
     set_due(state, gang, now + GANG_IDLE_US)
-
-
-def forget_idle(state: State, gang: Gang) -> None:
-    """Note that a gang is not idle any more."""
-    same = state.idle_gangs.get(gang.key)
-    if same is not None and same.pop(gang.number, None) is not None and not same:
-        del state.idle_gangs[gang.key]
-
-
-def close(state: State, gang: Gang, cause: str) -> None:
-    """Kill all members, if they are not being killed already."""
-    if not gang.cause:
-        state.stop_gang(gang, cause)
 
 
 def member_died(state: State, executor: Executor, event: ExecutorDied) -> None:
@@ -237,7 +223,7 @@ def member_died(state: State, executor: Executor, event: ExecutorDied) -> None:
     where = f"rank {executor.gang_rank} of its gang of {len(gang.members)}"
     if event.out_of_memory:
         gang.members[0].is_out_of_memory = True
-    close(state, gang, f"was killed because {where} {executor.place} {event.cause}")
+    state.stop_gang(gang, f"was killed because {where} {executor.place} {event.cause}")
     executor.killed_for = ""  # it died by itself
     if not executor.gang_rank:
         event.cause = f"(rank 0 of its gang of {len(gang.members)}) {event.cause}"
@@ -249,9 +235,7 @@ def after_death(state: State, executor: Executor, assigned: list[Task]) -> list[
     assert gang is not None
     if executor.gang_rank:
         for part in assigned:
-            advance(state.stories, part, FAIL)
-            endings.release_arguments(state, part)
-            part.executor = None
+            end_part(state, part, FAIL)
         return []
     gang.task = None
     for end in gang.ended.values():  # these members are being killed, and the memory of their values is freed then

@@ -16,7 +16,6 @@ from mpi_runtime.scheduler.dispatch.dispatch import appoint
 from mpi_runtime.scheduler.dispatch.hiring import make_way, nearest_rank, start_executor
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
-from mpi_runtime.scheduler.gangs.members import forget_idle
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import reachable, sources
 from mpi_runtime.scheduler.places.gang_places import in_order, spots
@@ -26,7 +25,7 @@ from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, digest
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.protocol.resources import Grant, Request, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import READY
-from mpi_runtime.scheduler.records.records import Executor, Gang, Key, Queue, Task, node_of
+from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Gang, Key, Queue, Task, node_of
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import objects
@@ -59,7 +58,7 @@ def serve(state: State, queue: Queue, now: int) -> bool:
 
 def key_of(queue: Queue) -> tuple[object, ...]:
     """The fixed properties of the gangs that can run the queue's calls."""
-    spec = queue.ready[0].function.spec
+    spec = queue.function.spec
     kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi, spec.pins, spec.reuse)
     return (queue.request, queue.environment, queue.threads, queue.where, kind)
 
@@ -71,7 +70,7 @@ def take_idle(state: State, queue: Queue) -> Gang | None:
     """Take the gang that became idle last and still fits; None: there is none."""
     for gang in reversed(list(state.idle_gangs.get(key_of(queue), {}).values())):
         if takes_again(state, gang, queue):
-            forget_idle(state, gang)
+            state.forget_idle(gang)
             return gang
     return None
 
@@ -105,10 +104,10 @@ def takes_again(state: State, gang: Gang, queue: Queue) -> bool:
 
 def room(state: State, queue: Queue) -> list[Source] | None:
     """The source of each member, if there is room for all of them now."""
-    if queue.where is None and state.index.find(queue.request, queue) is None:
+    if queue.where is ANYWHERE and state.index.find(queue.request, queue) is None:
         return None  # the frequent case, and a cheap check
-    spread = queue.where is not None and queue.where.spread
-    there = in_order([one for one in sources(state, queue.where) if one.may_take(queue.request, queue)], spread)
+    able = [one for one in sources(state, queue.where) if one.may_take(queue.request, queue)]
+    there = in_order(able, queue.where.spread)
     return spots(state, queue.ready[0].function, there, [one.free for one in there])
 
 
@@ -176,15 +175,9 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     family = queue.family
     if family.reserved or family.first() is not queue or not queue.may_begin() or now < family.no_reservation_until_us:
         return
-    spread = queue.where is not None and queue.where.spread
-    there = in_order(
-        [
-            one
-            for one in sources(state, queue.where)
-            if one.reserved_for is None or one.reserved_for.priority < queue.priority
-        ],
-        spread,
-    )
+    possible = sources(state, queue.where)
+    able = [one for one in possible if one.reserved_for is None or one.reserved_for.priority < family.priority]
+    there = in_order(able, queue.where.spread)
     chosen = spots(state, queue.ready[0].function, there, [reachable(one) for one in there])
     if chosen is None:
         return
@@ -207,12 +200,10 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
     queue.progress_us = now
     gang.task, gang.due_us = task, NOTHING
     leader = gang.members[0]
-    if queue.account is not None:
-        request, count = queue.request, len(gang.members)
-        whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
-        leader.account, leader.charged = queue.account, whole
-        queue.account.note(whole, 1)
-    gang.for_actor = queue.for_actors
+    request, count = queue.request, len(gang.members)
+    whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
+    leader.charge(queue.function.account, whole)
+    gang.for_actor = queue.function.is_actor
     parts = [task, *(part(state, task, rank) for rank in range(1, len(gang.members)))]
     for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):
         executor.source, executor.grant = source, grant

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from msgspec.structs import asdict
+
 from mpi_runtime.scheduler.records.lifecycle import first_line
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.seen import ErrorSeen
@@ -43,16 +45,6 @@ def note(state: State, task: Task, text: str, executor: Executor | None, trace: 
 def errors(state: State, name: str | None = None) -> list[dict[str, Any]]:
     """The kinds of errors, the most frequent first; `name`: only those of this function, with tracebacks."""
     chosen = [seen for seen in state.errors.values() if name is None or seen.function == name]
-    return [
-        {
-            "function": seen.function,
-            "text": seen.text,
-            "failed": seen.failed,
-            "retried": seen.retried,
-            "last_us": seen.last_us + state.wall_us,
-            "rank": seen.rank,
-            "host": seen.host,
-            "trace": seen.trace if name is not None else "",
-        }
-        for seen in sorted(chosen, key=lambda one: (-one.failed, -one.retried))
-    ]
+    chosen.sort(key=lambda one: (-one.failed, -one.retried))
+    found = [{**asdict(seen), "last_us": seen.last_us + state.wall_us} for seen in chosen]
+    return found if name is not None else [{**one, "trace": ""} for one in found]

@@ -172,6 +172,6 @@ def late(state: State, _: bytes) -> dict[str, Any]:
     `calls`: for each function its name, the number of calls, and the duration of each in microseconds. `end_us`: the
     end of the job's time, in microseconds since 1970; 0: not known.
     """
-    held = [(queue.timed, queue.ready) for queue in state.queues.values() if queue.is_late and queue.timed is not None]
+    held = [(queue.function, queue.ready) for queue in state.queues.values() if queue.is_late]
     calls = [(function.spec.name, len(ready), function.quickest_us) for function, ready in held if ready]
     return {"calls": calls, "end_us": 0 if state.end_us is None else state.end_us + state.wall_us}

@@ -11,7 +11,6 @@ from typing import Any
 
 from mpi_runtime.scheduler.protocol.events import OnDisk, Place, Stored
 from mpi_runtime.scheduler.records.records import Node
-from mpi_runtime.scheduler.records.seen import Move
 from mpi_runtime.scheduler.records.state import Fetching, Object, State
 
 COPY, SPILL, READ, LEVEL = "copy", "spill", "read", "level"
@@ -22,20 +21,21 @@ PARTS = 100
 def arrived(state: State, found: Object, fetching: Fetching) -> None:
     """Record a copy that has arrived on a node, from another node or from disk."""
     node, source = state.nodes[fetching.node], state.nodes.get(fetching.source_node)
-    what = READ if isinstance(fetching.source, OnDisk) else COPY
-    _record(state, what, found, fetching.size, node, fetching.began_us, source.hostname if source is not None else "")
+    what, host = READ if isinstance(fetching.source, OnDisk) else COPY, source.hostname if source is not None else ""
+    _record(state, what, node, fetching.size, fetching.began_us, found.id, found.made_by, host)
 
 
 def written(state: State, found: Object, place: Stored, began_us: int) -> None:
     """Record a value that was written to disk."""
-    _record(state, SPILL, found, place.size, state.ranks[place.rank].node, began_us)
+    _record(state, SPILL, state.ranks[place.rank].node, place.size, began_us, found.id, found.made_by)
 
 
-def _record(state: State, what: str, found: Object, size: int, node: Node, began_us: int, source: str = "") -> None:
+def _record(
+    state: State, what: str, node: Node, size: int, began_us: int, id: bytes = b"", made_by: str = "", source: str = ""
+) -> None:
     state.logs.moved += 1
-    state.logs.moves.append(
-        Move(what, found.id, found.made_by, size, node.number, node.hostname, source, began_us, state.stories.now)
-    )
+    times = began_us, state.stories.now - began_us
+    state.logs.moves.append((what, id.hex(), made_by, size, (node.number, node.hostname), source, times))
 
 
 def used(state: State, place: Place, sign: int) -> None:
@@ -48,27 +48,11 @@ def used(state: State, place: Place, sign: int) -> None:
     level = sum(one.stored for one in node.ranks)
     if abs(level - node.recorded) * PARTS >= node.arena or not level:
         node.recorded = level
-        now = state.stories.now
-        state.logs.moved += 1
-        state.logs.moves.append(Move(LEVEL, b"", "", level, node.number, node.hostname, "", now, now))
+        _record(state, LEVEL, node, level, state.stories.now)
 
 
 def part(state: State, first: int, most: int) -> dict[str, Any]:
     """At most `most` of the moves, from number `first` on, with times in microseconds of the head's clock."""
     dropped = state.logs.moved - len(state.logs.moves)
     begin = max(0, first - dropped)
-    return {
-        "moves_dropped": dropped,
-        "moves": [
-            (
-                one.what,
-                one.id.hex(),
-                one.made_by,
-                one.size,
-                (one.node, one.hostname),
-                one.source,
-                (one.start_us, one.end_us - one.start_us),
-            )
-            for one in islice(state.logs.moves, begin, begin + most)
-        ],
-    }
+    return {"moves_dropped": dropped, "moves": list(islice(state.logs.moves, begin, begin + most))}

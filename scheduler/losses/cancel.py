@@ -2,6 +2,10 @@
 
 Children of a cancelled call may still be on their way: while its executor holds the call, they are cancelled on
 arrival.
+
+Orphans are calls with a dead caller. Those that nothing else needs are cancelled: see docs/decisions/0105. Calls that a
+task has left behind when it ended continue after the end of its process, even if that has become an actor. The running
+call of an actor is not interrupted, because its state does not belong to this call alone.
 """
 
 from __future__ import annotations
@@ -86,7 +90,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
             if executor.gang is not None and task.function.spec.kind == TASK:
                 members.interrupt_others(state, executor.gang, now)
         elif executor.gang is not None:
-            members.close(state, executor.gang, "was killed because its call was cancelled by force")
+            state.stop_gang(executor.gang, "was killed because its call was cancelled by force")
         if executor.actor is None and executor.running() is not task:
             ask_for_the_rest(state, executor)  # it can end before the running call does
         return
@@ -96,7 +100,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         executor.drop(task.id)
         task.executor = None
         if executor.gang is not None and executor.gang.task is task:
-            members.close(state, executor.gang, "was killed because its call was cancelled")
+            state.stop_gang(executor.gang, "was killed because its call was cancelled")
     was_queued = task.state == READY and task.function.spec.kind == TASK
     endings.cancelled(state, task)
     if was_queued:
@@ -105,3 +109,46 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         actor_calls.go_past(state, task.actor, task)
     elif executor is not None:
         settle(state, executor, now)
+
+
+# Orphans
+
+
+def submitted_by(executor: Executor, assigned: list[Task], running: bytes) -> list[Task]:
+    """Return the open calls that were submitted by attempts that died with a process, in order."""
+    children = executor.children
+    if not children or executor.actor is not None:
+        return [child for id, child in children.items() if id not in executor.left_behind]
+    sent = [task for task in assigned if task.state != STAGING]
+    has_run = [index for index, task in enumerate(sent) if task.id == running or task.state == BLOCKED]
+    died = [task for task in sent[: 1 + max(has_run, default=-1)] if not task.is_cancelled]
+    prefixes = tuple(prefix_of(task.id, task.call.attempt) for task in died)
+    return [child for id, child in children.items() if id.startswith(prefixes)]
+
+
+def abandon(state: State, orphans: list[Task], now: int) -> None:
+    """Cancel unwanted orphans, with the calls that they have submitted. Begins with the last: it may hold others."""
+    pending = [(orphan, 0) for orphan in orphans]
+    while pending:
+        task, submitter = pending.pop()
+        is_running = task.state in (SENT, BLOCKED)
+        kind = task.function.spec.kind
+        if kind == ACTOR or (kind == METHOD and is_running) or task.state in ENDED or task.is_cancelled:
+            continue
+        if is_wanted(state, task, submitter):
+            continue
+        if is_running and task.executor is not None:
+            pending += [(child, task.executor.id) for child in children(task)]
+            expect_children(task, force=False)
+        cancel_one(state, task, False, now)
+        state.totals.abandoned += 1
+
+
+def is_wanted(state: State, task: Task, submitter: int) -> bool:
+    """Whether anything but the call itself and its submitter holds one of its results."""
+    client = state.clients.get(submitter) if submitter else None
+    for id in task.return_ids():
+        found = state.objects[id]
+        if found.references > 1 + (client is not None and id in client.held):
+            return True
+    return False

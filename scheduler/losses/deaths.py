@@ -11,7 +11,7 @@ Each of these steps closes a race:
 5. Its arena extents without an object are freed, by an effect that names the executor: a `Free` may be on its way, and
    its agent may have given the memory to another process by then.
 6. All references of its process are released. Calls that wait until it consumes their items do not wait any more. Calls
-   that the dead attempts had submitted are cancelled, unless something else needs them (`orphans.py`).
+   that the dead attempts had submitted are cancelled, unless something else needs them (`cancel.py`).
 7. Its grant returns to its node or bundle: only now its process is known to be gone.
 8. If it had not begun a call, nor had those before it, the calls for which it was forked fail (`backoff.py`).
 9. If its CUDA context was dead, its GPUs or its function are blamed (`health.py`).
@@ -27,7 +27,7 @@ from mpi_runtime.scheduler.dispatch.queues import clear, mark_dirty
 from mpi_runtime.scheduler.dispatch.stealing import give_elsewhere
 from mpi_runtime.scheduler.gangs import members
 from mpi_runtime.scheduler.log import errors, history, notes
-from mpi_runtime.scheduler.losses import orphans
+from mpi_runtime.scheduler.losses import cancel
 from mpi_runtime.scheduler.nodes import groups, health
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.effects import CRASH, Free
@@ -65,7 +65,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     if watch is not None and watch.killed_for:
         event.cause, event.out_of_memory = watch.killed_for, True
     assigned = executor.drop_all()
-    orphaned = orphans.submitted_by(executor, assigned, event.running)
+    orphaned = cancel.submitted_by(executor, assigned, event.running)
     if executor.gang is not None:
         assigned = members.after_death(state, executor, assigned)
     if executor.actor is not None:
@@ -80,7 +80,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         objects.release(state, id)
     for id in client.held:
         objects.let_go(state, client, id)
-    orphans.abandon(state, orphaned, now)
+    cancel.abandon(state, orphaned, now)
     forget(state, executor)
     if queue is not None:
         stillborn(state, queue, executor, event, now)
@@ -148,10 +148,10 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
         f"{name} was not started: {queue.stillborn} executors were forked for it one after "
         f"another, and died before they began a call. The last, {executor}, {cause}{line}{traceback}"
     )
-    function = queue.timed
-    if function is not None and function.choice:
+    function = queue.function
+    if function.choice:
         function.infeasible = function.infeasible or why
-    if function is None or not function.choice or alternatives.has_none(function):
+    if not function.choice or alternatives.has_none(function):
         for task in clear(queue):
             tasks.fail(state, task, "WorkerCrashedError", why)
     queue.stillborn = queue.forks_from_us = 0

@@ -24,14 +24,7 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.places import packing
 from mpi_runtime.scheduler.places.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer
-from mpi_runtime.scheduler.protocol.events import (
-    STRATEGIES,
-    STRICT_SPREAD,
-    GroupRemovalRequested,
-    GroupRequested,
-    Label,
-    Value,
-)
+from mpi_runtime.scheduler.protocol.events import STRATEGIES, STRICT_SPREAD, GroupRequested, Label, Value
 from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, request_of, take
 from mpi_runtime.scheduler.records.lifecycle import ENDED, UNSEALED
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Node, granted
@@ -168,11 +161,6 @@ def look_again(state: State, cause: str) -> None:
 # Removing
 
 
-def removal_requested(state: State, client: Client, event: GroupRemovalRequested, now: int) -> None:
-    """Remove a group for a client."""
-    remove(state, event.id)
-
-
 def remove(state: State, id: bytes, cause: str = "") -> None:
     """Remove a group and all that runs in it. The steps are at the head of this file."""
     group = state.groups.pop(id, None)
@@ -204,20 +192,16 @@ def fail_all(state: State, group: Group) -> None:
     """Do step 2."""
     id = group.id
     for key, queue in list(state.queues.items()):
-        if queue.group == id:
+        if queue.where.group == id:
             clear(queue)
             stop_waiting(state, queue)
             del state.queues[key]
-    for key in [key for key, family in state.families.items() if family.group == id]:
+    for key in [key for key, family in state.families.items() if family.where.group == id]:
         del state.families[key]
     for function in group.functions:
         function.queues.clear()
-    here = [
-        found.task
-        for found in state.objects.values()
-        if found.task is not None and (where := found.task.function.where) is not None and where.group == id
-    ]
-    for task in here:
+    tasks_of_all = [found.task for found in state.objects.values() if found.task is not None]
+    for task in [one for one in tasks_of_all if one.function.where.group == id]:
         if task.state not in ENDED and task.executor is None:
             tasks.fail(state, task, REMOVED, why_removed(state, task.function))
 
@@ -225,8 +209,7 @@ def fail_all(state: State, group: Group) -> None:
 def end_actors(state: State, id: bytes) -> None:
     """Do step 3 for actors, also without a process."""
     for actor in list(state.actors.values()):
-        where = actor.creation.function.where
-        if where is not None and where.group == id:
+        if actor.creation.function.where.group == id:
             actor_lives.end(state, actor, CAUSE, force=True)
 
 

@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan, RankJoined
 from mpi_runtime.scheduler.protocol.resources import Pool
 from mpi_runtime.scheduler.records.records import Node, Rank
-from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.state import Client, State
 
 
 def join(state: State, event: RankJoined, now: int) -> None:
@@ -48,7 +48,7 @@ def join(state: State, event: RankJoined, now: int) -> None:
     if event.rank == 0:
         state.wall_us = event.wall_us
         state.end_us = event.end_us or None
-        state.add_client(DRIVER, node, None)
+        state.clients[DRIVER] = Client(DRIVER, node, None)
     accounts.measure(state)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)

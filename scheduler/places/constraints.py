@@ -1,7 +1,7 @@
 """Where calls may run, apart from their request: on which nodes, or in which bundles of a placement group.
 
-The `Where` of a function is resolved once (`resolve`). None means anywhere, as for most calls. Calls in a placement
-group wait for it as for an argument.
+The `Where` of a function is resolved once (`resolve`): to ANYWHERE for most calls. Calls in a placement group wait for
+it as for an argument.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mpi_runtime.scheduler.protocol.events import EXISTS, IN, NOT_IN, Label, Whe
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, pool_for, subtract, subtract_gpus
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
-from mpi_runtime.scheduler.records.records import Bundle, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Function, Node, Queue, Task
 from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values.objects import await_value
@@ -23,8 +23,6 @@ from mpi_runtime.scheduler.values.objects import await_value
 NODE_ID = "ray.io/node-id"
 HOSTNAME = "hostname"
 """Labels that every node has."""
-
-ANYWHERE = Where()
 
 
 def matches(wanted: tuple[Label, ...], labels: dict[str, str]) -> bool:
@@ -40,8 +38,8 @@ def _holds(label: Label, value: str | None) -> bool:
     return (value is not None) == (label.operator == EXISTS)
 
 
-def resolve(state: State, where: Where, request: Request) -> Where | None:
-    """The resolved place of calls; None: anywhere.
+def resolve(state: State, where: Where, request: Request) -> Where:
+    """The resolved place of calls.
 
     A stated node becomes a condition on its label; a soft one only if the node can ever serve the request.
     """
@@ -51,7 +49,7 @@ def resolve(state: State, where: Where, request: Request) -> Where | None:
         if not where.soft or any(fits(request, node.total) for node in able(state, only)):
             labels = only
     resolved = Where(where.spread, group=where.group, bundle=where.bundle, labels=labels, preferred=where.preferred)
-    return None if resolved == ANYWHERE else resolved
+    return ANYWHERE if resolved == ANYWHERE else resolved
 
 
 def able(state: State, labels: tuple[Label, ...] = ()) -> list[Node]:
@@ -79,19 +77,19 @@ def number_of(id: str) -> int:
 # Finding a place
 
 
-def allows(where: Where | None, source: Source) -> bool:
+def allows(where: Where, source: Source) -> bool:
     """Whether calls with this place may use resources of this node or bundle."""
-    if where is not None and where.group:
+    if where.group:
         return isinstance(source, Bundle) and source.group == where.group and where.bundle in (-1, source.index)
-    return isinstance(source, Node) and (where is None or matches(where.labels, source.labels))
+    return isinstance(source, Node) and matches(where.labels, source.labels)
 
 
-def sources(state: State, where: Where | None) -> Iterable[Source]:
+def sources(state: State, where: Where) -> Iterable[Source]:
     """All nodes or bundles that calls with this place may use."""
-    if where is not None and where.group:
+    if where.group:
         bundles = state.groups[where.group].bundles
         return [bundle for index, bundle in bundles.items() if where.bundle in (-1, index)]
-    return able(state, () if where is None else where.labels)
+    return able(state, where.labels)
 
 
 def reachable(source: Source) -> Pool:
@@ -109,7 +107,7 @@ def reachable(source: Source) -> Pool:
 def longest_us(state: State, queue: Queue) -> int:
     """The longest call with the queue's request and place that can start now; NOTHING: any; -1: none."""
     where, most_us = queue.where, -1
-    is_any = where is None or not (where.group or named_nodes(state, where.labels))
+    is_any = not (where.group or named_nodes(state, where.labels))
     for source in state.index.candidates(queue.request) if is_any else sources(state, where):
         if source.is_closed() or not allows(where, source) or not fits(queue.request, source.free):
             continue
@@ -119,8 +117,13 @@ def longest_us(state: State, queue: Queue) -> int:
     return most_us
 
 
-def find(state: State, queue: Queue, where: Where) -> Source | None:
-    """Find a source for a queue of calls with a place; None: there is no room."""
+def find_source(state: State, queue: Queue) -> Source | None:
+    """Find a source for a queue: the node of its data if that has room, else the node with most free; None: no room."""
+    where = queue.where
+    if where is ANYWHERE:
+        node = state.nodes.get(queue.near)
+        has_room = node is not None and node.may_take(queue.request, queue)
+        return node if has_room else state.index.find(queue.request, queue)
     if where.group:
         near = [one for one in sources(state, where) if one.may_take(queue.request, queue)]
         return min(near, key=lambda one: isinstance(one, Bundle) and one.node.number != queue.near, default=None)
@@ -153,28 +156,25 @@ def next_in_turn(state: State, queue: Queue, labels: tuple[Label, ...]) -> Node 
 
 def await_group(state: State, task: Task) -> None:
     """Have a call wait for its placement group, if that exists and has not been placed."""
-    where = task.function.where
-    if where is None or where.group not in state.groups:
-        return
-    found = state.objects[where.group]
-    if found.state in UNSEALED:
+    group = task.function.where.group
+    if group in state.groups and (found := state.objects[group]).state in UNSEALED:
         await_value(found, task)
 
 
 def why_removed(state: State, function: Function) -> str:
     """Why the calls can never run, if their placement group was removed; else empty."""
-    where = function.where
-    if where is None or not where.group or where.group in state.groups:
+    group = function.where.group
+    if not group or group in state.groups:
         return ""
-    return f"{function.spec.name} was to run in placement group {where.group.hex()}, which has been removed."
+    return f"{function.spec.name} was to run in placement group {group.hex()}, which has been removed."
 
 
 # Requests that can never be served
 
 
-def why_nowhere(state: State, function: Function, where: Where) -> str:
+def why_nowhere(state: State, function: Function) -> str:
     """Why no allowed node or bundle can ever serve the function's request; empty if one can."""
-    name, request = function.spec.name, function.request
+    name, request, where = function.spec.name, function.request, function.where
     if where.group:
         return _why_no_bundle(state, name, request, where)
     nodes = able(state, where.labels)
@@ -244,13 +244,3 @@ def labels_of_nodes(state: State) -> str:
     """The labels of some nodes, for messages."""
     nodes = able(state)[:EXPLAINED_MAX]
     return "; ".join(f"{one.hostname}: {', '.join(f'{key}={one.labels[key]}' for key in one.labels)}" for one in nodes)
-
-
-def find_source(state: State, queue: Queue) -> Source | None:
-    """Find a source for a queue: the node of its data if that has room, else the node with most free."""
-    if queue.where is not None:
-        return find(state, queue, queue.where)
-    near = state.nodes.get(queue.near)
-    if near is not None and near.may_take(queue.request, queue):
-        return near
-    return state.index.find(queue.request, queue)

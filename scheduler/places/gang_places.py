@@ -15,14 +15,8 @@ from mpi_runtime.scheduler.records.state import State
 def arrange(request: Request, ranks: int, per_node: int, spread: bool, pools: Sequence[Pool]) -> list[int] | None:
     """The index of a pool for each rank, in rising order; None: they do not fit.
 
-    All members have the same request, so the answer is exact.
-
-    Args:
-        request: the request of one member.
-        ranks: the number of members.
-        per_node: the number of members in each pool but the last; 0: any number.
-        spread: whether to use many pools. Else the pool with least to spare is used, or as few as possible.
-        pools: the usable resources of each node.
+    All members have the same request, so the answer is exact. `per_node`: the number of members in each pool but the
+    last; 0: any number. `spread`: use many pools. Else the one with least to spare is used, or as few as possible.
     """
     rooms = [room(request, pool, per_node or ranks) for pool in pools]
     if per_node:
@@ -106,24 +100,22 @@ def in_order(sources: Sequence[Source], spread: bool) -> list[Source]:
 
 def spots(state: State, function: Function, sources: Sequence[Source], pools: Sequence[Pool]) -> list[Source] | None:
     """The source of each rank, if the members of a gang fit into the pools of these sources at once."""
-    spec, where = function.spec, function.where
-    spread = where is not None and where.spread
-    found = arrange(function.request, spec.ranks, spec.ranks_per_node, spread, pools)
+    spec = function.spec
+    found = arrange(function.request, spec.ranks, spec.ranks_per_node, function.where.spread, pools)
     return None if found is None else [sources[index] for index in found]
 
 
 def why_never(state: State, function: Function) -> str:
     """Why the present nodes can never hold a gang for the function's calls; empty if they can."""
     spec, where, request = function.spec, function.where, function.request
-    if where is not None and where.group:
+    if where.group:
         group = state.groups.get(where.group)
         if group is None:
             return ""  # its calls fail because it was removed
         pools = [pool_for(one) for index, one in enumerate(group.requests) if where.bundle in (-1, index)]
         there, advice = f"the bundles of placement group {where.group.hex()}", "make more bundles, or larger ones"
     else:
-        labels = () if where is None else where.labels
-        nodes, wanted = constraints.able(state, labels), constraints.in_words(labels)
+        nodes, wanted = constraints.able(state, where.labels), constraints.in_words(where.labels)
         if wanted and not nodes:
             return constraints.no_match(state, spec.name, wanted)
         pools = [node.total for node in nodes]

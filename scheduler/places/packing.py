@@ -33,10 +33,7 @@ class Asked(NamedTuple):
 def arrange(asked: Sequence[Asked], strategy: str, pools: Mapping[int, Pool]) -> Spots | None:
     """A node for each bundle, such that all fit at once; None if no arrangement was found.
 
-    Args:
-        asked: what the bundles ask for.
-        strategy: one of STRATEGIES.
-        pools: the usable resources of each node.
+    `strategy`: one of STRATEGIES. `pools`: the usable resources of each node.
     """
     order = sorted(range(len(asked)), key=lambda index: _size(asked[index].request), reverse=True)
     choice = [len(pools if one.nodes is None else one.nodes) for one in asked]

@@ -238,24 +238,20 @@ class Began(Struct, array_like=True, tag=26, gc=False):
     id: Id
 
 
-class Stored(Struct, array_like=True, gc=False):
-    """The place of a large value: an extent of the arena of a rank's host."""
+class Place(Struct, array_like=True, gc=False):
+    """Where a copy of a large value is."""
 
     rank: Number
     offset: Number
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
-class OnDisk(Struct, array_like=True, gc=False):
-    """The place of a large value in the scratch file of a rank."""
-
-    rank: Number
-    offset: Number
-    size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+class Stored(Place, array_like=True, gc=False):
+    """An extent of the arena of a rank's host."""
 
 
-Place = Stored | OnDisk
-"""Where a copy of a large value is."""
+class OnDisk(Place, array_like=True, gc=False):
+    """A part of the scratch file of a rank."""
 
 
 class Value(Struct, array_like=True, gc=False):
@@ -448,14 +444,8 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
     """The traceback."""
 
 
-UNREADABLE = "unreadable"
-
-
 class Query(Struct, array_like=True, tag=12, gc=False):
-    """A client asks about the state: `what` names a function of `explain.py`.
-
-    If `what` is UNREADABLE, the head could not read a question, and `id` has the reason.
-    """
+    """A client asks about the state: `what` names a function of `explain.py`."""
 
     request: Number
     what: str

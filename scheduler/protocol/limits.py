@@ -101,7 +101,7 @@ HISTORY_CALLS_MAX: Final = 100_000
 """Ended calls that are remembered for `timeline()`: as many as in Ray; about 30 MB in the head."""
 
 MOVES_MAX: Final = 20_000
-"""Copies, spills and levels of arenas that are remembered for `timeline()`: about 5 MB in the head."""
+"""Copies, spills and levels of arenas that are remembered for `timeline()`: about 8 MB in the head."""
 
 LOGGED_SINGLY_MAX: Final = 5
 """How often a frequent event, such as a crash of one function, is logged singly."""

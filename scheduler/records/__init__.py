@@ -1,7 +1,6 @@
 """The state: all tables and records. They decide nothing; only `lifecycle.advance` changes the state of a record.
 
 - `state.py`: all tables of the scheduler, and the effects gathered so far
-- `circles.py`: what refers to each other, taken apart at the end
 - `records.py`: calls, actors, executors, ranks, nodes, queues
 - `seen.py`: what is kept of the past, for people: attempts, kinds of errors, totals
 - `lifecycle.py`: states and allowed moves of calls, actors, objects, executors; their stories

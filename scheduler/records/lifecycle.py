@@ -12,6 +12,7 @@ report about a value that is gone.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from mpi_runtime.scheduler.protocol.limits import STORIES_MAX, STORY_CAUSE_CHARS_MAX, STORY_MOVES_MAX
@@ -19,95 +20,6 @@ from mpi_runtime.scheduler.protocol.limits import STORIES_MAX, STORY_CAUSE_CHARS
 Move: TypeAlias = "dict[int, int]"
 """The states in which an event may happen, each with the state that follows. A plain dict: a class would cost an empty
 task two percent of its time in the scheduler."""
-
-# Calls
-
-WAITING, READY, STAGING, SENT, BLOCKED, LOST, FINISHED, FAILED, CANCELLED = range(9)
-TASK_STATE_NAMES = ("waiting", "ready", "staging", "sent", "blocked", "lost", "finished", "failed", "cancelled")
-ENDED = frozenset((FINISHED, FAILED, CANCELLED))
-ASSIGNED = (STAGING, SENT, BLOCKED)
-"""It has an executor."""
-
-ARGUMENTS_READY = {WAITING: READY}
-"""All arguments have values."""
-STAGE = {READY: STAGING}
-"""An executor was chosen; arguments are on their way to its host."""
-SEND = {READY: SENT, STAGING: SENT}
-"""Sent to an executor, perhaps behind other calls."""
-TAKE_BACK = {SENT: READY, STAGING: READY}
-"""It was stolen before it started."""
-BLOCK = {SENT: BLOCKED}
-"""It runs and waits for objects."""
-UNBLOCK = {BLOCKED: SENT}
-FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
-"""Its value or its own error has arrived."""
-RECALL = {WAITING: FINISHED, READY: FINISHED}
-"""The journal has its values, from an earlier run. For calls of actors it is asked when they can run."""
-LOSE = {SENT: LOST, BLOCKED: LOST}
-"""Its executor died while it ran, or it raised and is retried."""
-RETRY = {LOST: READY}
-CREATE_AGAIN = {FINISHED: LOST}
-"""The creation of an actor whose process died."""
-MAKE_AGAIN = {FINISHED: WAITING}
-"""Every copy of one of its values is lost."""
-WAIT_AGAIN = {READY: WAITING, STAGING: WAITING}
-"""An argument is lost."""
-FAIL = dict.fromkeys((WAITING, READY, *ASSIGNED, LOST), FAILED)
-"""The runtime gives it an error."""
-CANCEL = dict.fromkeys((WAITING, READY, *ASSIGNED, LOST), CANCELLED)
-
-# Actors
-
-CREATING, ALIVE, RESTARTING, ENDING, DEAD = range(5)
-ACTOR_STATE_NAMES = ("creating", "alive", "restarting", "ending", "dead")
-LIVING = (CREATING, ALIVE, RESTARTING)
-
-CREATED = {CREATING: ALIVE}
-"""Its constructor has returned."""
-RESTART = dict.fromkeys(LIVING, RESTARTING)
-"""Its process is gone or was killed, and it gets another."""
-CREATE = dict.fromkeys((RESTARTING, CREATING), CREATING)
-"""Its process is gone: its creation is queued again."""
-END = dict.fromkeys(LIVING, ENDING)
-"""It must stop: the last handle is gone, or it was killed."""
-DIE = dict.fromkeys((*LIVING, ENDING), DEAD)
-"""It will not run again."""
-
-# Objects
-
-PENDING, REBUILDING, INLINE, STORED, ERROR, RUNTIME_ERROR, GONE = range(7)
-OBJECT_STATE_NAMES = ("pending", "rebuilding", "inline", "stored", "error", "failed", "lost")
-UNSEALED = (PENDING, REBUILDING)
-"""It has no value now."""
-
-VALUE = dict.fromkeys(UNSEALED, INLINE)
-"""Its value is small, and inline."""
-STORE = dict.fromkeys(UNSEALED, STORED)
-"""Its value is in an arena."""
-RAISE = dict.fromkeys(UNSEALED, ERROR)
-"""It is the error of user code."""
-REFUSE = dict.fromkeys(UNSEALED, RUNTIME_ERROR)
-"""The runtime gives it an error."""
-LOSE_VALUE = {STORED: GONE, GONE: GONE}
-"""The holder of its copy could not be reached at the last fetch."""
-FIND = {GONE: STORED}
-"""A copy of it was fetched after all."""
-REBUILD = dict.fromkeys((PENDING, REBUILDING, INLINE, STORED, GONE), REBUILDING)
-"""Its call runs once more, because every copy is lost or the process of the created actor has died. If no client wanted
-the value, it never existed."""
-GIVE_UP = {STORED: RUNTIME_ERROR, GONE: RUNTIME_ERROR}
-"""Every copy is lost, and nothing can make it again."""
-
-# Executors
-
-STARTING, RUNNING, STOPPING, DIED = range(4)
-EXECUTOR_STATE_NAMES = ("starting", "running", "stopping", "died")
-
-STARTED = {STARTING: RUNNING, RUNNING: RUNNING, STOPPING: STOPPING}
-"""Its process exists. This may be reported twice."""
-STOP = dict.fromkeys((STARTING, RUNNING, STOPPING), STOPPING)
-LEAVE = dict.fromkeys((STARTING, RUNNING, STOPPING), DIED)
-"""Its process is known to be gone."""
 
 
 class Named(NamedTuple):
@@ -119,33 +31,108 @@ class Named(NamedTuple):
     move: Move
 
 
-_CALL_MOVES = {
-    "arguments ready": ARGUMENTS_READY, "staged": STAGE, "sent": SEND, "taken back": TAKE_BACK, "blocked": BLOCK,
-    "unblocked": UNBLOCK, "finished": FINISH, "recalled from the journal": RECALL,
-    "lost": LOSE, "run again": RETRY, "created again": CREATE_AGAIN,
-    "given an error": FAIL, "cancelled": CANCEL, "to be run again for a lost value": MAKE_AGAIN,
-    "to wait for a lost argument": WAIT_AGAIN,
-}  # fmt: skip
-_ACTOR_MOVES = {
-    "created": CREATED, "to start again": RESTART, "queued to be created": CREATE, "asked to end": END, "ended": DIE,
-}  # fmt: skip
-_OBJECT_MOVES = {
-    "made": VALUE, "stored": STORE, "given an error of user code": RAISE, "given an error": REFUSE,
-    "lost": LOSE_VALUE, "found again": FIND, "to be rebuilt": REBUILD,
-    "lost for good": GIVE_UP,
-}  # fmt: skip
-_EXECUTOR_MOVES = {"started": STARTED, "asked to stop": STOP, "gone": LEAVE}
-MOVES = tuple(
-    Named(thing, states, name, move)
-    for thing, states, moves in (
-        ("call", TASK_STATE_NAMES, _CALL_MOVES),
-        ("actor", ACTOR_STATE_NAMES, _ACTOR_MOVES),
-        ("object", OBJECT_STATE_NAMES, _OBJECT_MOVES),
-        ("executor", EXECUTOR_STATE_NAMES, _EXECUTOR_MOVES),
-    )
-    for name, move in moves.items()
-)
+MOVES: list[Named] = []
 """All moves, for stories and tests."""
+
+
+def _moves_of(thing: str, *states: str) -> Callable[[str, Move], Move]:
+    """A function that names a move of these things, which have states with these names."""
+
+    def add(name: str, move: Move) -> Move:
+        MOVES.append(Named(thing, states, name, move))
+        return move
+
+    return add
+
+
+# Calls
+
+TASK_STATE_NAMES = ("waiting", "ready", "staging", "sent", "blocked", "lost", "finished", "failed", "cancelled")
+WAITING, READY, STAGING, SENT, BLOCKED, LOST, FINISHED, FAILED, CANCELLED = range(9)
+ENDED = frozenset((FINISHED, FAILED, CANCELLED))
+ASSIGNED = (STAGING, SENT, BLOCKED)
+"""It has an executor."""
+
+_call = _moves_of("call", *TASK_STATE_NAMES)
+ARGUMENTS_READY = _call("arguments ready", {WAITING: READY})
+STAGE = _call("staged", {READY: STAGING})
+"""An executor was chosen; arguments are on their way to its host."""
+SEND = _call("sent", {READY: SENT, STAGING: SENT})
+"""Sent to an executor, perhaps behind other calls."""
+TAKE_BACK = _call("taken back", {SENT: READY, STAGING: READY})
+"""It was stolen before it started."""
+BLOCK = _call("blocked", {SENT: BLOCKED})
+"""It runs and waits for objects."""
+UNBLOCK = _call("unblocked", {BLOCKED: SENT})
+FINISH = _call("finished", {SENT: FINISHED, BLOCKED: FINISHED})
+"""Its value or its own error has arrived."""
+RECALL = _call("recalled from the journal", {WAITING: FINISHED, READY: FINISHED})
+"""The journal has its values, from an earlier run. For calls of actors it is asked when they can run."""
+LOSE = _call("lost", {SENT: LOST, BLOCKED: LOST})
+"""Its executor died while it ran, or it raised and is retried."""
+RETRY = _call("run again", {LOST: READY})
+CREATE_AGAIN = _call("created again", {FINISHED: LOST})
+"""The creation of an actor whose process died."""
+MAKE_AGAIN = _call("to be run again for a lost value", {FINISHED: WAITING})
+"""Every copy of one of its values is lost."""
+WAIT_AGAIN = _call("to wait for a lost argument", {READY: WAITING, STAGING: WAITING})
+FAIL = _call("given an error", dict.fromkeys((WAITING, READY, *ASSIGNED, LOST), FAILED))
+"""By the runtime."""
+CANCEL = _call("cancelled", dict.fromkeys((WAITING, READY, *ASSIGNED, LOST), CANCELLED))
+
+# Actors
+
+CREATING, ALIVE, RESTARTING, ENDING, DEAD = range(5)
+LIVING = (CREATING, ALIVE, RESTARTING)
+
+_actor = _moves_of("actor", "creating", "alive", "restarting", "ending", "dead")
+CREATED = _actor("created", {CREATING: ALIVE})
+"""Its constructor has returned."""
+RESTART = _actor("to start again", dict.fromkeys(LIVING, RESTARTING))
+"""Its process is gone or was killed, and it gets another."""
+CREATE = _actor("queued to be created", dict.fromkeys((RESTARTING, CREATING), CREATING))
+"""Its process is gone."""
+END = _actor("asked to end", dict.fromkeys(LIVING, ENDING))
+"""The last handle is gone, or it was killed."""
+DIE = _actor("ended", dict.fromkeys((*LIVING, ENDING), DEAD))
+"""It will not run again."""
+
+# Objects
+
+OBJECT_STATE_NAMES = ("pending", "rebuilding", "inline", "stored", "error", "failed", "lost")
+PENDING, REBUILDING, INLINE, STORED, ERROR, RUNTIME_ERROR, GONE = range(7)
+UNSEALED = (PENDING, REBUILDING)
+"""It has no value now."""
+
+_object = _moves_of("object", *OBJECT_STATE_NAMES)
+VALUE = _object("made", dict.fromkeys(UNSEALED, INLINE))
+"""Its value is small, and inline."""
+STORE = _object("stored", dict.fromkeys(UNSEALED, STORED))
+"""Its value is in an arena."""
+RAISE = _object("given an error of user code", dict.fromkeys(UNSEALED, ERROR))
+REFUSE = _object("given an error", dict.fromkeys(UNSEALED, RUNTIME_ERROR))
+"""By the runtime."""
+LOSE_VALUE = _object("lost", {STORED: GONE, GONE: GONE})
+"""The holder of its copy could not be reached at the last fetch."""
+FIND = _object("found again", {GONE: STORED})
+"""A copy of it was fetched after all."""
+REBUILD = _object("to be rebuilt", dict.fromkeys((PENDING, REBUILDING, INLINE, STORED, GONE), REBUILDING))
+"""Its call runs once more, because every copy is lost or the process of the created actor has died. If no client wanted
+the value, it never existed."""
+GIVE_UP = _object("lost for good", {STORED: RUNTIME_ERROR, GONE: RUNTIME_ERROR})
+"""Every copy is lost, and nothing can make it again."""
+
+# Executors
+
+EXECUTOR_STATE_NAMES = ("starting", "running", "stopping", "died")
+STARTING, RUNNING, STOPPING, DIED = range(4)
+
+_executor = _moves_of("executor", *EXECUTOR_STATE_NAMES)
+STARTED = _executor("started", {STARTING: RUNNING, RUNNING: RUNNING, STOPPING: STOPPING})
+"""Its process exists. This may be reported twice."""
+STOP = _executor("asked to stop", dict.fromkeys((STARTING, RUNNING, STOPPING), STOPPING))
+LEAVE = _executor("gone", dict.fromkeys((STARTING, RUNNING, STOPPING), DIED))
+"""Its process is known to be gone."""
 
 
 class Thing(Protocol):

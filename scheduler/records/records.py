@@ -12,23 +12,15 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
-    METHOD,
-    Call,
-    Faulted,
-    Kept,
-    Returned,
-    Spec,
-    Value,
-    Where,
-    cut,
-)
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, Kept, Returned, Spec, Value, Where, cut
 from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits, without_gpus
 from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.records.sources import NOTHING, Claimant, Contender, Source
+
+ANYWHERE = Where()
+"""The place of calls that may run anywhere. It is compared by `is`."""
 
 
 class Key(Struct, frozen=True, gc=False):
@@ -232,6 +224,12 @@ class Executor(Struct, eq=False, gc=False):
         self.load_us = 0
         return tasks
 
+    def charge(self, account: Account | None, request: Request) -> None:
+        """Charge what it is granted for a request to an account, if any."""
+        if account is not None:
+            self.account, self.charged = account, request
+            account.note(request, 1)
+
     def discharge(self) -> None:
         """Take its grant off the account: it has given it back."""
         if self.account is not None and self.charged is not None:
@@ -385,7 +383,7 @@ class Function(Struct, eq=False, gc=False):
     request: Request
     queues: list[Queue | None]
     """Its queues, by depth of the call."""
-    where: Where | None = None
+    where: Where = ANYWHERE
     infeasible: str = ""
     """Why no node can ever run it; empty: a node can."""
     submitted: int = 0
@@ -578,15 +576,15 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Calls that can run on the same executors, in order of submission."""
 
     family: Family
-    priority: int = 0
+    function: Function
+    """One of the functions of its calls: they have equal requests, kinds, priorities, paths, accounts and gangs."""
+    is_timed: bool
+    """Whether the duration of its calls matters. Then there is no other function."""
     request: Request
     environment: tuple[tuple[str, str], ...]
     threads: int
     depth: int
-    for_actors: bool
-    where: Where | None
-    group: bytes
-    """The placement group of its calls; empty: none."""
+    where: Where
     near: int
     """The node with most bytes of their large arguments; -1: none."""
     near_from_us: int = -1
@@ -610,11 +608,6 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     """The position of its first call while it waits in its family; -1: it does not wait."""
     awaited: list[list[Executor]] = field(default_factory=list)
     """Executors that must end so that calls can have their devices: one list for each call."""
-    path_us: int = 0
-    """See `Spec`."""
-    account: Account | None = None
-    timed: Function | None = None
-    """The only function of its calls, if their duration matters; else None."""
     is_late: bool = False
     """Whether its calls cannot finish before the job's time ends. Then they are not started."""
     is_deferring: bool = False
@@ -629,8 +622,6 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     """The backlog of all calls since the last fork for which none was made: see `note_denied`."""
     denied_order: int = 0
     """The calls up to this order are in it."""
-    ranks: int = 0
-    """The number of members of the gangs that run its calls; 0: executors run them."""
 
     def tidy(self) -> None:
         """Drop calls at the front that have ended."""
@@ -640,16 +631,14 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
 
     def may_begin(self) -> bool:
         """Whether it has calls that may start when there is room."""
-        return bool(self.ready) and not self.is_deferring and (self.account is None or not self.account.is_full())
+        account = self.function.account
+        return bool(self.ready) and not self.is_deferring and (account is None or not account.is_full())
 
     def precedence(self, with_one_more: bool = True) -> tuple[int, int, float, int, int]:
-        """The order of service: lower is served first.
-
-        Args:
-            with_one_more: whether the share of its account includes one more grant for this queue.
-        """
-        share = 0.0 if self.account is None else self.account.share_with(self.request if with_one_more else None)
-        return (-self.depth, -self.priority, share, -self.path_us, self.ready[0].order if self.ready else 0)
+        """The order of service: lower is served first. `with_one_more`: as if it had one more grant."""
+        account, spec = self.function.account, self.function.spec
+        share = 0.0 if account is None else account.share_with(self.request if with_one_more else None)
+        return (-self.depth, -spec.priority, share, -spec.path_us, self.ready[0].order if self.ready else 0)
 
     def note_load(self, executor: Executor) -> None:
         """Update the list of executors from which calls can be stolen."""
@@ -681,13 +670,11 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
     """
 
     request: Request
-    where: Where | None
-    group: bytes
-    """The placement group of its calls; empty: none."""
+    where: Where
     has_limits: bool
     """Whether the functions of its queues have a time limit. Else the family has one queue."""
-    ranks: int = 0
-    """As of its queues."""
+    ranks: int
+    """The number of members of the gangs that run its calls; 0: executors run them."""
     by_order: list[Queue] = field(default_factory=list)
     """The waiting queues, in order of their first calls."""
     by_length: list[Queue] = field(default_factory=list)

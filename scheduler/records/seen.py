@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.protocol.limits import MOVES_MAX, REFUSALS_LOG_US
 from mpi_runtime.scheduler.records.records import Function, Process
+
+Move: TypeAlias = tuple[str, str, str, int, tuple[int, str], str, tuple[int, int]]
+"""One move of a large value, or the level of an arena: kind, id, origin, size, node (number and name), the host from
+which it was copied, and start and duration by the head's clock. See `log/moves.py`."""
 
 
 class ErrorSeen(Struct, eq=False, gc=False):
@@ -41,30 +46,6 @@ class Run(Struct, eq=False, gc=False):
     outcome: int
 
 
-class Move(Struct, eq=False, gc=False):
-    """One move of a large value, or the level of an arena: see `log/moves.py`."""
-
-    what: str
-    id: bytes
-    made_by: str
-    size: int
-    node: int
-    hostname: str
-    source: str
-    """The host from which it was copied."""
-    start_us: int
-    """By the head's clock."""
-    end_us: int
-
-
-class Refused(Struct):
-    """Executors that broke the protocol, or sent unreadable frames."""
-
-    count: int = 0
-    logged: int = 0
-    logged_us: int = -REFUSALS_LOG_US
-
-
 class Totals(Struct, eq=False, gc=False):
     """Totals for the end of the job, besides those of `statistics`."""
 
@@ -89,3 +70,8 @@ class Logs(Struct, eq=False, gc=False):
     """The last moves of large values."""
     moved: int = 0
     """The number of moves, with those that are forgotten."""
+    refused: int = 0
+    """Executors that broke the protocol, or sent unreadable frames."""
+    refused_before: int = 0
+    refused_us: int = -REFUSALS_LOG_US
+    """Those of the last line about them, and its time."""

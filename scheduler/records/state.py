@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.records.records import (
     Rank,
     Task,
 )
-from mpi_runtime.scheduler.records.seen import ErrorSeen, Logs, Refused, Run, Totals
+from mpi_runtime.scheduler.records.seen import ErrorSeen, Logs, Run, Totals
 from mpi_runtime.scheduler.records.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.records.timers import Alarms
 
@@ -317,16 +317,12 @@ class State:
         """The time since 1970 minus the head's clock."""
         self.end_us: int | None = None
         """The end of the job's time, by the head's clock; None: not known."""
-        self.logs, self.refused, self.totals = Logs(), Refused(), Totals()
+        self.logs, self.totals = Logs(), Totals()
         self.submitted = self.finished = self.failed = self.cancelled = self.retried = self.restarted = 0
         self.has_journal = self.recalls = self.is_ending = False
         """Whether calls are recorded, whether the journal has earlier runs, and whether the job is about to end."""
         self.errors: dict[tuple[str, str], ErrorSeen] = {}
         """Kinds of errors, by function and text."""
-
-    def add_client(self, number: int, node: Node, executor: Executor | None) -> None:
-        """Add a process that submits calls and holds references."""
-        self.clients[number] = Client(number, node, executor)
 
     def to_client(self, client: int, message: object) -> None:
         """Add a message for a client."""
@@ -348,25 +344,30 @@ class State:
 
     def stop(self, executor: Executor, cause: str, force: bool) -> None:
         """Have the rank of an executor end it; of a member of a gang all members."""
-        gang = executor.gang
-        if gang is not None:
-            if not gang.cause:
-                self.stop_gang(gang, cause)
+        if executor.gang is not None:
+            self.stop_gang(executor.gang, cause)
             return
         advance(self.stories, executor, STOP, cause)
         self.to_rank(executor.rank.number, StopExecutor(executor.id, force))
 
     def stop_gang(self, gang: Gang, cause: str) -> None:
-        """Have all members of a gang killed, for this cause."""
-        gang.cause, same = cause, self.idle_gangs.get(gang.key, {})
-        if same.pop(gang.number, None) is not None and not same:
-            del self.idle_gangs[gang.key]
+        """Have all members of a gang killed for this cause, if they are not being killed already."""
+        if gang.cause:
+            return
+        gang.cause = cause
+        self.forget_idle(gang)
         for executor in gang.members:
             if executor.id in self.executors:
                 executor.rank.node.remove_idle(executor)
                 executor.killed_for = executor.killed_for or cause
                 advance(self.stories, executor, STOP, cause)
                 self.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+
+    def forget_idle(self, gang: Gang) -> None:
+        """Note that a gang is not idle any more."""
+        same = self.idle_gangs.get(gang.key, {})
+        if same.pop(gang.number, None) is not None and not same:
+            del self.idle_gangs[gang.key]
 
     def send_frees(self, rank: int) -> None:
         """Add the effect that frees the extents of a rank."""

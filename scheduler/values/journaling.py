@@ -11,12 +11,12 @@ does the same for actors.
 from __future__ import annotations
 
 from mpi_runtime.scheduler.protocol.effects import Recall, Record
-from mpi_runtime.scheduler.protocol.events import TASK, Done, JournalFailed, Kept, Returned, Value
+from mpi_runtime.scheduler.protocol.events import TASK, Done, Kept, Returned, Value
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.records.lifecycle import INLINE, STORED
 from mpi_runtime.scheduler.records.records import Executor, Task
-from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.records.state import State
 
 KEY_BYTES = 16
 
@@ -31,11 +31,6 @@ def submitted(executor: Executor, task: Task) -> None:
         parent.open_children += 1
     else:
         parent.is_partial = True
-
-
-def failed(state: State, client: Client, event: JournalFailed, now: int) -> None:
-    """Pass on that a process could not write to the journal. The head decides whether the job continues."""
-    state.effects.journal.append(event)
 
 
 def touches_actor(executor: Executor | None) -> None:

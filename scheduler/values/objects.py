@@ -185,13 +185,20 @@ def make_again(state: State, found: Object, task: Task, cause: str) -> None:
 
 
 def announce(state: State, found: Object) -> None:
-    """Inform the owner, the subscribers, and the calls that wait for it as an argument."""
+    """Inform the owner, the subscribers, and the calls that wait for it as an argument.
+
+    The owner has not subscribed. It gets the value if that is small or on its host.
+    """
     owner = state.clients.get(found.owner)
     if owner is not None and found.id in owner.held:
         if found.state == INLINE and len(found.data) <= PUSH_BYTES_MAX:  # the frequent case
             state.effects.clients[owner.id].append(Ready(found.id, found.data))
+        elif found.state == INLINE:
+            state.to_client(owner.id, effects.ReadyElsewhere(found.id))
+        elif found.state == STORED and owner.node.number in state.spilling.rooms and not found.is_error:
+            state.to_client(owner.id, effects.ReadyElsewhere(found.id))  # its extent may be needed before it is read
         else:
-            push(state, found, owner)
+            deliver(state, found, owner, fetch=False)
     if found.subscribers is not None:
         for number, fetch in found.subscribers.items():
             client = state.clients.get(number)
@@ -212,17 +219,6 @@ def await_value(found: Object, task: Task) -> None:
     if found.waiters is None:
         found.waiters = []
     found.waiters.append(task)
-
-
-def push(state: State, found: Object, client: Client) -> None:
-    """Inform a client without a subscription; send the value if it is small or on its host."""
-    if found.state == INLINE:
-        is_small = len(found.data) <= PUSH_BYTES_MAX
-        state.to_client(client.id, Ready(found.id, found.data) if is_small else effects.ReadyElsewhere(found.id))
-    elif found.state == STORED and client.node.number in state.spilling.rooms and not found.is_error:
-        state.to_client(client.id, effects.ReadyElsewhere(found.id))  # its extent may be needed before it is read
-    else:
-        deliver(state, found, client, fetch=False)
 
 
 def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:

@@ -235,8 +235,6 @@ def check_groups(state: State) -> None:
     assert state.waiting_groups.keys() <= state.groups.keys(), "a group waits that was removed"
     named = {group.id for group in state.groups.values() if group.name is not None}
     assert set(state.group_names.values()) == named, "a group that was removed has a name"
-    for queue in state.queues.values():
-        assert not queue.group or queue.group in state.groups, "a queue is left of a group that was removed"
 
 
 def check_executor(state: State, executor: Executor) -> None:
@@ -292,6 +290,7 @@ def ready_in(queue: Queue) -> list[Task]:
 def check_queue(state: State, queue: Queue) -> None:
     """Its calls are ready and in the right queue; none waits that could be served."""
     assert not queue.dirty, "a queue is dirty after a decision"
+    assert not queue.where.group or queue.where.group in state.groups, "a queue is left of a group that was removed"
     if queue.ready:
         check_ready(queue)
     else:
@@ -305,14 +304,14 @@ def check_queue(state: State, queue: Queue) -> None:
         assert executor.queue is queue, f"executor {executor.id} serves another queue"
     if queue.loaded:
         assert queue in state.alarms, "nobody will look for stuck executors of a queue"
-    if queue.timed is not None:
-        own = all(task.function is queue.timed for task in queue.ready)
+    if queue.is_timed:
+        own = all(task.function is queue.function for task in queue.ready)
         assert own, "a queue of one function has calls of others"
         is_seen = state.end_us is None or queue in state.alarms or queue.is_late or not queue.ready
         assert is_seen, "nobody will see that calls cannot finish in time any more"
     if queue.ready and not queue.is_late and state.stories.now < queue.forks_from_us:
         assert queue in state.alarms or not has_any_room(state, queue), "nobody will fork for a queue that waits for it"
-    elif queue.ready and queue.ranks:
+    elif queue.ready and queue.family.ranks:
         awaited = any(executor.state == STOPPING and executor.key.gpu_ids for executor in state.executors.values())
         assert awaited or room(state, queue) is None, f"a gang for {queue.request} waits although it has room"
     elif queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):

@@ -64,7 +64,7 @@ def check_task(state: State, task: Task) -> None:
         assert task.executor.assigned.get(task.id) is task, f"{name} is not assigned to its executor"
     if task.state == lifecycle.WAITING:
         missing = [id for id in task.call.arguments if state.objects[id].state in UNSEALED]
-        group = task.function.where.group if task.function.where is not None else b""
+        group = task.function.where.group
         if group in state.groups and state.objects[group].state in UNSEALED:
             missing.append(group)
         waits = len(missing) > 0 or task.recalling

@@ -240,7 +240,7 @@ class Attack:
             ids = [task.id for task in executor.assigned.values() if task.state != STAGING]
             self.agent.custodian.to_executor(executor.id, ids, b"\x90")
             if ids and executor.state != STARTING:
-                self.agent.custodian.custody_of(executor.id)._claim()
+                self.agent.custodian.line(executor.id).custody._claim()
 
     def _start(self, number: int) -> None:
         ours, theirs = pair()

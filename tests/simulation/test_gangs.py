@@ -86,15 +86,15 @@ def the_others_live_on_after_a_death(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_gang_is_used_again_after_an_error(patch: pytest.MonkeyPatch) -> None:
-    close = members.close
+    stop_gang = State.stop_gang
 
-    def planted(state: State, gang: Gang, cause: str) -> None:
+    def planted(self: State, gang: Gang, cause: str) -> None:
         if "raised" in cause:
-            members.rest(state, gang, state.stories.now)
+            members.rest(self, gang, self.stories.now)
         else:
-            close(state, gang, cause)
+            stop_gang(self, gang, cause)
 
-    patch.setattr(members, "close", planted)
+    patch.setattr(State, "stop_gang", planted)
 
 
 def a_call_ends_with_its_first_member(patch: pytest.MonkeyPatch) -> None:

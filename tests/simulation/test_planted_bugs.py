@@ -213,8 +213,8 @@ def a_removed_group_runs_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def calls_go_to_any_bundle(patch: pytest.MonkeyPatch) -> None:
-    def planted(state: State, where: Where | None) -> Iterable[Source]:
-        return sources(state, None if where is None else Where(group=where.group, labels=where.labels))
+    def planted(state: State, where: Where) -> Iterable[Source]:
+        return sources(state, Where(group=where.group, labels=where.labels))
 
     sources = constraints.sources
     patch.setattr(constraints, "sources", planted)

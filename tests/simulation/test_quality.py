@@ -10,7 +10,7 @@ import pytest
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.dispatch import dispatch, hiring, locality, queues, reservations
 from mpi_runtime.scheduler.places import gpu_pool
-from mpi_runtime.scheduler.records.records import Executor, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 from tests.simulation import quality
@@ -72,7 +72,7 @@ def calls_go_to_the_node_with_fewest_bytes(patch: pytest.MonkeyPatch) -> None:
 def calls_wait_for_ever_for_the_node_with_their_arguments(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, queue: Queue, source: Source, now: int) -> bool:
         near = state.nodes.get(queue.near)
-        return near is not None and queue.where is None and node_of(source) is not near
+        return near is not None and queue.where is ANYWHERE and node_of(source) is not near
 
     patch.setattr(hiring, "waits_for_near", planted)
 
@@ -122,7 +122,7 @@ def who_idles_with_a_gpu_is_ended_though_others_are_free(patch: pytest.MonkeyPat
 
 def calls_wait_for_busy_executors(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, queue: Queue, now: int) -> None:
-        if queue.timed is not None or (queue.ready and not queue.family.reserved):
+        if queue.is_timed or (queue.ready and not queue.family.reserved):
             queues.mark_dirty(state, queue)
 
     patch.setitem(core.ALARMS, Queue, planted)

@@ -363,8 +363,8 @@ class Head:
         """The job's time was to end now, and does not: what was held back can run."""
         state, now, held_back = self.scheduler.state, self.world.now, self.world.checker.times.held_back
         for queue in state.queues.values():
-            if queue.timed is not None and queue.is_late:
-                held_back(queue.timed.spec.name, len(queue.ready))
+            if queue.is_late:
+                held_back(queue.function.spec.name, len(queue.ready))
                 mark_dirty(state, queue)
         for actor in state.actors.values():
             is_looked_at = actor.state == ALIVE and not checkpoints.holds_back(state, actor)

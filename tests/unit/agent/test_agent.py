@@ -16,8 +16,9 @@ from mpi_runtime.agent.executors import LocalExecutor, describe_status
 from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.agent.gpus import Gpus
 from mpi_runtime.agent.lines import Lines
+from mpi_runtime.config import Config
 from mpi_runtime.executor import scratch
-from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Forked, Setup
+from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
@@ -47,7 +48,7 @@ CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
 
 
-SETUP = Setup(0, "host", {0: 0}, 0, Job(b"", b"", [], [], 64, [], ""), "", "/nonexistent/files of the job")
+SETUP = Setup(0, "host", {0: 0}, Job(Config(), b"", [], [], 64, [], ""), "/nonexistent/files of the job")
 
 
 class Desk:
@@ -299,7 +300,7 @@ class Forkserver:
         """Hear a request; the descriptors that come with it."""
         return socket.recv_fds(self.end, MESSAGE_BYTES_MAX, 6)[1]
 
-    def says(self, message: Forked) -> None:
+    def says(self, message: ExecutorStarted) -> None:
         self.end.send(msgspec.msgpack.encode(message))
 
 
@@ -317,7 +318,7 @@ def test_nothing_is_read_of_an_executor_before_its_process_is_known(
         os.write(descriptor, line.data)
     desk.poller.poll(0)
     assert desk.take() == []
-    forkserver.says(Forked(2, 4711))
+    forkserver.says(ExecutorStarted(2, 4711))
     while len(desk.reports) < 3:
         desk.poller.poll(None)
     assert sorted(desk.take(), key=repr) == [ExecutorStarted(2, 4711), *said]

@@ -84,7 +84,7 @@ def test_texts_of_members_that_die_with_others_are_dropped(
     for rank in range(3):
         member = gang.members[rank] = LocalExecutor(rank + 1, 0, -1, None)
         member.gang, member.gang_rank = 7, rank
-        output: Any = SimpleNamespace(insert=shown.append)
+        output: Any = SimpleNamespace(forward=shown.append)
         member.outputs.append(output)
         start.texts += [(rank, b"of %d\n" % rank, rank != 2), (2, b"known\n", False)]
     gangs._look(gang)

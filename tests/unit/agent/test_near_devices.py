@@ -17,4 +17,4 @@ from mpi_runtime.gpu.device import Device
 ])  # fmt: skip
 def test_processors_near_to_devices(devices: list[tuple[int, ...]], threads: int, cpus: list[int]) -> None:
     known = [Device(f"GPU-{number}", cpus=near) for number, near in enumerate(devices)]
-    assert near_devices(Fork(1, {}, [], threads, [0, 1, 3, 5], known)) == cpus
+    assert near_devices(Fork(1, {}, [], threads, [0, 1, 3, 5], devices=known)) == cpus

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from mpi_runtime.head.recent import ANSWER_BYTES_MAX, PIECE_BYTES_MAX, Recent
+from mpi_runtime.head.printer import ANSWER_BYTES_MAX, PIECE_BYTES_MAX, Recent
 
 
 def test_output_that_is_no_text_fits_an_answer() -> None:

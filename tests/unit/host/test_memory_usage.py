@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.agent.custody import Custody
+from mpi_runtime.agent.executors import LocalExecutor
 from mpi_runtime.agent.memory import PERIOD_S, MemoryWatch
 from mpi_runtime.host.memory_usage import OWN, Memory, Use
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
+from mpi_runtime.transport.tokens import tokens_of
 
 MIB = 1 << 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -118,12 +121,14 @@ def test_the_largest_processes(tmp_path: Path) -> None:
     assert [pid for pid, _, _ in memory.largest(Use(1, 1, OWN), [1])] == [3, 1], "others do not count"
 
 
-class Busy:
-    """An executor."""
+class Busy(LocalExecutor):
+    """An executor with calls."""
 
     def __init__(self, *calls: bytes) -> None:
-        self.number, self.pid = 1, os.getpid()
-        self.may_run_calls = bool(calls)
+        custody = Custody(tokens_of(-1), lambda frame: None)
+        custody.ids.extend(calls)
+        super().__init__(1, 0, -1, custody)
+        self.pid = os.getpid()
 
 
 class Watch:

@@ -3,7 +3,7 @@
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Answer, Fetch, StartExecutor
-from mpi_runtime.scheduler.protocol.events import DRIVER, UNREADABLE, OnDisk, Query
+from mpi_runtime.scheduler.protocol.events import DRIVER, OnDisk, Query
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, MOVED_BYTES_PER_US
 from tests.builders import LARGE, UNIT, Cluster
 
@@ -41,7 +41,6 @@ def test_statistics_count() -> None:
         ("weather", b"", "there is no question 'weather'"),
         ("named_actor", b"\xc1", "the argument of 'named_actor' cannot be read: "),
         ("named_group", b"\x92\xa1\xff\xa1a", "the argument of 'named_group' cannot be read: "),
-        (UNREADABLE, b"Expected `str`, got `int`", "Expected `str`, got `int`"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_answered_with_the_problem(what: str, id: bytes, problem: str) -> None:

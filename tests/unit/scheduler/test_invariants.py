@@ -145,7 +145,7 @@ def something_is_free_and_nobody_served(state: State) -> None:
 
 
 def a_queue_of_a_group_that_is_gone(state: State) -> None:
-    waiting(state).group = b"gone"
+    waiting(state).where = Where(group=b"gone")
 
 
 def a_queue_where_it_may_not_be(state: State) -> None:

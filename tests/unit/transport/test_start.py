@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from mpi_runtime.config import Config
 from mpi_runtime.host.launch import Launch
 from mpi_runtime.transport.channel import Channel
 from mpi_runtime.transport.messages import Job, Welcome
@@ -22,7 +23,7 @@ def _pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def test_messages_longer_than_the_buffer_of_the_socket(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
-    job = Job(b"c" * 1_000_000, b"/", [b"/lib"], [b"app.py"], 10, [], "token")
+    job = Job(Config(), b"/" * 1_000_000, [b"/lib"], [b"app.py"], 10, [], "token")
     sender = threading.Thread(target=send_start, args=(ours, Start(job, Launch())))
     sender.start()
     found = read_start(theirs)
