@@ -31,10 +31,12 @@ to the caller (`take_lost`). The death of rank 0 ends the job. See docs/decision
 3. If that takes longer than `CLOSE_LIMIT_S`, raise: a peer has vanished, and MPI_Finalize would hang. The caller ends
    with os._exit.
 4. Only now MPI_Finalize, with nothing under way. Where a rank has died it would hang: own frames are sent, and no more.
+   If one dies in it, the others end after `FINALIZE_LIMIT_S`.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import struct
@@ -77,6 +79,7 @@ PROBES = 10
 PASS_ON_S = 0.1
 """Time for the launcher to pass on printed lines before a rank ends the job: MPICH's may drop them then."""
 CLOSE_LIMIT_S = 10.0
+FINALIZE_LIMIT_S = 30.0
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
 _BULK_TAG = 1
@@ -453,7 +456,11 @@ class MpiTransport:
             if self._finalise:
                 if self._yielded:
                     set_yields(True)  # Finalize waits for other ranks
+                # If a rank is killed in MPI_Finalize, MPICH keeps the others there, and Python cannot interrupt it. So
+                # this ends the process then, and prints where it waits.
+                faulthandler.dump_traceback_later(FINALIZE_LIMIT_S, exit=True)
                 self._mpi.Finalize()
+                faulthandler.cancel_dump_traceback_later()
             else:
                 self._comm.Free()
         except self.mpi_error as error:

@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import find_source
 from mpi_runtime.scheduler.protocol import limits
 from mpi_runtime.scheduler.protocol.effects import Membership, StartExecutor
-from mpi_runtime.scheduler.protocol.limits import STUCK_US
+from mpi_runtime.scheduler.protocol.limits import EXECUTORS_IN_A_ROW, STUCK_US
 from mpi_runtime.scheduler.protocol.resources import Grant, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
 from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Rank, node_of
@@ -183,7 +183,8 @@ def nearest_rank(state: State, node: Node, gpu_ids: Sequence[int]) -> Rank:
     """The rank of a node that is nearest to these devices, and among those has few executors."""
     near = gpu_pool.nearest(node, gpu_ids)
     ranks = gpu_pool.ranks_for(node, gpu_ids)
-    return min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors) // state.in_a_row, rank.number))
+    in_a_row = 1 if state.survives_losses else EXECUTORS_IN_A_ROW
+    return min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors) // in_a_row, rank.number))
 
 
 def ahead_us(function: Function) -> int:

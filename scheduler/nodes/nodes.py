@@ -57,9 +57,7 @@ def join(state: State, event: RankJoined, now: int) -> None:
 
 def begin(state: State, event: JobBegan, now: int) -> None:
     """Begin the job, since all ranks have joined. It is refused if a node lacks stated GPUs."""
-    state.has_journal, state.recalls = event.has_journal, event.recalls
-    if event.survives_losses:
-        state.in_a_row = 1
+    state.has_journal, state.recalls, state.survives_losses = event.has_journal, event.recalls, event.survives_losses
     state.effects.refusal = gpu_pool.limit(state, event.num_gpus)
     if not state.effects.refusal:
         for node in state.nodes.values():

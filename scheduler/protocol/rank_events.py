@@ -164,7 +164,7 @@ class JobBegan(Struct, array_like=True, tag=46, gc=False):
     recalls: bool = False
     """Whether the journal has calls of earlier runs."""
     survives_losses: bool = False
-    """Whether the job goes on without ranks that die."""
+    """Whether the job continues without ranks that die."""
 
 
 class Recalled(Struct, array_like=True, tag=49, gc=False):

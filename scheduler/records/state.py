@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from mpi_runtime.scheduler.protocol.effects import Effects, Erase, Free, RankEffect, StopExecutor
 from mpi_runtime.scheduler.protocol.events import BundleSpec, OnDisk, Place, RefusedError, Stored
-from mpi_runtime.scheduler.protocol.limits import EXECUTORS_IN_A_ROW, HISTORY_CALLS_MAX
+from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
 from mpi_runtime.scheduler.protocol.resources import Request, give_back
 from mpi_runtime.scheduler.records.index import Index
 from mpi_runtime.scheduler.records.lifecycle import PENDING, STOP, Stories, advance
@@ -298,8 +298,6 @@ class State:
         self.effects = Effects()
         self.stories = Stories()
         self.next_executor = self.next_gang = 1
-        self.in_a_row = EXECUTORS_IN_A_ROW
-        """Executors that a rank gets before another rank of its host gets one."""
         self.idle_gangs: dict[tuple[object, ...], dict[int, Gang]] = {}
         """Gangs without a call, by key and number. The last entry of each became idle last."""
         self.last_spread = -1
@@ -319,8 +317,8 @@ class State:
         """The end of the job's time, by the head's clock; None: not known."""
         self.logs, self.totals = Logs(), Totals()
         self.submitted = self.finished = self.failed = self.cancelled = self.retried = self.restarted = 0
-        self.has_journal = self.recalls = self.is_ending = False
-        """Whether calls are recorded, whether the journal has earlier runs, and whether the job is about to end."""
+        self.has_journal = self.recalls = self.survives_losses = self.is_ending = False
+        """As in `JobBegan`, and whether the job is about to end."""
         self.errors: dict[tuple[str, str], ErrorSeen] = {}
         """Kinds of errors, by function and text."""
 

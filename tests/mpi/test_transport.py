@@ -1,6 +1,7 @@
 """All transports against one contract, and what is particular to each."""
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -216,6 +217,25 @@ os._exit(3)
     completed = run_program(program, ranks=2, mpi=mpi)
     assert completed.returncode != 0
     assert "gave up: rank 0 has waited" in completed.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_a_rank_that_hangs_in_finalize_does_not_keep_the_others(mpi: str) -> None:
+    program = """
+import os, signal
+from mpi_runtime.transport import mpi
+mpi.FINALIZE_LIMIT_S = 0.5
+transport = mpi.MpiTransport()
+if transport.rank == 1:
+    mpi.faulthandler.dump_traceback_later = lambda *_, **options: os.kill(os.getpid(), signal.SIGSTOP)
+transport.close(clean=True)
+print("closed", flush=True)
+"""
+    completed = run_program(program, ranks=2, mpi=mpi)
+    assert completed.returncode != 0
+    assert "closed" not in completed.stdout
+    assert re.search(r"mpi\.py\", line \d+ in close", completed.stderr)
 
 
 @pytest.mark.mpi
