@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -58,9 +59,14 @@ _Queue = tuple[object, ...]
 class Coordinator:
     """All work of a batch that may start."""
 
-    def __init__(self, epoch: int) -> None:
-        """Make a coordinator without work; `epoch`: higher than those of all before it."""
+    def __init__(self, epoch: int, seconds: Callable[[Work], float] = attrgetter("seconds")) -> None:
+        """Make a coordinator without work.
+
+        `epoch`: higher than those of all before it; `seconds`: how long a command is assumed to take when it is
+        offered. It may have been added before anything was measured.
+        """
         self.epoch = epoch
+        self._seconds = seconds
         self.members: dict[str, _Member] = {}
         self._slices: dict[str, _Slice] = {}
         self._slice_of: dict[int, str] = {}
@@ -250,7 +256,8 @@ class Coordinator:
                 heapq.heappop(queue)
             if not queue or (best is not None and self._queues[best][0][:3] < queue[0][:3]):
                 continue
-            work = queue[0][3]
+            work = msgspec.structs.replace(queue[0][3], seconds=self._seconds(queue[0][3]))
+            queue[0] = (*queue[0][:3], work)
             if work.group_limit and self._running[work.group] >= work.group_limit:
                 continue
             if any(self._used.get(name, 0.0) + amount > total + 1e-9 for name, amount, total in work.shares):
