@@ -299,6 +299,11 @@ class Scheduler:
         title = found.actor.title if found.actor is not None else ""
         return Described(found.pid, found.rank.number, found.rank.node.hostname, title)
 
+    def executors_on(self, rank: int) -> list[int]:
+        """Return the executors of a rank."""
+        found = self.state.ranks.get(rank)
+        return list(found.executors) if found is not None else []
+
     def name_of(self, spec: int) -> str:
         """Return the name of the function with this spec."""
         return self.state.functions[spec].spec.name
