@@ -87,6 +87,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.StateLost: checkpoints.lost,
     events.EndAnnounced: actor_calls.end_announced,
     events.Faulted: health.faulted,
+    events.Dying: deaths.dying,
     events.Yielded: items.yielded,
     events.Consumed: items.consumed,
     events.CancelRequested: cancel.cancel,

@@ -153,7 +153,7 @@ class Executor(Struct, eq=False, gc=False):
     is_out_of_memory: bool = False
     """Whether it was killed to free its memory."""
     killed_for: str = ""
-    """The cause if it is being killed and its actor will be restarted; empty: it is not."""
+    """The cause if it ends itself, or is being killed and its actor will be restarted; empty: it is not."""
     watched: dict[bytes, Watch] = {}
     """Unusual properties of assigned calls, by their ids."""
     kept: list[bytes] = []
