@@ -128,7 +128,7 @@ class _Coroutines:
         while True:  # user code may stop the loop
             try:
                 self._loop.run_forever()
-            except SystemExit as request:  # of a callback, or of a task that user code has created
+            except SystemExit as request:  # noqa: PERF203  (of a callback, or of a task that user code has created)
                 self._results.exits(request)
             except KeyboardInterrupt:
                 continue

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ def odd_errors() -> dict[str, BaseException]:
         refusing("BadMetaError", (Exception,), {})("x"),
         noted("x"),
         ValueError(argument()),
-        SyntaxError("x", ("file", "no line", object(), 5)),
+        SyntaxError("x", ("file", "no line", object(), 5)),  # type: ignore[arg-type]
     ]
     return {vars(type)["__name__"].__get__(type(one)): one for one in found}
 
@@ -191,11 +192,15 @@ def test_code_of_an_error_that_raises_itself_hides_neither_class_nor_traceback(n
         raise odd_errors()[name]
 
     *_, last = get(give.remote())
-    calls = [lambda: get(fail.remote()), lambda: list(fail.map([0], chunk=1)), lambda: get(last)]
+    calls: list[Callable[[], Any]] = [
+        lambda: get(fail.remote()),
+        lambda: list(fail.map([0], chunk=1)),
+        lambda: get(last),
+    ]
     for call in calls:
         with pytest.raises(TaskError, match="raise odd_errors") as caught:
             call()
-        assert f"{name}" in str(caught.value).splitlines()[-1]
+        assert name in str(caught.value).splitlines()[-1]
 
 
 def test_an_error_whose_code_ends_the_process_that_reads_it_does_not_end_the_caller() -> None:
