@@ -9,7 +9,7 @@ from tests.builders import Cluster
 
 def test_names_and_bars_of_executors_of_a_lost_rank_are_forgotten() -> None:
     with Cluster().node(1).node(2) as cluster:
-        executor = cluster.placed(id := cluster.submit(max_retries=0))
+        executor = cluster.placed(cluster.submit())
         rank = cluster.scheduler.rank_of(executor)
         ended: list[int] = []
         head: Any = Head.__new__(Head)
@@ -22,4 +22,3 @@ def test_names_and_bars_of_executors_of_a_lost_rank_are_forgotten() -> None:
         assert head._names == {99: "of another"}
         assert ended == [executor]
         cluster.forget()
-        del id
