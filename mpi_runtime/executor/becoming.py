@@ -181,8 +181,8 @@ def _report_what_stays() -> None:
     threads = [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
     what = f"threads that are not daemons: {', '.join(threads)}" if threads else "functions registered with atexit"
     print(
-        f"This process ran its last call {ENDING_S:g} s ago, and has not ended: it waits for {what}. Until it has ended, "
-        "it keeps its CPUs and GPUs.",
+        f"This process ran its last call {ENDING_S:g} s ago, and has not ended: it waits for {what}. Until it has "
+        "ended, it keeps its CPUs and GPUs.",
         file=sys.stderr,
         flush=True,
     )
