@@ -256,14 +256,15 @@ class Coordinator:
                 heapq.heappop(queue)
             if not queue or (best is not None and self._queues[best][0][:3] < queue[0][:3]):
                 continue
-            work = msgspec.structs.replace(queue[0][3], seconds=self._seconds(queue[0][3]))
-            queue[0] = (*queue[0][:3], work)
+            work = queue[0][3]
             if work.group_limit and self._running[work.group] >= work.group_limit:
                 continue
             if any(self._used.get(name, 0.0) + amount > total + 1e-9 for name, amount, total in work.shares):
                 continue
             if self._homes.get(work.together, token) != token or not fits(work, member.nodes):
                 continue
+            work = msgspec.structs.replace(work, seconds=self._seconds(work))
+            queue[0] = (*queue[0][:3], work)
             if _has_room(member, work) and _ends_in_time(work, member, now_s):
                 best = key
         return best
