@@ -137,7 +137,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_of_library(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in _LIBRARIES
+    return str(kind.__module__).partition(".")[0] in _LIBRARIES  # it may be None
 
 
 def _may_be_of_cuda(error: BaseException) -> bool:

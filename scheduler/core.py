@@ -85,6 +85,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.StateLost: checkpoints.lost,
     events.EndAnnounced: actor_calls.end_announced,
     events.Faulted: health.faulted,
+    events.Dying: deaths.dying,
     events.Yielded: items.yielded,
     events.Consumed: items.consumed,
     events.CancelRequested: cancel.cancel,
@@ -326,6 +327,11 @@ class Scheduler:
             return Described()
         title = found.actor.title if found.actor is not None else ""
         return Described(found.pid, found.rank.number, found.rank.node.hostname, title)
+
+    def executors_on(self, rank: int) -> list[int]:
+        """Return the executors of a rank."""
+        found = self.state.ranks.get(rank)
+        return list(found.executors) if found is not None else []
 
     def name_of(self, spec: int) -> str:
         """Return the name of the function with this spec."""

@@ -35,7 +35,7 @@ from mpi_runtime.executor import own
 from mpi_runtime.host.launch import INSIDE, Launch
 from mpi_runtime.job.head_handle import HeadHandle
 from mpi_runtime.job.session import Session
-from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Dying
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 if TYPE_CHECKING:
@@ -235,9 +235,13 @@ def _config(outer: Client, spec: Spec) -> configuration.Config:
 
 def _end_executor(how: str) -> None:
     """End this executor, and so the call, which is retried as a whole."""
-    text = f"The process with the scheduler of this call {how}, so the call ends too, and may be retried."
+    why = f"the process with the scheduler of its call {how}"
     with contextlib.suppress(Exception):
-        print(text, file=sys.stderr, flush=True)
+        print(f"This call ends, and may be retried: {why}.", file=sys.stderr, flush=True)
+    with contextlib.suppress(Exception):
+        outer = current.aside()
+        if outer is not None:
+            outer.outbox.post_now(Dying(f"ended because {why}"))
     os._exit(1)
 
 

@@ -17,6 +17,8 @@ import threading
 from types import FrameType
 from typing import Any
 
+from mpi_runtime.errors import frames as tracebacks
+
 _signal = importlib.import_module("_signal")
 """The C part of `signal`. The Python part also looks up a name for each handler, which takes much longer."""
 ALARMS = (int(signal.SIGALRM), int(signal.SIGVTALRM), int(signal.SIGPROF))
@@ -77,7 +79,7 @@ def is_of_handler(error: BaseException) -> bool:
 
     A handler has its caller, the interrupted frame, as an argument.
     """
-    trace = error.__traceback__
+    trace = tracebacks.of(error)
     while trace is not None and trace.tb_next is not None:
         caller, trace = trace.tb_frame, trace.tb_next
         for value in trace.tb_frame.f_locals.values():

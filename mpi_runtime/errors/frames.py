@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
+_TRACEBACK = vars(BaseException)["__traceback__"]
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _RUNPY = os.path.join(os.path.dirname(os.__file__), "runpy.py")
 _FROZEN = ("<frozen runpy>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
@@ -48,9 +49,15 @@ def lines(error: BaseException, is_deliberate: Callable[[BaseException], bool]) 
 
     `is_deliberate`: whether this package raised an error on purpose, so that its own frames do not help users.
     """
-    described = traceback.TracebackException(type(error), error, error.__traceback__)
+    described = traceback.TracebackException(type(error), error, of(error))
     _clean(described, error, is_deliberate)
     return list(described.format())
+
+
+def of(error: BaseException) -> TracebackType | None:
+    """Return the true traceback of an exception: its class may have an attribute of that name."""
+    found: TracebackType | None = _TRACEBACK.__get__(error)
+    return found
 
 
 def in_notebook(error: BaseException, keeps_ours: bool) -> list[str]:

@@ -57,6 +57,13 @@ def brief(exc: BaseException) -> str:
     return text if len(text) <= _BRIEF_CHARACTERS_MAX else f"{text[: _BRIEF_CHARACTERS_MAX - 3]}..."
 
 
+def substitute(error: BaseException, problem: BaseException) -> SerializationError:
+    """Return an error with the traceback of one that cannot be described or sent, because its own code raises."""
+    kind, why = (vars(type)["__qualname__"].__get__(type(one)) for one in (error, problem))
+    text = f"{kind} was raised. Nothing more can be read of it, because code of its class or its arguments raises {why}"
+    return SerializationError(text).with_traceback(tracebacks.of(error))
+
+
 def bare(error: _Error) -> _Error:
     """Return the error without its frames. They are all of this package, and only matter for bugs."""
     if _is_deliberate(error):
@@ -72,9 +79,18 @@ def make_task_error(
     The error of another task keeps its first cause, and its text grows by one traceback. An error of
     writing into a read-only array gets a note with the reason.
     """
+    try:
+        return _made(exc, function_name, pid, rank, host, title, note)
+    except KeyboardInterrupt:  # the call is cancelled
+        raise
+    except BaseException as problem:
+        return _made(substitute(exc, problem), function_name, pid, rank, host, title, note)
+
+
+def _made(exc: BaseException, function_name: str, pid: int, rank: int, host: str, title: str, note: str) -> TaskError:
     cause = exc.cause if isinstance(exc, TaskError) else exc
     text = describe(function_name, pid, rank, host, exc, title)
-    if cause is exc and isinstance(cause, ValueError) and any(one in str(cause) for one in _READ_ONLY):
+    if cause is exc and isinstance(cause, ValueError) and any(one in text for one in _READ_ONLY):
         note = note or _WHY_READ_ONLY
     return task_error(cause, f"{text}\n{note}" if note else text)
 
@@ -90,7 +106,9 @@ def to_bytes(error: MpiRuntimeError) -> bytes:
         pickled = cloudpickle.dumps(error, protocol=5)
         if isinstance(error, TaskError):
             pickle.loads(pickled)
-    except Exception as reason:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as reason:  # code of its class may raise SystemExit
         if not isinstance(error, TaskError):
             raise
         text = "".join(traceback.format_exception_only(type(error.cause), error.cause)).strip()
@@ -107,7 +125,9 @@ def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:
     pickled, text, plain = pickle.loads(data)
     try:
         error: MpiRuntimeError = pickle.loads(pickled)
-    except Exception as reason:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as reason:
         why = f"the exception cannot be read in this process: {type(reason).__name__}: {reason}"
         in_words: TaskError = plain(SerializationError(why), f"{text}\n(in words: {why})")
         return in_words

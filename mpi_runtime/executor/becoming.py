@@ -33,6 +33,8 @@ OOM_SCORE = 1000
 """The largest value: the kernel kills such a process first when memory runs out. Ray gives its workers the same."""
 SELECTABLE_MAX = 1024
 """`select` accepts only descriptors below this number."""
+ENDING_S = 5.0
+"""The seconds in which a process is expected to end after its last call."""
 HIGH_DESCRIPTORS = 32
 """Our descriptors are moved to numbers from this much below the limit."""
 
@@ -172,11 +174,28 @@ def near_devices(request: Fork) -> Sequence[int]:
     return found if len(found) >= request.threads else request.cpus
 
 
+def _report_what_stays() -> None:
+    import threading
+
+    threads = [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    what = f"threads that are not daemons: {', '.join(threads)}" if threads else "functions registered with atexit"
+    print(
+        f"This process ran its last call {ENDING_S:g} s ago, and has not ended: it waits for {what}. Until it has "
+        "ended, it keeps its CPUs and GPUs.",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 def leave() -> NoReturn:
     """End an executor as Python does at its end, but without returning to the frames of the forkserver."""
     import atexit
     import threading
 
+    reminder = threading.Timer(ENDING_S, _report_what_stays)
+    reminder.daemon = True
+    with contextlib.suppress(RuntimeError):  # the system refuses a thread
+        reminder.start()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     output.flush()

@@ -123,7 +123,13 @@ class _Coroutines:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while True:  # user code may stop the loop
+            try:
+                self._loop.run_forever()
+            except SystemExit as request:  # noqa: PERF203  (of a callback, or of a task that user code has created)
+                self._results.exits(request)
+            except KeyboardInterrupt:
+                continue
 
     def put(self, work: Work) -> None:
         self._loop.call_soon_threadsafe(self._start, work)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _TRACES, _TRACED_KINDS_MAX, _TRACE_CHARACTERS_MAX = 3, 100, 6000
 """How many tracebacks of a kind of error the head gets from this process, of how many kinds, and how long ones."""
+_CODE = vars(SystemExit)["code"]
+"""The descriptor of `code`: a class may have a property of that name."""
 _NUMBERS = re.compile(r"\d+")
 _SLOW_US = 1000
 """The result of a call that took longer is sent at once, in microseconds."""
@@ -78,7 +80,7 @@ class Results:
 
     def ended(self, spec: Spec, call: Call, start_us: int, result: Any) -> None:
         """Send the result of a call. A result that cannot be stored becomes an error."""
-        duration_us = time.monotonic_ns() // 1000 - start_us
+        duration_us = _since(start_us)
         if self._has_left:  # user code has caught what `exit_actor` raises
             return
         if spec.kind == METHOD and self._cancels.attempts and self._cancels.has(call):  # it was not interrupted
@@ -99,15 +101,20 @@ class Results:
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
         """Send the error of a call, or end the process if the error demands it."""
-        duration_us = time.monotonic_ns() // 1000 - start_us
-        if self._has_left or (isinstance(error, SystemExit) and self.actor_id and not error.code):
+        duration_us = _since(start_us)
+        is_exit = issubclass(type(error), SystemExit)  # not `isinstance`: user code may answer that
+        if self._has_left:
             self.end_actor()
-        elif isinstance(error, SystemExit):
-            self._exit(error)
-        elif (found := self._fault(error)) is not None:
-            self._give_out(spec, error, found)
+        elif is_exit:
+            self.exits(error)
         else:
-            self._post(spec, self._raised(call, spec, error, duration_us), start_us)
+            try:
+                end = self._fault(error) or self._raised(call, spec, error, duration_us)
+            except BaseException as problem:
+                end = self._raised(call, spec, remote_errors.substitute(error, problem), duration_us)
+            if not isinstance(end, Returned):
+                self._give_out(spec, error, end)
+            self._post(spec, end, start_us)
 
     def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
         client = self._client
@@ -137,15 +144,18 @@ class Results:
         client.outbox.post_now(events.Left(self.actor_id))
         client.feed.retire()
 
-    def _exit(self, request: SystemExit) -> NoReturn:
-        """End the process as user code asks. Earlier results are sent first; the running call is lost."""
-        code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
-        if isinstance(request.code, str):
-            print(request.code, file=sys.stderr)
+    def exits(self, request: BaseException) -> None:
+        """End the process as user code asks. Earlier results are sent first; running calls are lost."""
+        if self.actor_id and not _status(request):
+            self.end_actor()
+            return
+        text = _CODE.__get__(request)
+        if issubclass(type(text), str):
+            print(str.__str__(text), file=sys.stderr)
         output.flush()
         with contextlib.suppress(errors.HeadDiedError):
             self._client.outbox.flush()
-        os._exit(code)
+        os._exit(_status(request))
 
     def _give_out(self, spec: Spec, error: BaseException, found: Fault) -> NoReturn:
         """End a process that can no longer use its GPUs. Earlier results are sent first; the running call is lost."""
@@ -196,7 +206,11 @@ class Results:
 
     def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
         """Whether an error of a generator is that of the whole call. Otherwise it is its last item."""
-        if isinstance(error, (ActorExit, SystemExit)) or self._cancels.has(call) or self._fault(error) is not None:
+        if (
+            issubclass(type(error), (ActorExit, SystemExit))
+            or self._cancels.has(call)
+            or self._fault(error) is not None
+        ):
             return True
         return spec.retry_exceptions and spec.max_retries not in (0, call.attempt) and _may_retry(spec, error)
 
@@ -213,7 +227,8 @@ class Results:
             value = self.error_of(call, spec, interrupt)
         finally:
             self._cancels.interruptible = None
-        said = "" if self._cancels.has(call) or isinstance(error, KeyboardInterrupt) else remote_errors.brief(error)
+        is_asked = self._cancels.has(call) or issubclass(type(error), KeyboardInterrupt)
+        said = "" if is_asked else remote_errors.brief(error)
         trace = self._trace(spec, error, said) if said else ""
         again = _may_retry(spec, error)
         return Returned(call.id, [value], duration_us, raised=True, may_retry=again, said=said, trace=trace)
@@ -235,9 +250,9 @@ class Results:
             text = events.CANCELLED_TEXT.format(spec.name)
             described = errors.task_error(errors.TaskCancelledError(text), text)
         else:
-            if isinstance(error, KeyboardInterrupt):  # as in Ray: it must not look like a Ctrl-C of the caller
+            if issubclass(type(error), KeyboardInterrupt):  # as in Ray: it must not look like a Ctrl-C of the caller
                 error = errors.TaskCancelledError(f"{spec.name} raised KeyboardInterrupt.").with_traceback(
-                    error.__traceback__
+                    tracebacks.of(error)
                 )
             note = gpu_errors.note(error, self.granted, self._devices_in_use) if self.granted.gpu_ids else ""
             described = remote_errors.make_task_error(
@@ -256,6 +271,19 @@ class Results:
         questions = self._client.questions
         table: list[dict[str, Any]] = questions.query("nodes", bytes.fromhex(questions.node_id()))[0]["gpus"]
         return table
+
+
+def _since(start_us: int) -> int:
+    """The time since then. User code may have replaced the clock, as libraries for tests do."""
+    return max(0, time.monotonic_ns() // 1000 - start_us)
+
+
+def _status(request: BaseException) -> int:
+    """Return the exit status that a SystemExit asks for, as Python takes it."""
+    code = _CODE.__get__(request)
+    if issubclass(type(code), int):
+        return code if -(2**31) <= (code := int.__int__(code)) < 2**31 else 255
+    return int(code is not None)
 
 
 def _may_retry(spec: Spec, error: BaseException) -> bool:

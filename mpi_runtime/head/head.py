@@ -180,12 +180,15 @@ class Head:
             elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
                 self._scheduler.handle_rank(message, now_us())
                 if isinstance(message, ExecutorDied):  # its output has arrived before
-                    self._names.pop(message.executor, None)
-                    self._printer.ended(message.executor)
+                    self._forget(message.executor)
             else:
                 raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")
         except (codec.BadFrameError, RefusedError) as error:
             self._bad_frames.dropped(source, error)
+
+    def _forget(self, executor: int) -> None:
+        self._names.pop(executor, None)
+        self._printer.ended(executor)
 
     def _join(self, message: RankJoined, source: int) -> None:
         if source != message.rank or source in self._joined:
@@ -227,6 +230,8 @@ class Head:
         self._working.discard(rank)
         if self._has_begun and rank in self._joined:
             self._agent.custodian.lose(rank)
+            for executor in self._scheduler.executors_on(rank):  # nobody reports their deaths
+                self._forget(executor)
             self._scheduler.handle_rank(RankLost(rank, DIED), now)
         else:
             self._joined.pop(rank, None)

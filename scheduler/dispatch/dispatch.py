@@ -285,6 +285,9 @@ def give_up(state: State, executor: Executor, now: int) -> None:
         gpu_pool.clear(node, executor.key.gpu_ids)
     if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
         state.alarms.set(node, now + limits.IDLE_US_MAX)
+    if len(node.idle) > max(limits.IDLE_KEYS_MAX, node.total.cpu // UNIT):
+        for one in list(next(iter(node.idle.values())).values()):
+            stop_idle(state, one)
 
 
 def executor_started(state: State, event: ExecutorStarted, now: int) -> None:

@@ -31,11 +31,17 @@ from mpi_runtime.scheduler.losses import cancel
 from mpi_runtime.scheduler.nodes import groups, health
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.effects import CRASH, Free
+from mpi_runtime.scheduler.protocol.events import Dying
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, first_line, so_far
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Queue, Task
-from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import endings, items, objects
+
+
+def dying(state: State, client: Client, event: Dying, now: int) -> None:
+    """Note why an executor is about to end."""
+    client.as_executor().killed_for = event.cause
 
 
 def executor_died(state: State, event: ExecutorDied, now: int) -> None:

@@ -398,6 +398,13 @@ class Left(Struct, array_like=True, tag=14, gc=False):
     actor: Id
 
 
+class Dying(Struct, array_like=True, tag=37, gc=False):
+    """An executor ends itself, and so the call that it runs."""
+
+    cause: str
+    """In words that follow its name."""
+
+
 class JournalFailed(Struct, array_like=True, tag=28, gc=False):
     """An executor could not write a value for the journal, or read one."""
 
@@ -506,7 +513,7 @@ ObjectEvent = Put | SubscriptionRequested | Held | Released | ErrorRead | Forgot
 ActorEvent = NamedActorRequested | KillRequested | Left | Titled | Saved | StateLost
 ClientEvent = (
     CallEvent | ObjectEvent | ActorEvent
-    | GroupRequested | GroupRemovalRequested | Query | Faulted | JournalFailed | EndAnnounced
+    | GroupRequested | GroupRemovalRequested | Query | Faulted | Dying | JournalFailed | EndAnnounced
 )  # fmt: skip
 
 

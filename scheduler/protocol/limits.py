@@ -53,6 +53,11 @@ STUCK_US: Final = 5_000
 IDLE_US_MAX: Final = 10_000_000
 """An executor beyond the node's CPU count that has been idle for this long is stopped."""
 
+IDLE_KEYS_MAX: Final = 64
+"""Environments and devices whose executors idle on a node at a time; with more CPUs, one for each. The executors of the
+one that was used least recently are stopped: otherwise calls that all differ, 70 in a second, would leave 700 processes
+of some 4 MB each."""
+
 GANG_IDLE_US: Final = 10_000_000
 """A gang that has been idle for this long is ended: another one starts in a tenth of a second."""
 

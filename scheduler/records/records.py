@@ -145,7 +145,7 @@ class Executor(Struct, eq=False, gc=False):
     is_out_of_memory: bool = False
     """Whether it was killed to free its memory."""
     killed_for: str = ""
-    """The cause if it is being killed and its actor will be restarted; empty: it is not."""
+    """The cause if it ends itself, or is being killed and its actor will be restarted; empty: it is not."""
     watched: dict[bytes, Watch] = {}
     """Unusual properties of assigned calls, by their ids."""
     kept: list[bytes] = []
@@ -283,7 +283,7 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     explicit_cpu: int = -1
     """CPU units that the user stated; -1: one CPU for each processor."""
     idle: dict[Key, dict[int, Executor]] = field(default_factory=dict)
-    """Executors without a grant, by key. The last entry of each became idle last."""
+    """Executors without a grant, by key. The last key and the last entry of each became idle last."""
     clock_ahead_us: int = NOTHING
     """An upper bound of the head's clock minus this host's: see `history.py`."""
     arena: int = 0
@@ -330,7 +330,7 @@ class Node(Source, kw_only=True, eq=False, gc=False):
 
     def add_idle(self, executor: Executor) -> dict[int, Executor]:
         """Note that an executor is idle. Returns all idle executors with its key."""
-        idle = self.idle.setdefault(executor.key, {})
+        idle = self.idle[executor.key] = self.idle.pop(executor.key, {})
         idle[executor.id] = executor
         return idle
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -57,9 +58,14 @@ _Queue = tuple[object, ...]
 class Coordinator:
     """All work of a batch that may start."""
 
-    def __init__(self, epoch: int) -> None:
-        """Make a coordinator without work; `epoch`: higher than those of all before it."""
+    def __init__(self, epoch: int, seconds: Callable[[Work], float] = attrgetter("seconds")) -> None:
+        """Make a coordinator without work.
+
+        `epoch`: higher than those of all before it; `seconds`: how long a command is assumed to take when it is
+        offered. It may have been added before anything was measured.
+        """
         self.epoch = epoch
+        self._seconds = seconds
         self.members: dict[str, _Member] = {}
         self._slices: dict[str, _Slice] = {}
         self._slice_of: dict[int, str] = {}
@@ -257,6 +263,8 @@ class Coordinator:
                 continue
             if self._homes.get(work.together, token) != token or not fits(work, member.nodes):
                 continue
+            work = msgspec.structs.replace(work, seconds=self._seconds(work))
+            queue[0] = (*queue[0][:3], work)
             if _has_room(member, work) and _ends_in_time(work, member, now_s):
                 best = key
         return best

@@ -94,13 +94,15 @@ class Sharing:
         self,
         journal: BatchJournal,
         start: Callable[[Work, float], None],
+        expected_s: Callable[[str], float],
         end_s: float | None,
         place: Place | None,
     ) -> None:
         """Begin without other jobs; `place`: if this job was a member before.
 
         `start` submits a command to the scheduler of this job, with the time, in seconds since 1970, after which it
-        must not begin. After `end_s` this job starts nothing more; None: not known.
+        must not begin. `expected_s`: how long a command takes, by its name, as far as is known. After `end_s` this job
+        starts nothing more; None: not known.
         """
         self.token = os.urandom(8).hex() if place is None else place.member.token
         self.is_on = False
@@ -109,6 +111,7 @@ class Sharing:
         """Why the files of the jobs cannot be read or written at present; empty: they can."""
         self._journal = journal
         self._start = start
+        self._expected_s = expected_s
         self._end_s = end_s
         self._files: JobFiles | None = None if place is None else place.files
         self._member = Member(self.token, tuple(node_resources())) if place is None else place.member
@@ -128,7 +131,7 @@ class Sharing:
             self._files = JobFiles(self._journal.path, self.token, notes_in)
         self._files.epoch = self._journal.epoch
         self.statuses = Statuses(self.token, self._journal, self._end_s)
-        self.coordinator = Coordinator(self._journal.epoch)
+        self.coordinator = Coordinator(self._journal.epoch, lambda work: self._expected_s(work.name))
         for ended in self._journal.history.all_ends:
             self.coordinator.ended(ended.number)
         self._leading = Leading(self._files, self.coordinator, self.token, boot_clock)

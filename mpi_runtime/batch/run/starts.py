@@ -50,12 +50,14 @@ class Starts(Commands):
         self._is_successor = setting.place is not None
         self._has_shares = False
         """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
-        self._sharing = Sharing(setting.journal, self._start_offered, setting.end_s, setting.place)
+        self._paths = Paths()
+        self._sharing = Sharing(
+            setting.journal, self._start_offered, self._paths.expected_s, setting.end_s, setting.place
+        )
         self.paused = {name for name, what in setting.journal.history.controls.items() if what == "pause"}
         """Commands that do not start until they are resumed."""
         self._held: dict[str, bytes] = {}
         """Of these the ones that could start, with their keys."""
-        self._paths = Paths()
         self._outputs = SharedFiles()
 
     def add_groups(self, groups: list[Group]) -> None:

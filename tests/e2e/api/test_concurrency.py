@@ -267,6 +267,37 @@ def test_it_ends_itself_from_a_coroutine_and_from_a_thread() -> None:
             get(actor.leave.remote(), timeout=20)
 
 
+def test_an_actor_outlives_the_stop_of_its_loop_and_ends_with_a_task_in_it_that_exits() -> None:
+    @remote
+    class Loops:
+        async def stop(self) -> int:
+            asyncio.get_running_loop().stop()
+            return 1
+
+        async def leave(self, code: int) -> None:
+            async def background() -> None:
+                raise SystemExit(code)
+
+            self.task = asyncio.create_task(background())
+            await asyncio.sleep(60)
+
+    actor = Loops.remote()
+    assert get([actor.stop.remote(), actor.stop.remote()], timeout=20) == [1, 1]
+    with pytest.raises(ActorDiedError, match="exited with code 3"):
+        get(actor.leave.remote(3), timeout=20)
+    with pytest.raises(ActorDiedError, match="ended itself"):
+        get(Loops.remote().leave.remote(0), timeout=20)
+
+
+def test_a_clock_that_user_code_has_replaced_ends_no_process() -> None:
+    @remote(max_retries=0)
+    def freeze() -> int:
+        time.monotonic_ns = lambda: 0
+        return 1
+
+    assert get([freeze.options(max_calls=1).remote() for _ in range(2)]) == [1, 1]
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="max_concurrency must be 1 or more"):
         Meeting.options(max_concurrency=0)

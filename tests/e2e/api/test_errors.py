@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,93 @@ def test_an_error_that_cannot_be_pickled() -> None:
     with pytest.raises(TaskError, match="with a lock") as caught:
         get(fail.remote())
     assert isinstance(caught.value.cause, SerializationError)
+
+
+def raises(*_: Any) -> Any:
+    raise RuntimeError("from its own code")
+
+
+def ends(*_: Any) -> Any:
+    raise SystemExit(3)
+
+
+def odd_class(name: str, kind: type[BaseException] = Exception, **members: Any) -> type[BaseException]:
+    return type(name, (kind,), members)
+
+
+def odd_errors() -> dict[str, BaseException]:
+    """Errors whose own code raises when they are described or pickled, by the class that the caller must learn."""
+
+    refusing = type("Refusing", (type,), {"__getattribute__": raises, "__hash__": raises})
+    argument = type("Argument", (), {"__repr__": ends, "__reduce_ex__": ends})
+    noted = odd_class("BadNotesError", __notes__=property(raises))
+    found = [
+        odd_class("BadGetError", __getattribute__=raises)("x"),
+        odd_class("ExitGetError", __getattribute__=ends)("x"),
+        odd_class("BadTextError", ValueError, __str__=raises)("x"),
+        odd_class("ExitReduceError", __reduce_ex__=ends)("x"),
+        odd_class("BadClassError", __class__=property(raises))("x"),
+        odd_class("LyingError", __class__=property(lambda _: SystemExit))("x"),
+        odd_class("BadCauseError", __cause__=property(raises))("x"),
+        odd_class("BadDictError", __dict__=property(raises))("x"),
+        odd_class("HiddenTracebackError", __traceback__=property(raises))("x"),
+        odd_class("NoTracebackError", __traceback__=property(lambda _: None))("x"),
+        odd_class("NoModuleError", __module__=None)("x"),
+        odd_class("ExitSubclassError", __init_subclass__=classmethod(ends))("x"),
+        refusing("BadMetaError", (Exception,), {})("x"),
+        noted("x"),
+        ValueError(argument()),
+        SyntaxError("x", ("file", "no line", object(), 5)),  # type: ignore[arg-type]
+    ]
+    return {vars(type)["__name__"].__get__(type(one)): one for one in found}
+
+
+@pytest.mark.parametrize("name", list(odd_errors()))
+def test_code_of_an_error_that_raises_itself_hides_neither_class_nor_traceback(name: str) -> None:
+    @remote(max_retries=0)
+    def fail(_: int = 0) -> None:
+        raise odd_errors()[name]
+
+    @remote(max_retries=0, num_returns="dynamic")
+    def give() -> Any:
+        yield 1
+        raise odd_errors()[name]
+
+    *_, last = get(give.remote())
+    calls: list[Callable[[], Any]] = [
+        lambda: get(fail.remote()),
+        lambda: list(fail.map([0], chunk=1)),
+        lambda: get(last),
+    ]
+    for call in calls:
+        with pytest.raises(TaskError, match="raise odd_errors") as caught:
+            call()
+        assert name in str(caught.value).splitlines()[-1]
+
+
+def test_an_error_whose_code_ends_the_process_that_reads_it_does_not_end_the_caller() -> None:
+    @remote
+    def fail() -> None:
+        here = os.getpid()
+        raise odd_class(
+            "FarError", __reduce__=lambda _: (lambda: ValueError("x") if os.getpid() == here else ends(), ())
+        )("far away")
+
+    with pytest.raises(TaskError, match="far away"):
+        get(fail.remote())
+
+
+def test_odd_codes_of_exit_end_the_process_in_every_kind_of_actor() -> None:
+    class Exits:
+        async def slow(self, code: Any) -> None:
+            raise code
+
+    text = type("Text", (str,), {"__str__": raises})
+    odd = odd_class("OddExit", SystemExit, code=property(raises))
+    for error, status in ((SystemExit(10**30), 255), (SystemExit(text("x")), 1), (odd(3), 3)):
+        actor = remote(Exits).remote()
+        with pytest.raises(mpi_runtime.errors.ActorDiedError, match=f"exited with code {status}"):
+            get(actor.slow.remote(error), timeout=20)
 
 
 def test_an_error_that_cannot_be_read_here() -> None:

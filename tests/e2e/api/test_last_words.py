@@ -178,3 +178,33 @@ def test_also_of_an_executor_that_has_fetched_its_files_first(tmp_path: Path) ->
     options = f"runtime_env={{'working_dir': {str(tmp_path)!r}}}"
     completed = run_program(WITH_ITS_FORKSERVER.replace("Actor.remote()", f"Actor.options({options}).remote()"))
     assert completed.expect(0).stdout == "heard\n"
+
+
+LINGERING = """
+import atexit, threading, time
+import mpi_runtime as ray
+
+ray.init(num_cpus=1)
+
+@ray.remote(max_calls=1)
+def pumps():
+    threading.Thread(target=time.sleep, args=(6,), name="pump").start()
+
+@ray.remote(max_calls=1)
+def saves():
+    atexit.register(time.sleep, 6)
+
+@ray.remote
+def after():
+    return 1
+
+ray.get(pumps.remote())
+ray.get(saves.remote())
+assert ray.get(after.remote()) == 1
+"""
+
+
+def test_a_process_that_cannot_end_after_its_last_call_reports_what_it_waits_for() -> None:
+    stderr = run_program(LINGERING).expect(0).stderr
+    assert "it waits for threads that are not daemons: pump" in stderr
+    assert "it waits for functions registered with atexit" in stderr

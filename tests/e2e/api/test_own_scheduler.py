@@ -290,6 +290,13 @@ def test_all_processes_inside_end_with_the_call(tmp_path: Path, how: str) -> Non
     assert left == [] or (how == "cancel" and len(left) == 1 and left == heads_of(process)), left
 
 
+@pytest.mark.dies("own scheduler")
+def test_the_error_names_the_process_of_the_scheduler_if_that_has_died(tmp_path: Path) -> None:
+    how = "the process with the scheduler of its call was killed by signal 9"
+    with pytest.raises(WorkerCrashedError, match=how):
+        get(tree.options(max_retries=0).remote(tmp_path, "head"))
+
+
 @own
 def waits(path: Path) -> int:
     get(double.remote(1))

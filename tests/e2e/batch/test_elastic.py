@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.batch.elastic import files
+from mpi_runtime.batch.elastic.records import ENTRIES, Offer
 from mpi_runtime.batch.memory.past import read_history
+from mpi_runtime.journal.segments import bodies_in
 from tests import helpers
 from tests.e2e.cli.test_batch import run_batch, written
 
@@ -94,6 +96,16 @@ def test_two_jobs_share_a_batch(tmp_path: Path) -> None:
     assert min(run.ended for run in runs) > 10, "both have done a part"
     again = run_batch("jobs.txt", cwd=tmp_path).expect(0)
     assert "150 commands were done by earlier runs" in again.stderr
+
+
+def test_commands_that_turn_out_to_be_short_are_offered_as_such(tmp_path: Path) -> None:
+    """With --join all are offered before one is measured: each would count as the second that is assumed then."""
+    written(tmp_path / "jobs.txt", "true\n" * 100)
+    run_batch("jobs.txt", "--join", "--ranks", "1", cwd=tmp_path, env={"MPI_RUNTIME_NUM_CPUS": "2"}).expect(0)
+    entries, _ = bodies_in((tmp_path / "batch-jobs" / "journal" / "offers-1").read_bytes(), ENTRIES)
+    offered = [[work.seconds for work in entry.works] for entry in entries if isinstance(entry, Offer)]
+    assert offered[0][0] == 1.0
+    assert max(offered[-1]) < 1.0, offered
 
 
 def kill_a_member(programs: list[helpers.Program]) -> int:

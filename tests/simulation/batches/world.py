@@ -85,7 +85,8 @@ class Process:
         """End the thread."""
         self.is_killed = True
         if self._thread.is_alive():
-            self.resume()
+            if not self.has_ended:  # else nobody would release `idle`: a thread lives for a moment after its end
+                self.resume()
             self._thread.join()
 
     def clock(self) -> float:

@@ -145,6 +145,21 @@ def test_work_is_not_offered_to_a_job_that_ends_before_it_and_returns_when_a_job
     assert not coordinator.outstanding()
 
 
+def test_commands_that_were_added_before_anything_was_measured_are_offered_with_what_is_known_now() -> None:
+    expected_s = 1.0
+    coordinator = Coordinator(1, lambda work: expected_s)
+    coordinator.joined("own", ({"CPU": 2.0},), None)
+    for number in range(1, 2001):
+        coordinator.add(Work(number, f"w{number}", b"", request=(("CPU", 1.0),)))
+    first = [work for offer in offers(coordinator) for work in offer.works]
+    assert len(first) == 8, "four seconds of work ahead for two CPUs"
+    for work in first:
+        coordinator.ended(work.number)
+    expected_s = 2**-7
+    found = [work for offer in offers(coordinator) for work in offer.works]
+    assert (len(found), {work.seconds for work in found}) == (1024, {2**-7})
+
+
 def test_a_command_that_came_too_late_to_its_turn_does_not_wait_here_if_another_job_has_it() -> None:
     """As when a job was stopped: it reads the new offers before its executors report what they have not begun."""
     member = Member("own", ({"CPU": 2.0},))

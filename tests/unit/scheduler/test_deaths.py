@@ -3,7 +3,7 @@
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Fetch, Free, TakeBack
-from mpi_runtime.scheduler.protocol.events import Call, Stored, Value
+from mpi_runtime.scheduler.protocol.events import Call, Dying, Stored, Value
 from mpi_runtime.scheduler.protocol.limits import BACKOFF_US_MAX, STUCK_US
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, Cluster
@@ -221,4 +221,13 @@ def test_calls_that_stand_behind_a_call_again_when_it_wakes_are_looked_after() -
         assert cluster.scheduler.deadline() == cluster.now + STUCK_US
         cluster.taken_back(executor)
         cluster.done(executor, *ids)
+        cluster.forget()
+
+
+def test_the_error_has_the_cause_that_an_executor_gave_before_it_ended_itself() -> None:
+    with Cluster().node() as cluster:
+        executor, ids = with_calls_in_hand(cluster, 1)
+        cluster.client_says(executor, Dying("ended because its scheduler was killed"))
+        cluster.died(executor, ids[0])
+        assert "ended because its scheduler was killed" in cluster.told(ids[0]).message
         cluster.forget()

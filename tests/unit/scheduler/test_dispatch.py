@@ -4,7 +4,7 @@ import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, Ready, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import IN, Call, CancelRequested, Label, Spec, Value, Where
-from mpi_runtime.scheduler.protocol.limits import IDLE_US_MAX, RESERVATION_US, STUCK_US
+from mpi_runtime.scheduler.protocol.limits import IDLE_KEYS_MAX, IDLE_US_MAX, RESERVATION_US, STUCK_US
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, RankJoined
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
 
@@ -525,6 +525,20 @@ def test_executors_beyond_the_cpus_are_stopped_when_they_idle_and_one_is_kept(cp
         cluster.died(1)
         cluster.died(2)
         assert list(cluster.state.executors) == [3]
+
+
+def test_environments_that_were_used_least_recently_leave_no_executors_if_there_are_many() -> None:
+    with Cluster().node() as cluster:
+        modes = [str(number) for number in range(IDLE_KEYS_MAX)]
+        for mode in (*modes, "0", "more"):
+            id = cluster.submit(environment={"MODE": mode})
+            cluster.done(cluster.placed(id), id)
+            cluster.told(id)
+        (stopped,) = cluster.take(StopExecutor, 1)
+        assert not stopped.force
+        assert stopped.executor == 2, "its environment was the second, and the first was used again"
+        cluster.died(2)
+        assert len(cluster.state.executors) == IDLE_KEYS_MAX
 
 
 def test_an_executor_that_served_another_depth_is_filled_again() -> None:
