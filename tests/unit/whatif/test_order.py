@@ -81,6 +81,12 @@ def test_an_executor_ends_after_all_that_it_has_in_hand_and_any_time_if_one_call
     assert backfill.ends_us(cast(Any, SimpleNamespace(progress_us=10, assigned=tasks)), now=50) == end_us
 
 
+def queue_of(may_take_us: int | None, takes_us: int = NOTHING) -> Any:
+    """A queue whose function may take this long; None: it has no estimate of that."""
+    function = SimpleNamespace(may_take_us=may_take_us)
+    return SimpleNamespace(is_timed=may_take_us is not None, function=function, takes_us=takes_us)
+
+
 def family_of(queue: SimpleNamespace, *reserved: SimpleNamespace) -> SimpleNamespace:
     """A family of one queue that waits."""
     return SimpleNamespace(has_limits=False, by_order=[queue], reserved=reserved, request=None)
@@ -88,8 +94,7 @@ def family_of(queue: SimpleNamespace, *reserved: SimpleNamespace) -> SimpleNames
 
 def test_the_next_call_of_a_queue_takes_as_long_as_its_function_may() -> None:
     for known_us, takes_us in [(0, 0), (7, 7), (-1, NOTHING)]:
-        timed = SimpleNamespace(may_take_us=known_us)
-        queue = cast(Any, SimpleNamespace(timed=timed, takes_us=NOTHING))
+        queue = queue_of(known_us)
         backfill.look_again(cast(Any, SimpleNamespace(waiting=[family_of(queue)], freed=False)), 50)
         assert queue.takes_us == takes_us
 
@@ -100,10 +105,12 @@ def test_the_next_call_of_a_queue_takes_as_long_as_its_function_may() -> None:
 def test_what_waits_is_served_again_where_there_is_more_room_before_a_claimant(
     known_us: int, begins_in_us: int, is_served: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "begins_in_us", lambda source, request, now: 10)
+    monkeypatch.setattr(backfill, "reachable", lambda source: None)
+    monkeypatch.setattr(backfill, "fits", lambda request, pool: True)
+    monkeypatch.setattr(backfill, "comes_free_in_us", lambda source, request, now: 10)
     source = SimpleNamespace(begins_in_us=begins_in_us)
-    large = family_of(SimpleNamespace(timed=None, takes_us=NOTHING), source)
-    small = family_of(SimpleNamespace(timed=SimpleNamespace(may_take_us=known_us), takes_us=9))
+    large = family_of(queue_of(None), source)
+    small = family_of(queue_of(known_us, takes_us=9))
     state = cast(Any, SimpleNamespace(waiting=[small, large], freed=False))
     backfill.look_again(state, 50)
     assert state.freed == is_served
