@@ -60,6 +60,16 @@ def of(error: BaseException) -> TracebackType | None:
     return found
 
 
+def is_in_import(error: BaseException) -> bool:
+    """Whether an exception was raised while a module was imported."""
+    trace = of(error)
+    while trace is not None:  # Python removes its own frames between these of modules
+        code, trace = trace.tb_frame.f_code, trace.tb_next
+        if code.co_name == "<module>" or code.co_filename in _FROZEN:
+            return True
+    return False
+
+
 def in_notebook(error: BaseException, keeps_ours: bool) -> list[str]:
     """Return the lines that IPython shows of an error: without frames of this package, unless they are to be kept."""
     found, trace = [], error.__traceback__

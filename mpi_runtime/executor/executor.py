@@ -18,6 +18,7 @@ import msgspec
 from mpi_runtime import errors
 from mpi_runtime.client.client import Client, Executing
 from mpi_runtime.client.scope import Inherited, Scope
+from mpi_runtime.errors import frames as tracebacks
 from mpi_runtime.executor import gpu_errors, output, own
 from mpi_runtime.executor.actor_methods import construct, find_method, title_of
 from mpi_runtime.executor.cancels import Cancels
@@ -195,6 +196,8 @@ class Executor:
         except BaseException as error:
             cancels.interruptible = None  # an interrupt may have arrived just before
             self.results.failed(spec, call, start_us, error)
+            if issubclass(type(error), KeyboardInterrupt) and spec.kind == TASK and tracebacks.is_in_import(error):
+                client.feed.retire()  # modules that were imported meanwhile may refer to one that was not finished
         else:
             self.results.ended(spec, call, start_us, result)
         if spec.max_calls:

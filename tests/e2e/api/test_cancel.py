@@ -51,6 +51,31 @@ def test_a_call_that_runs(tmp_path: Path) -> None:
     assert get(quick.remote(1)) == 1
 
 
+@pytest.mark.parametrize("text", ["import time; time.sleep(60)", "import torn_inner"])
+def test_a_call_that_imports_leaves_no_half_made_modules(text: str, tmp_path: Path) -> None:
+    """A module that was imported meanwhile may refer to one that was not finished: the process takes no more calls."""
+    pid = tmp_path / "pid"
+    begin = f"import os; os.symlink(str(os.getpid()), {str(pid)!r})"
+    (tmp_path / "torn.py").write_text(f"{begin}\n{text}\nvalue = 1\n")
+    (tmp_path / "torn_inner.py").write_text("import time\ntime.sleep(60)\n")
+
+    @remote
+    def imports() -> int:
+        import sys
+
+        sys.path.insert(0, str(tmp_path))
+        import torn  # type: ignore[import-not-found]
+
+        return int(torn.value)
+
+    ref = imports.remote()
+    wait_until(pid.is_symlink)
+    cancel(ref)
+    assert is_cancelled(ref)
+    here = remote(os.getpid)
+    assert int(os.readlink(pid)) not in {get(here.remote()) for _ in range(20)}
+
+
 class Hangs:
     """A value that takes for ever to be pickled."""
 
