@@ -73,7 +73,7 @@ class NodeAgent:
         """Take part in a job.
 
         `report` sends a message to the head. `find_gpus` may wait for a helper process. `memory`: None if no calls run
-        here. `spill_directory` returns the directory for values that leave a full arena; empty: there is none.
+        here. `spill_directory` returns the directory for values that leave a full arena; empty: nothing is spilled.
         `expects_calls`: start the forkserver now. Otherwise the first executor waits for it.
         """
         self._transport = transport

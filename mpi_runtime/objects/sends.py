@@ -55,7 +55,7 @@ class Sends:
         return bool(self._outgoing)
 
     def add(self, rank: int, pull: Pull) -> None:
-        """Start to send an object of the own region to a rank; an empty chunk if there is none."""
+        """Start to send an object of the own region to a rank; an empty chunk if the object does not exist."""
         outgoing = Outgoing(rank, pull)
         self._outgoing.append(outgoing)
         self._drive(outgoing)

@@ -223,7 +223,7 @@ def once_for_each_host(ranks: Iterable[RankJoined]) -> Iterator[RankJoined]:
 
 
 def _spill_directory(config: Config) -> str:
-    """Return the directory for values that leave a full arena; empty: there is none."""
+    """Return the directory for values that leave a full arena; empty: nothing is spilled."""
     stated = config.object_spilling_directory is not None
     directories = configuration.spill_directories(config)
     return next((one for one in directories if stated or (os.path.isdir(one) and not machine.is_in_memory(one))), "")

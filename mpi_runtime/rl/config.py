@@ -14,7 +14,7 @@ ALGORITHMS = {"PPO": "ppo", "A2C": "a2c", "A3C": "a3c", "DQN": "dqn", "ApeX": "a
 
 
 def algorithm_named(name: str) -> type[Algorithm]:
-    """Return the class of an algorithm; upper and lower case are the same. ValueError: there is none of this name."""
+    """Return the class of an algorithm; upper and lower case are the same. ValueError: no algorithm has this name."""
     found = next((own for own in ALGORITHMS if own.lower() == name.lower()), None)
     if found is None:
         raise ValueError(f"there is no algorithm {name!r}; there are: {', '.join(ALGORITHMS)}")
