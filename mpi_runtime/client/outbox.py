@@ -41,6 +41,8 @@ QUIET_S = 200e-6
 FRAME_MESSAGES = 100
 TICK_S = 1e-3
 TICKS_IDLE_MAX = 20
+SLOW_TICK_S = 4e-3
+"""The pause after that many looks in vain, as long as the client itself sends everything before the thread looks."""
 DROPPED_MAX = 1000
 """Number of releases of small values that may wait for other messages."""
 
@@ -82,6 +84,10 @@ class Outbox(Outgoing):
         """Whether a thread exists that sends messages soon."""
         self._tick_s = TICK_S
         """Pause of that thread in seconds."""
+        self._has_sent = False
+        """Whether anything was sent since it looked last, in slow ticks."""
+        self.ends_call = False
+        """Whether the result of a call will be posted at once, and releases with it."""
         self.why_lost = why_lost or (lambda: CLOSED if is_closed_here(end) else LOST)
 
     def post(self, message: object) -> None:
@@ -123,7 +129,9 @@ class Outbox(Outgoing):
     def drop(self, id: bytes, urgent: bool = False) -> None:
         """Note that a reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
         self._dropped.append(id)
-        if not self.ticking and (urgent or len(self._dropped) > DROPPED_MAX or type(self._values.get(id)) is not Ready):
+        if not (self.ticking or self.ends_call) and (
+            urgent or len(self._dropped) > DROPPED_MAX or type(self._values.get(id)) is not Ready
+        ):
             self.tick()  # the object may use much memory
 
     def adopt(self, id: bytes) -> None:
@@ -134,7 +142,7 @@ class Outbox(Outgoing):
             self.tick()
 
     def view(self, id: bytes) -> None:
-        """Note that a view of an object is made."""
+        """Note that a view of an object is made. There is no hurry: something else holds the object by now."""
         with self.interrupts, self.lock:  # no other thread forgets its place meanwhile
             super().view(id)
 
@@ -201,6 +209,7 @@ class Outbox(Outgoing):
                 assert ended <= COUNT_MAX  # an executor never has more calls
                 self._send(frame, ended)
             self._last_s = time.monotonic()
+            self._has_sent = True
 
     def _is_due(self) -> bool:
         return bool(self.messages or self._dropped or (self.draft is not None and self.draft.count))
@@ -257,7 +266,7 @@ class Outbox(Outgoing):
     def _tick(self) -> None:
         idle = 0
         while True:
-            time.sleep(self._tick_s)
+            time.sleep(self._tick_s if idle < TICKS_IDLE_MAX else SLOW_TICK_S)
             if self._is_due():
                 idle = 0
                 try:
@@ -266,6 +275,8 @@ class Outbox(Outgoing):
                     return  # the next read will notice it
             elif idle < TICKS_IDLE_MAX:
                 idle += 1
+            elif self._has_sent:
+                self._has_sent = False
             else:
                 self.ticking = False
                 if not self._is_due():

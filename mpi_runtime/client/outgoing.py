@@ -41,7 +41,7 @@ class Outgoing:
         """Note that a view of an object is made. It counts as a reference, and keeps the object where it is."""
         views = self.references.views
         views[id] = views.get(id, 0) + 1
-        self.adopt(id)
+        Outgoing.adopt(self, id)
 
     def drop_view(self, id: bytes) -> None:
         """Note that a view is gone. Runs in a destructor: takes no lock, raises nothing."""
@@ -66,9 +66,24 @@ class Outgoing:
         messages = self.messages
         frame = messages[:]
         del messages[: len(frame)]
+        if gone and type(frame[0] if frame else None) is Held:
+            gone = _unsaid(frame, gone)
         if gone:
             frame.append(Released(gone))
         return frame
+
+
+def _unsaid(frame: list[object], gone: list[bytes]) -> list[bytes]:
+    """Remove from a frame that ends one call, and does nothing else, the references that lived within that call.
+
+    The call itself holds what it has read, until its end is handled. Returns the other releases.
+    """
+    *adopted, last = frame
+    if not isinstance(last, (Done, Returned)) or any(type(one) is not Held for one in adopted):
+        return gone
+    brief = {one.ids[0] for one in adopted if isinstance(one, Held)}.intersection(gone)
+    frame[:-1] = [one for one in adopted if isinstance(one, Held) and one.ids[0] not in brief]
+    return [id for id in gone if id not in brief]
 
 
 def ends_in(frame: list[object]) -> int:

@@ -242,8 +242,10 @@ class Executor:
         result = function(*positional, **named)
         if self.member is not None and not self.member.has_value(spec):
             return None
-        is_one = spec.num_returns == 1 and type(result) is not GeneratorType
-        return result if is_one else self._yields.all_of(spec, call, result)
+        if spec.num_returns != 1 or type(result) is GeneratorType:
+            return self._yields.all_of(spec, call, result)
+        self.client.outbox.ends_call = self._lanes is None
+        return result
 
     def _perform_part(
         self,

@@ -119,6 +119,7 @@ class Results:
     def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
         client = self._client
         message.start_us = start_us
+        client.outbox.ends_call = False
         if self._cancels.attempts:
             self._cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
         if client.blocking.is_reported:

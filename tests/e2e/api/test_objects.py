@@ -61,6 +61,25 @@ def test_arrays_come_back_read_only(size: int) -> None:
     array[:] = 5  # our own is still ours
 
 
+def test_a_process_that_computes_with_large_arrays_starts_no_thread() -> None:
+    """A thread that woke up a thousand times a second to find nothing to send cost a tenth of the speed."""
+
+    @remote
+    class Halves:
+        def of(self, array: Any) -> Any:
+            return array * 0.5
+
+        def threads(self) -> list[str]:
+            return os.listdir("/proc/self/task")
+
+    actor = Halves.remote()
+    before = get([actor.of.remote(np.ones(3)), actor.threads.remote()])[1]
+    array = put(np.ones(200_000))
+    for _ in range(20):
+        assert get(actor.of.remote(array))[0] == 0.5
+        assert get(actor.threads.remote()) == before
+
+
 def test_who_writes_into_an_argument_is_told_why_that_fails() -> None:
     @remote
     def write(array: Any) -> None:

@@ -17,6 +17,7 @@ from mpi_runtime import errors
 from mpi_runtime.client import current, submitting
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
+from mpi_runtime.client.outbox import SLOW_TICK_S, Outbox
 from mpi_runtime.client.refs import ActorRef, ObjectRef, adopt
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.client.spares import COUNT_MAX
@@ -211,6 +212,52 @@ def test_nothing_follows_the_last_message(both: tuple[Client, Peer]) -> None:
     said = peer.rest()
     assert type(said[-1]) is Shutdown
     assert sum(type(message) is Put for message in said) == 10
+
+
+def test_a_message_on_a_busy_connection_is_sent_without_a_further_call(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    for _ in range(3):
+        submit(client)
+        submit(client)
+        peer.hear(Call)
+        wait_until(lambda: not client.outbox.ticking)  # the thread ends, and the next message starts it again
+
+
+def test_the_thread_looks_less_often_while_the_client_sends_everything_itself(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    looks = []
+
+    def is_due() -> bool:
+        looks.append(threading.get_ident())
+        return Outbox._is_due(client.outbox)
+
+    def looks_of_thread_while_calling(seconds: float) -> int:
+        looks.clear()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            submit(client)
+            client.outbox.flush()
+            peer._listen(0.0)
+        return sum(one != threading.main_thread().ident for one in looks)
+
+    client.outbox._is_due = is_due  # type: ignore[method-assign]
+    submit(client)
+    submit(client)
+    looks_of_thread_while_calling(0.1)
+    assert client.outbox.ticking
+    assert looks_of_thread_while_calling(0.2) <= 0.2 / SLOW_TICK_S
+    submit(client)
+    submit(client)
+    peer.hear(Call)
+    wait_until(lambda: not client.outbox.ticking)
+
+
+def test_a_release_is_sent_without_a_further_call(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    ref = submit(client)
+    peer.rest()
+    del ref
+    peer.hear(Released)
 
 
 # Counting

@@ -114,6 +114,34 @@ def test_an_argument_is_gone_after_its_call(client: Parts) -> None:
     assert client.outgoing.frame() == []
 
 
+@pytest.mark.parametrize("end", [Done(C, b"", 0), Returned(C, [], 0)])
+def test_what_lived_within_one_call_is_not_mentioned(client: Parts, end: Done | Returned) -> None:
+    client.outgoing.view(A)
+    client.outgoing.view(B)
+    client.outgoing.drop_view(A)
+    client.outgoing.post(end)
+    assert client.outgoing.frame() == [Held([B]), end]
+    client.outgoing.drop_view(B)
+    assert client.outgoing.frame() == [Released([B])]
+    assert client.references.counts == client.references.views == client.references.borrowed == {}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [Done(C, b"", 0), Returned(B, [], 0)],  # the first call may be what holds it
+        [Done(C, b"", 0), Call(B, 1, b"", (A,))],
+        [Call(B, 1, b"", (A,))],
+    ],
+)
+def test_what_may_be_needed_longer_is_held(client: Parts, messages: list[object]) -> None:
+    client.outgoing.view(A)
+    for message in messages:
+        client.outgoing.post(message)
+    client.outgoing.drop_view(A)
+    assert client.outgoing.frame() == [Held([A]), *messages, Released([A])]
+
+
 def test_ends_are_counted_for_the_agent() -> None:
     assert ends_in([Done(A, b"", 0), Held([B]), Returned(C, [], 0)]) == 2
 
