@@ -237,7 +237,15 @@ class Part:
                 self._say(past.damage_in_words(self._directory, history))
             groups, source = self._groups, past.source_of(self._directory, options.file)
             if place is None:
-                selection = _selection(options, groups, journal, self._is_stream)
+                if journal.is_late and history.finished is not None:
+                    self._say(
+                        "the batch is finished for which this job was submitted, so the job has nothing to do; submit "
+                        "it again to run what has failed"
+                    )
+                    return history.finished.exit_code
+                selection = history.selection
+                if not journal.continues:
+                    selection = _selection(options, groups, journal, self._is_stream)
                 if not self._runs and not files.statuses(journal.path):
                     files.clear(journal.path)
             else:
@@ -273,6 +281,8 @@ class Part:
         threading.Event().wait(self._drain_s)  # SIGTERM ends the process when this returns: it has ended by then
 
     def _ended(self, code: int) -> int:
+        if not self._runs:
+            return code  # there was nothing to do
         run = self._runs[-1]
         is_useful = not run.is_hopeless if isinstance(run, BatchRun) else run.has_run
         if code == TIME_IS_OVER and self._options.requeue and is_useful:

@@ -97,6 +97,7 @@ def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any
         "cpu_use": found.cpu_use,
         "gpu_use": found.gpu_use,
         "left": found.left_s,
+        "is_finished": found.is_finished,
     }
 
 

@@ -17,6 +17,8 @@ class Selection(msgspec.Struct, frozen=True):
     """Commands that run although they are done."""
     only: frozenset[str] | None = None
     """The only commands that run; None: all."""
+    is_retry: bool = False
+    """Whether failed commands run again, also if the batch is not finished."""
 
 
 def select(
@@ -50,7 +52,7 @@ def select(
         alone = alone | from_there if alone is not None else None
     if is_retry:
         alone = (alone or set()) | _with_followers(groups, {name for name in failed if name in members})
-    return Selection(frozenset(again), frozenset(alone) if alone is not None else None), []
+    return Selection(frozenset(again), frozenset(alone) if alone is not None else None, is_retry), []
 
 
 def _with_followers(groups: Sequence[Group], names: set[str]) -> set[str]:

@@ -14,8 +14,7 @@ import msgspec
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
-from mpi_runtime.batch.memory import past
-from mpi_runtime.batch.memory.outputs import ARCHIVE, STARTED
+from mpi_runtime.batch.memory import outputs, past, submitted
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private, segments
@@ -24,6 +23,7 @@ from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.show.writing import is_full
+from mpi_runtime.slurm import allocation
 
 SYNC_S = 5.0
 """Seconds between flushes to the disk. A killed process loses nothing, a host without power loses this."""
@@ -50,6 +50,7 @@ class BatchJournal:
         """
         self.path = Path(directory, past.FOLDER)
         self.job = f"{os.uname().nodename} (pid {os.getpid()})"
+        self.life = allocation().job, allocation().restarts
         self.published = 0
         """The number for other jobs: see `Claim`."""
         self._claim = claim
@@ -64,10 +65,15 @@ class BatchJournal:
                 self._claim = Claim(self.path, self.job)
             try:
                 self.history = past.own_history(directory, is_fresh, file)
-                if is_fresh:
-                    for path in (*segments.paths(self.path), Path(directory, ARCHIVE)):
+                self.continues = role == past.SUCCESSOR or _is_next(self.life, self.history)
+                """Whether this job does what the last run was to do: in its place, or because Slurm requeued its job.
+                Otherwise its command line says what it does."""
+                self.is_late = role == past.RUN and _is_late(self.life[0], self.history, directory)
+                """Whether the job was submitted for a batch that is finished, so that it has nothing to do."""
+                if is_fresh and not (self.continues or self.is_late):
+                    for path in (*segments.paths(self.path), Path(directory, outputs.ARCHIVE)):
                         path.unlink(missing_ok=True)
-                    shutil.rmtree(self.path / STARTED, ignore_errors=True)
+                    shutil.rmtree(self.path / outputs.STARTED, ignore_errors=True)
                     self.history = past.History()
                 path, self._file = segments.create(self.path)
             except BaseException:
@@ -83,11 +89,12 @@ class BatchJournal:
         self.keys: dict[str, tuple[bytes, int]] = {}
         """The key of each command and array that has ended in this run or before, with the number of its end."""
         self.segment = int(path.stem)
+        if self.is_late:
+            return  # it records nothing
         self._pending.append(segments.frame(segments.Began(role, self.job, time.time())))
         self.history.runs.append(past.Run(self.job, time.time(), role=role))
         if role == past.RUN:
-            self.history.began = {}
-            self.history.controls = {}
+            self.history.new_run()
         if self._claim is not None:
             self.history.number = max(self.history.number, self._claim.number << EPOCH_BITS)
 
@@ -149,7 +156,8 @@ class BatchJournal:
     ) -> None:
         """Record that a command has ended; `packed` is the place of its output in the archive."""
         had, ranks = command.demands()[result.alternative], command.ranks
-        ended = past.Ended(number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed)
+        lacked_room = not result.is_success and _is_full(self.path)
+        ended = past.Ended(number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed, lacked_room)
         self.history.note(ended)
         self.settled(command.name, key, ended.number)
         took_us = max(0, round((result.end - result.start) * 1e6))
@@ -164,6 +172,11 @@ class BatchJournal:
     def controlled(self, names: Sequence[str], what: str) -> None:
         """Record that a user has cancelled, paused or resumed commands."""
         self._add(past.Control([*names], what))
+
+    def finished(self, exit_code: int, jobs: Sequence[str]) -> None:
+        """Record that nothing is left of the batch; `jobs`: those that were submitted for it."""
+        self.history.finished = past.Finished(exit_code, tuple(jobs))
+        self._add(self.history.finished, b"finished %d" % self.history.number)
 
     @property
     def names(self) -> list[str]:
@@ -210,6 +223,24 @@ class BatchJournal:
         self._file.close()
         if self._claim is not None:
             self._claim.release()
+
+
+def _is_next(life: tuple[str, int], history: past.History) -> bool:
+    """Whether a job was requeued after it has begun a run that was not finished."""
+    job, restarts = history.life
+    return bool(job) and history.is_open and life[0] == job and life[1] > restarts
+
+
+def _is_late(job: str, history: past.History, directory: str) -> bool:
+    """Whether a job was submitted for a batch that is finished, and not once more since."""
+    return history.finished is not None and job in history.finished.jobs and job not in submitted.noted(directory)
+
+
+def _is_full(path: Path) -> bool:
+    """Whether a command may have failed for want of room."""
+    with contextlib.suppress(OSError):
+        return outputs.is_full(os.fspath(path))
+    return False  # the next write of the journal shows why
 
 
 def key_of(command: Command, before: Sequence[bytes]) -> bytes:

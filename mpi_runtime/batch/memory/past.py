@@ -1,10 +1,11 @@
 """The history of a batch, kept in a journal: its commands, when each started, how each ended.
 
-The driver writes three kinds of records, each before it reports the event:
+The driver writes these kinds of records, each before it reports the event:
 
 - `Planning`: commands were added, in the order of the batch;
 - `Began`: a command was submitted to the scheduler;
-- `Ended`: it has ended, with its result and the number of this end.
+- `Ended`: it has ended, with its result and the number of this end;
+- `Finished`: nothing is left of the batch.
 
 The number is given when a command may start, after the ends of all names in its `after`: so it is higher than theirs,
 whichever job runs which. Of two ends of a command the one with the higher number counts; with the same number, because
@@ -14,6 +15,9 @@ If several jobs run a batch, each has a file of its own. A `Returned` lists comm
 
 A command is done if its last end was a success, has its key, and is later than the ends of all names in its `after`.
 The key is the hash of its text, its surroundings, its standard input and the keys of the names in its `after`.
+
+A run after `Finished` begins the batch again: what has not succeeded runs. Any other run continues it: what has failed
+since the batch began stays failed, and commands that were cancelled or paused stay that way.
 """
 
 from __future__ import annotations
@@ -71,6 +75,8 @@ class Ended(msgspec.Struct, frozen=True):
     """The CPUs and GPUs that were reserved for it."""
     packed: tuple[int, int] | None = None
     """The place of its output in the archive; None: it has a file of its own."""
+    lacked_room: bool = False
+    """It failed while the disk was full: the next run runs it again."""
 
 
 class Capacity(msgspec.Struct, frozen=True):
@@ -109,6 +115,11 @@ class Planning(msgspec.Struct):
     """That of the run, for a job that takes its place."""
     since: int = 0
     """Ends of this run have higher numbers."""
+    failed_since: int | None = None
+    """Failures with higher numbers stay failed until the batch is finished. None: an earlier version has planned it,
+    which recorded no end of the batch."""
+    life: tuple[str, int] = ("", 0)
+    """The batch system's id of the job that has planned it, and how often this was requeued before."""
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -119,10 +130,18 @@ class Control(msgspec.Struct, frozen=True):
     """cancel, pause or resume: a job that takes the place of the coordinator needs to know."""
 
 
-Content = Planning | Began | Ended | Returned | Control
+class Finished(msgspec.Struct, frozen=True):
+    """Nothing is left of the batch: each command has ended, or a failure or a user keeps it from running."""
+
+    exit_code: int
+    jobs: tuple[str, ...] = ()
+    """The jobs that were submitted for it: they have nothing to do, though some may start later than this."""
+
+
+Content = Planning | Began | Ended | Returned | Control | Finished
 NAMES: dict[type[Content], str] = {
     Planning: "batch plan", Began: "batch began", Ended: "batch command", Returned: "batch returned",
-    Control: "batch control",
+    Control: "batch control", Finished: "batch finished",
 }  # fmt: skip
 """The names of their records."""
 _decoders = {name: msgspec.msgpack.Decoder(kind) for kind, name in NAMES.items()}
@@ -150,8 +169,12 @@ class History:
         """The file of the last plan; empty if it is not known."""
         self.number = self.since = 0
         self.controls: dict[str, str] = {}
-        """Commands that were cancelled or paused in the last run."""
+        """Commands that were cancelled or paused since the batch began."""
         self.selection = Selection()
+        self.failed_since: int | None = None
+        self.life = ("", 0)
+        self.finished: Finished | None = None
+        """The end of the batch; None: something may be left."""
         self.damaged_bytes = 0
         """Since the last coordinator began: it has done again what was lost before."""
         self.is_planned = False
@@ -169,13 +192,34 @@ class History:
             self.note_plan(content)
         elif isinstance(content, Control):
             self.controls |= dict.fromkeys(content.names, content.what)
+        elif isinstance(content, Finished):
+            self.finished = content
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something may be left of the batch, so that the next run continues it."""
+        return self.failed_since is not None and self.finished is None
+
+    def new_run(self) -> None:
+        """A run begins: no command runs any more."""
+        self.began = {}
+        if not self.is_open:
+            self.controls = {}
+
+    def stays_failed(self, ended: Ended) -> bool:
+        """Whether a command that has failed does not run again until the batch is finished."""
+        return self.failed_since is not None and ended.number > self.failed_since and not ended.lacked_room
 
     def note_plan(self, plan: Planning) -> None:
         """Note that commands were added."""
         if plan.is_new:
             self.plan = {}
+            if plan.since != self.since:  # else a job takes the place of another in one run
+                named = plan.selection.again
+                self.controls = {name: what for name, what in self.controls.items() if name not in named}
             self.selection, self.since = plan.selection, plan.since
-            self.is_planned = True
+            self.failed_since, self.life = plan.failed_since, plan.life
+            self.is_planned, self.finished = True, None
         self.source = plan.source or self.source
         self.plan |= {group.name: group for group in plan.groups}
         if self.runs and plan.nodes:
@@ -241,8 +285,7 @@ def _read_segment(found: History, path: Path) -> None:
                 if isinstance(body, segments.Began):
                     found.runs.append(Run(body.job, body.time_s, role=body.program))
                     if body.program == RUN:
-                        found.began = {}  # the commands of the run before do not run any more
-                        found.controls = {}
+                        found.new_run()
                     if body.program in (RUN, SUCCESSOR):
                         found.damaged_bytes = 0
                 else:

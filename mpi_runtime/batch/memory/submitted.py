@@ -32,11 +32,16 @@ def note(directory: str, jobs: Iterable[str]) -> None:
             os.close(private.create_file(folder / f"{JOB}{job}"))
 
 
+def noted(directory: str) -> list[str]:
+    """The jobs that were submitted for a batch and are not forgotten."""
+    return sorted(path.name.removeprefix(JOB) for path in Path(directory, FOLDER).glob(f"{JOB}*"))
+
+
 def awaited(directory: str) -> Status | None:
     """Return the status of a job of a batch that has not ended; None: all have ended, or Slurm does not answer."""
-    for path in sorted(Path(directory, FOLDER).glob(f"{JOB}*")):
+    for job in noted(directory):
         with contextlib.suppress(SlurmError):
-            found = status(path.name.removeprefix(JOB))
+            found = status(job)
             if not found.has_ended:
                 return found
     return None
@@ -49,7 +54,7 @@ def cancel(directory: str) -> None:
         OSError: the files cannot be removed.
         SlurmError: Slurm does not answer.
     """
-    found = [*Path(directory, FOLDER).glob(f"{JOB}*")]
-    cancel_waiting([path.name.removeprefix(JOB) for path in found])
-    for path in found:
-        path.unlink(missing_ok=True)
+    found = noted(directory)
+    cancel_waiting(found)
+    for job in found:
+        Path(directory, FOLDER, f"{JOB}{job}").unlink(missing_ok=True)

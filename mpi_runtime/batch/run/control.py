@@ -17,7 +17,7 @@ from mpi_runtime.batch.run.ends import Ends
 
 _RANGE = re.compile(r"(.+)\.(\d+)-(\d+)")
 _DONE = {
-    "cancel": "cancelled; the same line runs them again",
+    "cancel": "cancelled; when the batch is finished, the same line runs them again",
     "pause": "paused; those that have begun continue",
     "resume": "resumed",
     "priority": "with the new priority; those that have begun continue",

@@ -19,7 +19,6 @@ from mpi_runtime.batch.run.starts import Starts
 from mpi_runtime.client import current
 from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.errors import TaskCancelledError
-from mpi_runtime.slurm import allocation
 
 IDLE_S = 60.0
 """How long nothing runs in any job until a coordinator gives up, though commands wait for room."""
@@ -41,11 +40,9 @@ class Ends(Starts):
         self._ends_s = math.inf
         """When commands that still run are ended."""
         self._cpu_time = 0.0
-        self._is_in_job = bool(allocation().system)
-        """Whether a batch system may end this job, by a signal to all of its processes."""
 
     def _end(self, name: str, outcome: Outcome[bytes]) -> None:
-        is_in_doubt = (self._sharing.is_on or self._is_in_job) and is_doubtful(outcome)
+        is_in_doubt = is_doubtful(outcome)
         if is_in_doubt and self._is_held_back(name, outcome):
             return
         one = self._running.pop(name)
@@ -95,11 +92,16 @@ class Ends(Starts):
         self._cpu_time += result.cpu_time
         if result.is_success:
             self._paths.measured(name, result.end - result.start)
+            self.graph.end(name, True)
         else:
             self._turn()
             self._note_failure(result)
+            self._end_failed(name)
+
+    def _end_failed(self, name: str) -> None:
+        """A command has failed, now or before: this may stop the batch."""
         was_stopped = self.graph.is_stopped
-        self.graph.end(name, result.is_success)
+        self.graph.end(name, False)
         if self.graph.is_stopped and not was_stopped:
             self._say(f"stopped: {name} failed, and its on_failure is stop")
             self._stop()

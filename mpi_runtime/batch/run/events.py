@@ -91,7 +91,7 @@ Events = queue.SimpleQueue[tuple[str, Any, Any]]
 
 
 def is_doubtful(outcome: Outcome[bytes]) -> bool:
-    """Whether a command was ended by a signal that a batch system sends to all processes of a job which it ends."""
+    """Whether a signal ended a command that batch systems, and hosts that shut down, send to all processes of a job."""
     error = outcome.exception()
     if isinstance(error, CommandError):  # of its ranks
         result = error.result

@@ -65,8 +65,9 @@ class BatchRun(Ends):
             OSError: the journal cannot be written.
         """
         history = self._journal.history
-        since = history.since if self._is_successor else history.number
-        self._journal.plan(Planning(groups, capacities(), True, source, self._selection, since))
+        was_open = history.is_open
+        self._journal.plan(self._planning(groups, source))
+        self.paused.update(name for name, what in history.controls.items() if what == "pause")
         self._add(groups)
         if self._is_successor:
             self._recover()
@@ -85,15 +86,28 @@ class BatchRun(Ends):
                 self._submit_ready()
         self._turn()
         self._report()
-        is_left = self.graph.counts[SKIPPED] and (self.is_late or self.is_interrupted)
+        is_cut = self.is_late or self.is_interrupted
+        is_left = is_cut and bool(self.graph.counts[SKIPPED] or self._stream is not None)
         code = int(bool(self.graph.counts[FAILED] or self.graph.counts[SKIPPED] or self.refused))
         if not is_left:
+            if not (was_open and self._is_partial):
+                self._journal.finished(code, submitted.noted(self._directory))
+                self._journal.turn()
             self._sharing.close(code)
             self._cancel_jobs()
         self._sharing.leave()
         if self.is_interrupted:
             return 130
         return events.TIME_IS_OVER if self.is_late and is_left else code
+
+    def _planning(self, groups: Sequence[Group], source: str) -> Planning:
+        """What this run is to do. It continues a batch that was not finished, and begins any other."""
+        history = self._journal.history
+        since = history.since if self._journal.continues else history.number
+        failed_since = history.failed_since
+        if failed_since is None or not (self._journal.continues or (history.is_open and not self._selection.is_retry)):
+            failed_since = since
+        return Planning(groups, capacities(), True, source, self._selection, since, failed_since, self._journal.life)
 
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""

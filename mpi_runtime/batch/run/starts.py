@@ -39,6 +39,10 @@ class Starts(Commands):
         self.failures: list[CommandResult] = []
         self.done_before = self.left_out = 0
         """Commands that an earlier run has done, and those that were not selected."""
+        self.failed_before = 0
+        """Commands that have failed before, and stay failed because the batch was not finished."""
+        self._is_partial = False
+        """Whether a command that was not selected has never ended."""
         self._selection = setting.selection
         self._ready: deque[Command] = deque()
         """Taken from the graph, and not submitted yet."""
@@ -54,7 +58,7 @@ class Starts(Commands):
         self._sharing = Sharing(
             setting.journal, self._start_offered, self._paths.expected_s, setting.end_s, setting.place
         )
-        self.paused = {name for name, what in setting.journal.history.controls.items() if what == "pause"}
+        self.paused: set[str] = set()
         """Commands that do not start until they are resumed."""
         self._held: dict[str, bytes] = {}
         """Of these the ones that could start, with their keys."""
@@ -90,38 +94,54 @@ class Starts(Commands):
                 if not self._ready:
                     break
                 self._submit_unless_done(self._ready.popleft())
-        if self.done_before and not self._ready and not self._has_reported_before:
+        if not self._ready and not self._has_reported_before and (self.done_before or self.failed_before):
             self._has_reported_before = True
-            self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
+            self._report_before()
 
     def _submit_unless_done(self, command: Command) -> None:
         if self.graph.states[command.name] != STARTED:
             return  # it was cancelled meanwhile
         command = self.graph.commands[command.name]
         key, after = self._journal.key_of(command)
+        history = self._journal.history
         known = self._journal.known_end(command, key, after)
         is_done = known is not None and known.result.is_success
-        since = self._journal.history.since
+        is_named = command.name in self._selection.again
+        counts = known is not None and (not is_named or known.number > history.since)
         if command.name in self._running or command.name in self._shared:
             pass  # a job has begun it, and this one has taken the place of the coordinator
-        elif self._is_successor and known is not None and not is_done and known.number > since:
-            self._note_failure(known.result)
-            self._journal.settled(command.name, key, known.number)
-            self.graph.end(command.name, False)
-        elif known is not None and is_done and (command.name not in self._selection.again or known.number > since):
+        elif known is not None and counts and is_done:
             self.done_before += 1
             self._journal.settled(command.name, key, known.number)
             self.graph.end(command.name, True)
         elif self._selection.only is not None and command.name not in self._selection.only:
             self.left_out += 1
+            self._is_partial = self._is_partial or known is None
             self._journal.settled(command.name, key, known.number if known is not None else after)
             self.graph.end(command.name, True)
-        elif self._journal.history.controls.get(command.name) == "cancel":
+        elif known is not None and counts and history.stays_failed(known):
+            self.failed_before += 1
+            self._journal.settled(command.name, key, known.number)
+            self.failures.append(known.result)
+            self._end_failed(command.name)
+        elif history.controls.get(command.name) == "cancel":
             self.graph.cancelled(command.name)
         else:
-            if not command.rerun and command.name in self._selection.again and not self._is_successor:
+            if not command.rerun and is_named and not self._journal.continues:
                 forget_start(self._directory, command.name, key)
             self._submit(command, key)
+
+    def _end_failed(self, name: str) -> None:
+        raise NotImplementedError
+
+    def _report_before(self) -> None:
+        if self.done_before:
+            self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
+        if self.failed_before:
+            self._say(
+                f"{self.failed_before} commands have failed in earlier runs, and stay failed because the batch was not "
+                "finished: --retry-failed runs these again, and so does the same line when the batch is finished"
+            )
 
     def _submit(self, command: Command, key: bytes) -> None:
         if command.name in self.paused:

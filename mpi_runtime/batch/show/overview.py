@@ -39,6 +39,8 @@ class Overview(msgspec.Struct, kw_only=True):
     """The fractions of the CPUs and GPUs of the last run that were assigned to commands; 0 without any."""
     left_s: float | None = None
     """How long the rest will take at the same pace; None: not known."""
+    is_finished: bool | None = None
+    """Whether nothing is left of the batch, so that the same line begins it again; None: not known."""
 
 
 def overview(history: History, now: float, is_running: bool) -> Overview:
@@ -65,6 +67,7 @@ def overview(history: History, now: float, is_running: bool) -> Overview:
         end_s=end_s,
         cpu_use=_use([(ended, ended.cpus) for ended in own], sum(node.cpus for node in nodes), end_s - begin_s),
         gpu_use=_use([(ended, ended.gpus) for ended in own], sum(node.gpus for node in nodes), end_s - begin_s),
+        is_finished=None if history.failed_since is None else not history.is_open,
     )
     missing = found.waiting + len(found.running)
     if is_running and own and missing:
@@ -96,7 +99,8 @@ def in_lines(name: str, found: Overview, job: str, now: float, jobs: Sequence[tu
     `jobs` are those of an elastic batch, in words, with the number of commands that each has ended.
     """
     begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
-    idle = f"not running; last started {begin}" if found.total else "no job has started it yet"
+    state = "not running, and not finished" if found.is_finished is False else "not running"
+    idle = f"{state}; last started {begin}" if found.total else "no job has started it yet"
     lines = [f"{name}: {f'run by {job} since {begin}' if job else idle}"]
     seen = sum(bool(began.host) for began in found.running)
     words = (

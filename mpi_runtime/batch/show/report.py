@@ -51,7 +51,8 @@ def document(name: str, directory: str, history: History, now: float, is_running
         timeline(ran, begin_s, end_s, "what ran where"),
         _commands(history, found, begin_s, now),
     ]
-    pill = ["run live", "Running"] if is_running else ["hollow", "Not running"]
+    idle = "Not finished" if found.is_finished is False else "Not running"
+    pill = ["run live", "Running"] if is_running else ["hollow", idle]
     return {
         "name": name,
         "pill": pill,
