@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ class BatchRun(Ends):
         history = self._journal.history
         was_open = history.is_open
         self._journal.plan(self._planning(groups, source))
-        self.paused.update(name for name, what in history.controls.items() if what == "pause")
+        self._continue_controls()
         self._add(groups)
         if self._is_successor:
             self._recover()
@@ -108,6 +109,17 @@ class BatchRun(Ends):
         if failed_since is None or not (self._journal.continues or (history.is_open and not self._selection.is_retry)):
             failed_since = since
         return Planning(groups, capacities(), True, source, self._selection, since, failed_since, self._journal.life)
+
+    def _continue_controls(self) -> None:
+        """Keep commands cancelled and paused that were in an earlier run of this batch."""
+        controls = self._journal.history.controls
+        self.paused.update(name for name, what in controls.items() if what == "pause")
+        counts = Counter(controls.values())
+        parts = [
+            f"{counts[what]} {word}" for what, word in (("cancel", "cancelled"), ("pause", "paused")) if counts[what]
+        ]
+        if parts and not self._is_successor:
+            self._say(f"requests to earlier runs still count, because the batch was not finished: {', '.join(parts)}")
 
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""

@@ -1,0 +1,238 @@
+"""A batch in several lives: what has failed stays failed until the batch is finished, and what follows is not run again."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.batch.memory.past import read_history
+from tests import helpers
+from tests.e2e.cli.test_batch import run_batch, written
+
+pytestmark = pytest.mark.timeout(240)
+
+GATE = "touch runs; while [ ! -e go ]; do sleep 0.05; done"
+"""A command that ends when the file `go` is there."""
+CHAIN = f"""
+echo a >> log; exit 1 #batch name=a on_failure=continue
+echo b >> log #batch name=b after=a
+echo c >> log; {GATE} #batch name=c after=b
+echo d >> log #batch name=d after=c
+echo slow >> log; sleep 60 #batch name=slow time_limit=0.3 grace=0.1
+echo bad >> log; exit 1 #batch name=bad retries=1
+echo after >> log #batch name=after after=bad
+"""
+
+
+def ran(folder: Path) -> Counter[str]:
+    """How often each command has begun."""
+    return Counter((folder / "log").read_text().split()) if (folder / "log").exists() else Counter()
+
+
+def failed(folder: Path) -> set[str]:
+    return {*read_history(str(folder / "batch-jobs")).failed()}
+
+
+def live(
+    folder: Path, until: Callable[[], bool], *words: str, by: int = signal.SIGKILL, jobs: int = 1, **env: str
+) -> None:
+    """Run the batch until something has happened, and end its jobs by a signal."""
+    line = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt", *words]
+    with contextlib.ExitStack() as stack:
+        start = {"cwd": folder, "env": {**os.environ, "MPI_RUNTIME_NUM_CPUS": "2", **env}}
+        programs = [stack.enter_context(helpers.start_command(line, **start)) for _ in range(jobs)]  # type: ignore[arg-type]
+        helpers.wait_until(until, 60)
+        for program in programs:
+            os.kill(program.pid, by)
+        codes = [program.finish().returncode for program in programs]
+    expected = {signal.SIGKILL: {-9}, signal.SIGTERM: {75, -15}, signal.SIGINT: {130}}[signal.Signals(by)]
+    assert {*codes} <= expected, codes
+
+
+def run(folder: Path, code: int, *words: str, env: Mapping[str, str] | None = None) -> str:
+    return (
+        run_batch("jobs.txt", *words, cwd=folder, env={"MPI_RUNTIME_NUM_CPUS": "2", **(env or {})}).expect(code).stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("by", "jobs"),
+    [(signal.SIGTERM, 1), (signal.SIGKILL, 1), (signal.SIGINT, 1), (signal.SIGKILL, 2), (signal.SIGTERM, 2)],
+)
+def test_another_life_keeps_what_has_failed_and_all_that_follows(tmp_path: Path, by: int, jobs: int) -> None:
+    written(tmp_path / "jobs.txt", CHAIN)
+    words = ["--join"] if jobs > 1 else []
+    live(tmp_path, lambda: (tmp_path / "runs").exists() and len(failed(tmp_path)) == 3, *words, by=by, jobs=jobs)
+    once = Counter(a=1, b=1, c=1, slow=1, bad=2)
+    assert ran(tmp_path) == once
+    status = run_batch("status", "jobs", cwd=tmp_path).expect(1).stdout
+    assert "jobs: not running, and not finished; last started" in status
+    assert "1 of 7 done, 3 failed, 3 waiting" in status
+    (tmp_path / "go").touch()
+    said = run(tmp_path, 1, *words)
+    assert ran(tmp_path) == once + Counter(c=1, d=1), "it had begun, and what waited for it"
+    assert "3 commands have failed in earlier runs, and stay failed" in said
+    assert "3 of 7 done, 1 of them before, 3 failed, 1 skipped" in said
+    assert "--- bad: exit code 1" in said, "the report has them too"
+    assert "jobs: not running; last started" in run_batch("status", "jobs", cwd=tmp_path).expect(1).stdout
+    said = run(tmp_path, 1, *words)
+    assert ran(tmp_path) == once + once + Counter(c=1, d=2), "the batch was finished: what has not succeeded runs"
+    assert "stay failed" not in said
+
+
+MIXED = f"""
+echo x >> log; test -e mended #batch name=x
+echo y >> log #batch name=y after=x
+echo z >> log; exit 1 #batch name=z
+{GATE} #batch name=gate
+echo last >> log #batch name=last after=gate
+"""
+
+
+def test_failed_commands_are_retried_on_request_though_the_batch_is_not_finished(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", MIXED)
+    live(tmp_path, lambda: (tmp_path / "runs").exists() and failed(tmp_path) == {"x", "z"})
+    (tmp_path / "mended").touch()
+    assert "2 of 5 done, 1 failed, 2 left out" in run(tmp_path, 1, "--retry-failed")
+    assert ran(tmp_path) == Counter(x=2, y=1, z=2)
+    (tmp_path / "go").touch()
+    assert "4 of 5 done, 2 of them before, 1 failed" in run(tmp_path, 1)
+    assert ran(tmp_path) == Counter(x=2, y=1, z=2, last=1), "the others were left out: the batch was not finished"
+    run(tmp_path, 1)
+    assert ran(tmp_path) == Counter(x=2, y=1, z=3, last=1)
+
+
+def test_one_command_alone_does_not_finish_a_batch(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", MIXED)
+    live(tmp_path, lambda: (tmp_path / "runs").exists() and failed(tmp_path) == {"x", "z"})
+    run(tmp_path, 1, "--only", "x")
+    (tmp_path / "go").touch()
+    run(tmp_path, 1)
+    assert ran(tmp_path) == Counter(x=2, z=1, last=1)
+    run(tmp_path, 1, "--only", "x")
+    run(tmp_path, 1)
+    assert ran(tmp_path) == Counter(x=4, z=2, last=1), "it was finished before, and is after"
+
+
+def test_a_finished_batch_that_runs_again_and_is_killed_halfway_is_unfinished(tmp_path: Path) -> None:
+    written(
+        tmp_path / "jobs.txt", f"echo p >> log; exit 1 #batch name=p\necho q >> log; {GATE}; exit 1 #batch name=q\n"
+    )
+    (tmp_path / "go").touch()
+    run(tmp_path, 1)
+    assert ran(tmp_path) == Counter(p=1, q=1)
+    (tmp_path / "go").unlink()
+    live(tmp_path, lambda: ran(tmp_path) == Counter(p=2, q=2) and "p" not in began(tmp_path))
+    (tmp_path / "go").touch()
+    assert "1 commands have failed in earlier runs, and stay failed" in run(tmp_path, 1)
+    assert ran(tmp_path) == Counter(p=2, q=3)
+    run(tmp_path, 1)
+    assert ran(tmp_path) == Counter(p=3, q=4)
+
+
+def began(folder: Path) -> set[str]:
+    return {*read_history(str(folder / "batch-jobs")).began}
+
+
+@pytest.mark.parametrize(("options", "words"), [("on_failure=stop", []), ("", ["--max-failures", "0"])])
+def test_a_failure_that_stops_the_batch_stops_its_next_life(tmp_path: Path, options: str, words: list[str]) -> None:
+    text = "echo x >> log; while [ ! -e runs ]; do sleep 0.05; done; exit 1 #batch name=x " + options
+    text += "\ntrap '' TERM; touch runs; sleep 60 #batch name=long grace=60s\necho never >> log #batch after=long\n"
+    written(tmp_path / "jobs.txt", text)
+    live(tmp_path, lambda: failed(tmp_path) == {"x"}, *words)
+    assert "stopped: " in run(tmp_path, 1, *words)
+    assert ran(tmp_path) == Counter(x=1)
+    written(tmp_path / "jobs.txt", text.replace("sleep 60", "exit 0"))
+    (tmp_path / "runs").unlink()
+    run(tmp_path, 1, *words)
+    assert ran(tmp_path)["x"] == 2, "the batch had ended with it: it begins again"
+
+
+def test_what_a_user_has_cancelled_or_paused_stays_so_in_the_next_life(tmp_path: Path) -> None:
+    text = f"{GATE} #batch name=gate\n"
+    text += "".join(f"echo {name} >> log #batch name={name} after=gate\n" for name in ("x", "held", "free"))
+    written(tmp_path / "jobs.txt", text)
+
+    def wanted() -> bool:
+        if not (tmp_path / "runs").exists():
+            return False
+        run_batch("cancel", "jobs", "x", cwd=tmp_path).expect(0)
+        run_batch("pause", "jobs", "held", cwd=tmp_path).expect(0)
+        return True
+
+    live(tmp_path, wanted)
+    (tmp_path / "go").touch()
+    line = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    with helpers.start_command(line, cwd=tmp_path) as program:
+        helpers.wait_until(lambda: ran(tmp_path) == Counter(free=1), 60)
+        run_batch("resume", "jobs", "held", cwd=tmp_path).expect(0)
+        said = program.finish().expect(1).stderr
+    assert "because the batch was not finished: 1 cancelled, 1 paused" in said
+    assert ran(tmp_path) == Counter(free=1, held=1)
+    run(tmp_path, 0)
+    assert ran(tmp_path) == Counter(free=1, held=1, x=1), "the same line runs it when the batch is finished"
+
+
+def test_a_journal_of_an_earlier_version_continues_as_it_did_there(tmp_path: Path) -> None:
+    """Two jobs of version 0.3 were killed. Nobody knows whether their batch was finished: what has failed runs again."""
+    earlier = Path(__file__).with_name("earlier")
+    shutil.copy(earlier / "jobs.txt", tmp_path)
+    shutil.copytree(earlier, tmp_path / "batch-jobs" / "journal", ignore=shutil.ignore_patterns("*.txt"))
+    assert failed(tmp_path) == {"a", "x", "c"}
+    assert "jobs: not running; last started" in run_batch("status", "jobs", cwd=tmp_path).expect(1).stdout
+    live(
+        tmp_path,
+        lambda: failed(tmp_path) == {"a", "x", "c"} and "gate" in ran(tmp_path) and began(tmp_path) == {"gate"},
+    )
+    assert ran(tmp_path) == Counter(a=1, b=1, c=1, x=1, gate=1)
+    (tmp_path / "go").touch()
+    run(tmp_path, 1)
+    assert ran(tmp_path) == Counter(a=1, b=1, c=1, x=1, gate=2, last=1), "now it is known"
+
+
+def test_a_requeued_job_continues_what_its_options_have_begun(tmp_path: Path) -> None:
+    """Slurm starts the same line again; its options are for the first life. A user who types it again begins again."""
+    written(tmp_path / "jobs.txt", f"echo x >> log; exit 1 #batch name=x on_failure=continue\n{GATE} #batch after=x\n")
+    lives = [{"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(number)} for number in range(3)]
+    (tmp_path / "go").touch()
+    run(tmp_path, 1, env=lives[0])
+    count = 1
+    for words in (["--fresh"], ["--from", "x"], ["--only", "x", "--only", "line-2"], ["--retry-failed"]):
+        for name in ("go", "runs"):
+            (tmp_path / name).unlink()
+        for life in (lives[0], lives[0]):  # typed twice in one allocation
+            live(tmp_path, (tmp_path / "runs").exists, *words, **life)
+            (tmp_path / "runs").unlink()
+            count += 1
+            assert ran(tmp_path) == Counter(x=count), words
+        live(tmp_path, (tmp_path / "runs").exists, *words, **lives[1])
+        (tmp_path / "go").touch()
+        run(tmp_path, 1, *words, env=lives[2])
+        assert ran(tmp_path) == Counter(x=count), words
+
+
+def test_what_a_full_disk_may_have_cost_runs_again_though_the_batch_is_not_finished(tmp_path: Path) -> None:
+    """The disk is full while `bad` ends. Root alone can mount one."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    written(tmp_path / "jobs.txt", f"echo bad >> log; exit 1 #batch name=bad\n{GATE} #batch name=gate\n")
+    (tmp_path / "batch-jobs").mkdir()
+    script = """
+mount -t tmpfs -o size=500k none batch-jobs
+"$@" & driver=$!
+until [ -e runs ] && grep -q "failed: bad" said; do sleep 0.1; done
+kill -9 $driver; wait $driver
+mount -o remount,size=10m batch-jobs; touch go
+"$@"; echo second: $?
+"""
+    line = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    shell = ["unshare", "-m", "sh", "-c", f"exec 2> said\n{script}", "sh", *line]
+    with helpers.start_command(shell, cwd=tmp_path) as program:
+        assert program.finish().stdout == "second: 1\n"
+    assert ran(tmp_path) == Counter(bad=2)
