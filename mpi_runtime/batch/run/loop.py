@@ -115,9 +115,8 @@ class BatchRun(Ends):
         controls = self._journal.history.controls
         self.paused.update(name for name, what in controls.items() if what == "pause")
         counts = Counter(controls.values())
-        parts = [
-            f"{counts[what]} {word}" for what, word in (("cancel", "cancelled"), ("pause", "paused")) if counts[what]
-        ]
+        words = (("cancel", "cancelled"), ("pause", "paused"))
+        parts = [f"{counts[what]} {word}" for what, word in words if counts[what]]
         if parts and not self._is_successor:
             self._say(f"requests to earlier runs still count, because the batch was not finished: {', '.join(parts)}")
 

@@ -1,4 +1,4 @@
-"""A batch in several lives: what has failed stays failed until the batch is finished, and what follows is not run again."""
+"""A batch in several lives: what has failed stays failed until the batch is finished; what follows keeps its place."""
 
 import contextlib
 import os
@@ -13,6 +13,7 @@ import pytest
 
 from mpi_runtime.batch.memory.past import read_history
 from tests import helpers
+from tests.e2e.batch.test_elastic import is_joined, members
 from tests.e2e.cli.test_batch import run_batch, written
 
 pytestmark = pytest.mark.timeout(240)
@@ -40,25 +41,30 @@ def failed(folder: Path) -> set[str]:
 
 
 def live(
-    folder: Path, until: Callable[[], bool], *words: str, by: int = signal.SIGKILL, jobs: int = 1, **env: str
+    folder: Path,
+    until: Callable[[], bool],
+    *words: str,
+    by: int = signal.SIGKILL,
+    jobs: int = 1,
+    env: Mapping[str, str] | None = None,
 ) -> None:
     """Run the batch until something has happened, and end its jobs by a signal."""
     line = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt", *words]
     with contextlib.ExitStack() as stack:
-        start = {"cwd": folder, "env": {**os.environ, "MPI_RUNTIME_NUM_CPUS": "2", **env}}
-        programs = [stack.enter_context(helpers.start_command(line, **start)) for _ in range(jobs)]  # type: ignore[arg-type]
+        all_env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": "2", **(env or {})}
+        programs = [stack.enter_context(helpers.start_command(line, cwd=folder, env=all_env)) for _ in range(jobs)]
         helpers.wait_until(until, 60)
         for program in programs:
             os.kill(program.pid, by)
+        helpers.wait_until(lambda: all(program.process.poll() is not None for program in programs), 60)
         codes = [program.finish().returncode for program in programs]
     expected = {signal.SIGKILL: {-9}, signal.SIGTERM: {75, -15}, signal.SIGINT: {130}}[signal.Signals(by)]
     assert {*codes} <= expected, codes
 
 
 def run(folder: Path, code: int, *words: str, env: Mapping[str, str] | None = None) -> str:
-    return (
-        run_batch("jobs.txt", *words, cwd=folder, env={"MPI_RUNTIME_NUM_CPUS": "2", **(env or {})}).expect(code).stderr
-    )
+    env = {"MPI_RUNTIME_NUM_CPUS": "2", **(env or {})}
+    return run_batch("jobs.txt", *words, cwd=folder, env=env).expect(code).stderr
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,11 @@ def run(folder: Path, code: int, *words: str, env: Mapping[str, str] | None = No
 def test_another_life_keeps_what_has_failed_and_all_that_follows(tmp_path: Path, by: int, jobs: int) -> None:
     written(tmp_path / "jobs.txt", CHAIN)
     words = ["--join"] if jobs > 1 else []
-    live(tmp_path, lambda: (tmp_path / "runs").exists() and len(failed(tmp_path)) == 3, *words, by=by, jobs=jobs)
+
+    def wanted() -> bool:
+        return (tmp_path / "runs").exists() and len(failed(tmp_path)) == 3 and len(members(tmp_path)) in (0, jobs)
+
+    live(tmp_path, wanted, *words, by=by, jobs=jobs)
     once = Counter(a=1, b=1, c=1, slow=1, bad=2)
     assert ran(tmp_path) == once
     status = run_batch("status", "jobs", cwd=tmp_path).expect(1).stdout
@@ -84,6 +94,25 @@ def test_another_life_keeps_what_has_failed_and_all_that_follows(tmp_path: Path,
     said = run(tmp_path, 1, *words)
     assert ran(tmp_path) == once + once + Counter(c=1, d=2), "the batch was finished: what has not succeeded runs"
     assert "stay failed" not in said
+
+
+def test_a_job_that_takes_the_place_of_the_coordinator_finishes_the_batch(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", CHAIN)
+    line = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    with helpers.start_command(line, cwd=tmp_path) as first:
+        helpers.wait_until(lambda: (tmp_path / "runs").exists(), 60)
+        with helpers.start_command(line, cwd=tmp_path) as second:
+            helpers.wait_until(lambda: is_joined(tmp_path, 1) and len(failed(tmp_path)) == 3, 60)
+            first.process.kill()
+            (tmp_path / "go").touch()
+            first.finish().expect(-9)
+            said = second.finish().expect(1).stderr
+    assert "this job takes its place" in said
+    assert "3 failed, 1 skipped" in said
+    once = Counter(a=1, b=1, d=1, slow=1, bad=2)
+    assert ran(tmp_path) - Counter(c=2) == once
+    run(tmp_path, 1)
+    assert ran(tmp_path) - Counter(c=3) == once + once, "it was finished"
 
 
 MIXED = f"""
@@ -180,7 +209,7 @@ def test_what_a_user_has_cancelled_or_paused_stays_so_in_the_next_life(tmp_path:
 
 
 def test_a_journal_of_an_earlier_version_continues_as_it_did_there(tmp_path: Path) -> None:
-    """Two jobs of version 0.3 were killed. Nobody knows whether their batch was finished: what has failed runs again."""
+    """Two jobs were killed there. Nobody knows whether their batch was finished, so what has failed runs again."""
     earlier = Path(__file__).with_name("earlier")
     shutil.copy(earlier / "jobs.txt", tmp_path)
     shutil.copytree(earlier, tmp_path / "batch-jobs" / "journal", ignore=shutil.ignore_patterns("*.txt"))
@@ -207,11 +236,11 @@ def test_a_requeued_job_continues_what_its_options_have_begun(tmp_path: Path) ->
         for name in ("go", "runs"):
             (tmp_path / name).unlink()
         for life in (lives[0], lives[0]):  # typed twice in one allocation
-            live(tmp_path, (tmp_path / "runs").exists, *words, **life)
+            live(tmp_path, (tmp_path / "runs").exists, *words, env=life)
             (tmp_path / "runs").unlink()
             count += 1
             assert ran(tmp_path) == Counter(x=count), words
-        live(tmp_path, (tmp_path / "runs").exists, *words, **lives[1])
+        live(tmp_path, (tmp_path / "runs").exists, *words, env=lives[1])
         (tmp_path / "go").touch()
         run(tmp_path, 1, *words, env=lives[2])
         assert ran(tmp_path) == Counter(x=count), words
