@@ -12,8 +12,8 @@ import pytest
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.file.selection import select
-from mpi_runtime.batch.memory import past
+from mpi_runtime.batch.file.selection import Selection, select
+from mpi_runtime.batch.memory import past, submitted
 from mpi_runtime.batch.memory.journal import BatchJournal, key_of
 from mpi_runtime.batch.memory.past import FOLDER, Planning, read_history, source_of, used_by
 from mpi_runtime.batch.memory.results import CommandResult
@@ -259,3 +259,76 @@ def test_a_journal_that_may_not_be_read_is_not_taken_for_an_empty_one(
     monkeypatch.setattr(os, "listdir", refused)
     with pytest.raises(JournalError, match="cannot be read: Permission denied"):
         read_history(str(tmp_path))
+
+
+def open_history(*contents: past.Content) -> past.History:
+    history = past.History()
+    for content in contents:
+        history.add(content)
+    return history
+
+
+def planned(since: int, failed_since: int | None, **more: Any) -> Planning:
+    return Planning([Group("a", (command("a"),))], since=since, failed_since=failed_since, **more)
+
+
+def test_a_batch_is_open_from_its_plan_to_its_end() -> None:
+    assert not past.History().is_open
+    assert not open_history(planned(5, None)).is_open, "an earlier version recorded no end"
+    assert open_history(planned(5, 5)).is_open
+    done = past.Finished(1, ("7",))
+    assert not open_history(planned(5, 5), done).is_open
+    again = open_history(planned(5, 5), done, planned(9, 9), Planning([], is_new=False))
+    assert again.is_open
+    assert again.failed_since == 9
+
+
+def test_failures_stay_since_the_batch_began() -> None:
+    history = open_history(planned(9, 5))
+    ends = [past.Ended(number, b"", result("a", 1)) for number in (5, 6, 10)]
+    assert [history.stays_failed(ended) for ended in ends] == [False, True, True]
+    assert not history.stays_failed(past.Ended(6, b"", result("a", 1), lacked_room=True))
+    assert not open_history(planned(9, None)).stays_failed(ends[2])
+
+
+def test_requests_of_users_count_until_the_batch_is_finished() -> None:
+    requests = past.Control(["a", "b"], "cancel")
+    history = open_history(planned(5, 5), requests)
+    history.new_run()
+    assert history.controls == {"a": "cancel", "b": "cancel"}
+    history.add(planned(9, 5, selection=Selection(frozenset(["a"]))))
+    assert history.controls == {"b": "cancel"}, "the other one was named"
+    history.add(past.Control(["a"], "cancel"))
+    history.add(planned(9, 5, selection=Selection(frozenset(["a"]))))
+    assert len(history.controls) == 2, "a job takes the place of another in this run"
+    history.add(past.Finished(1))
+    history.new_run()
+    assert not history.controls
+
+
+def test_a_requeued_job_continues_its_run_and_one_that_starts_late_has_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def life(job: str, restarts: int, is_fresh: bool = False) -> tuple[bool, bool]:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
+        with journal(tmp_path, is_fresh) as made:
+            found = made.continues, made.is_late
+            if not made.is_late:
+                made.plan(planned(1, 1, life=made.life))
+        return found
+
+    submitted.note(str(tmp_path), ["7", "8"])
+    assert life("7", 0) == (False, False)
+    assert life("7", 0) == (False, False), "its script has a second line"
+    assert life("7", 1, is_fresh=True) == (True, False)
+    assert life("8", 1) == (False, False)
+    assert life("7", 2) == (False, False), "another job has begun since"
+    with journal(tmp_path) as made:
+        made.finished(1, submitted.noted(str(tmp_path)))
+    for job in ("7", "8"):
+        (tmp_path / FOLDER / f"{submitted.JOB}{job}").unlink()
+    assert life("8", 0, is_fresh=True) == (False, True)
+    assert not read_history(str(tmp_path)).is_open, "it has neither forgotten nor begun anything"
+    submitted.note(str(tmp_path), ["8"])
+    assert life("8", 0) == (False, False), "it was submitted again"
