@@ -89,6 +89,28 @@ def short_commands_are_not_done_again(folder: Path, said: str) -> None:
     assert Counter(lines(folder, "done")) == {str(number): 1 for number in range(70)}
 
 
+@pytest.mark.timeout(240)
+def test_a_requeued_batch_keeps_what_has_failed_and_a_late_job_has_nothing_to_do(slurm: Cluster) -> None:
+    """Also with --fresh, which Slurm repeats. When the batch is finished its job does not begin it again."""
+    folder = slurm.directory()
+    text = "echo a >> log; exit 1 #batch name=a on_failure=continue\necho b >> log #batch name=b after=a\n"
+    text += f"echo c >> log; {LONG.replace('name=long', 'name=c after=b')}echo d >> log #batch name=d after=c\n"
+    job = submit(slurm, folder, text, "-N1", "--time=5", "--", "--fresh")
+    wait_until((folder / "begun").exists, 60, "the long command")
+    (folder / "again").touch()
+    slurm.run("scancel", "--batch", "--signal=URG", job)
+    said = slurm.wait_for_requeued(job).expect("FAILED", "1:0").stdout
+    assert "1 commands have failed in earlier runs, and stay failed" in said
+    assert "3 of 4 done, 1 of them before, 1 failed" in said
+    assert lines(folder, "log") == ["a", "b", "c", "c", "d"]
+    slurm.run("scontrol", "requeue", job)
+    slurm.wait_for_output(job, "so the job has nothing to do")
+    slurm.wait(job).expect("FAILED", "1:0")
+    assert lines(folder, "log") == ["a", "b", "c", "c", "d"]
+    slurm.run("mpi-runtime", "batch", "jobs.txt", cwd=folder, code=1)
+    assert lines(folder, "log")[5:] == ["a", "b", "c", "d"], "the same line begins it again"
+
+
 def test_signals_of_users_reach_the_program_and_do_not_end_its_script(slurm: Cluster) -> None:
     """By `scancel --batch --signal`: an interrupt is Ctrl-C to a batch; others are for the program's own handlers."""
     folder, other = slurm.directory(), slurm.directory()
