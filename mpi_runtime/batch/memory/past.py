@@ -64,7 +64,7 @@ class Began(msgspec.Struct, frozen=True):
     """That of its end."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     """A command has ended."""
 
     number: int

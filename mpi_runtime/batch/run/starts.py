@@ -20,6 +20,7 @@ from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.events import TURN_S, Commands, Setting
 from mpi_runtime.batch.run.sharing import Sharing, work_of
 from mpi_runtime.client import current
+from mpi_runtime.show.numbers import plural
 from mpi_runtime.util.streams import together
 
 SUBMITTED_MAX = 1000
@@ -139,8 +140,8 @@ class Starts(Commands):
             self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
         if self.failed_before:
             self._say(
-                f"{self.failed_before} commands have failed in earlier runs, and stay failed because the batch was not "
-                "finished: --retry-failed runs these again, and so does the same line when the batch is finished"
+                f"{plural(self.failed_before, 'command')} failed in earlier runs and will not run again until the "
+                "batch is finished: then the same line runs failed commands again, before that --retry-failed does"
             )
 
     def _submit(self, command: Command, key: bytes) -> None:
