@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,19 +53,20 @@ def _without_ids(value: Any) -> str:
     return re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value))
 
 
-def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
+def resumed(study: Study, directory: Path, slots: int, revived: Collection[str], restart: bool) -> list[Event]:
     """Events for a study after its journal: no trial runs any more.
 
-    Trials that wait are moved first, so that none starts before that; then trials start.
+    Trials that wait are moved first, so that none starts before that; then trials start. Those that have ended run
+    again if their status is one of `revived`, and with `restart` from scratch.
     """
     waiting: list[Event] = []
     starting: list[Event] = []
     for trial in study.trials.values():
         saved = trial.checkpoint
         is_there = saved is None or bool(saved.path and (directory / saved.path).is_dir())
-        if trial.status == Trial.TERMINATED or (trial.status == Trial.ERROR and not (revive or restart)):
+        if trial.is_finished and trial.status not in revived:
             continue
-        if trial.status == Trial.ERROR:
+        if trial.is_finished:
             starting.append(Revived(trial.trial_id))
             is_there = is_there and not restart
         moved = Moved(trial.trial_id, saved, trial.checkpoint_at) if is_there else Moved(trial.trial_id)

@@ -13,7 +13,7 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
-from mpi_runtime.tune.trial import Trial, named_in
+from mpi_runtime.tune.trial import Trial, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 
@@ -91,8 +91,8 @@ class Watched(list[WatchedTrial]):
                 self.of(event.trial_id).error = RuntimeError(str(event.error))
 
     def of(self, trial_id: str) -> WatchedTrial:
-        """The trial with this id, which is its number."""
-        return self[int(trial_id)]
+        """The trial with this id."""
+        return self[number_of(trial_id)]
 
     def remaining(self) -> Remaining | None:
         """How long it still takes, if it runs; None: not known."""

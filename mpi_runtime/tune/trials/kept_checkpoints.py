@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime.tune.study.events import Moved, Reported
+from mpi_runtime.tune.study.events import Event, Moved, Reported, Sized
 from mpi_runtime.tune.study.settings import CheckpointConfig
-from mpi_runtime.tune.trial import Progress, Trial, value_in
+from mpi_runtime.tune.trial import Progress, Trial, has_value, score_in
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 
@@ -34,6 +35,7 @@ class KeptCheckpoints:
         self._counts: dict[str, int] = {}
         self._sources: dict[str, str] = {}
         """By trial: the path of another trial's checkpoint from which it continues, until it has one of its own."""
+        self._has_warned = False
 
     def count(self, trial_id: str) -> int:
         """The number of the next checkpoint of a trial."""
@@ -43,34 +45,69 @@ class KeptCheckpoints:
         """The checkpoints of a trial, oldest first."""
         return list(self._of.get(trial_id, ()))
 
-    def note(self, trial: Trial, event: Reported | Moved) -> list[str]:
-        """Note a checkpoint of a trial, or where a known one is now, and return the paths that are no longer needed."""
+    def paths(self) -> set[str]:
+        """The paths of all that are on disk."""
+        return {one.saved.path for entries in self._of.values() for one in entries if one.saved.path}
+
+    def follow(self, event: Event, trials: Mapping[str, Trial], changed: Iterable[Trial]) -> list[str]:
+        """Note what an event has brought, and return the paths of checkpoints that are no longer needed.
+
+        `changed`: the trials whose status it has changed.
+        """
+        if isinstance(event, Sized):
+            self._forget_lost()
+        doomed = [path for trial in changed for path in self._uses(trial)]
+        if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+            doomed += self._note(trials[event.trial_id], event)
+        return doomed
+
+    def _forget_lost(self) -> None:
+        """A run of the experiment begins: those in memory ended with the run before, and files may have been removed.
+
+        They must not take the places of others among the best.
+        """
+        for trial_id, entries in self._of.items():
+            there = [one for one in entries if one.saved.path and (self._directory / one.saved.path).is_dir()]
+            self._of[trial_id] = there
+
+    def _uses(self, trial: Trial) -> list[str]:
+        """Note from which checkpoint a trial would continue: one of another trial must stay meanwhile."""
+        path, before = getattr(trial.checkpoint, "path", ""), self._sources.pop(trial.trial_id, "")
+        if path and not _is_of(trial, path):
+            self._sources[trial.trial_id] = path
+        return self._pruned(before.partition(os.sep)[0]) if before not in ("", path) else []
+
+    def _note(self, trial: Trial, event: Reported | Moved) -> list[str]:
+        """Note a checkpoint of a trial, or where a known one is now."""
         saved, entries = event.checkpoint, self._of.setdefault(trial.trial_id, [])
+        doomed = self._uses(trial)
         if isinstance(event, Moved):
-            if not saved.path.startswith(trial.trial_id + os.sep):
-                return []  # it continues from that of another trial
+            if not _is_of(trial, saved.path):
+                return doomed  # it continues from that of another trial
             for known in entries:
                 if known.saved.number == saved.number:
                     known.saved = saved
-                    return []
+                    return doomed + self._pruned(trial.trial_id)
         self._counts[trial.trial_id] = saved.number + 1
-        self._sources.pop(trial.trial_id, None)
+        if entries and entries[-1].saved.path:
+            entries[-1].saved = replace(entries[-1].saved, ref=None)  # its memory is free: the file suffices
         entries.append(Kept(saved, dict(trial.last_result), self._score(trial), trial.progress))
-        most = self._config.num_to_keep
-        if most is None:
-            doomed = [one for one in entries[:-1] if not one.saved.path]  # of those in memory the last suffices
-        else:
-            ranking = sorted(entries[:-1], key=lambda one: one.score, reverse=True)
-            doomed = ranking[most - 1 :]
-        in_use = set(self._sources.values())
-        doomed = [one for one in doomed if not one.saved.path or one.saved.path not in in_use]
-        self._of[trial.trial_id] = [one for one in entries if one not in doomed]
-        return [one.saved.path for one in doomed if one.saved.path]
+        return doomed + self._pruned(trial.trial_id)
 
-    def uses(self, trial_id: str, saved: Saved | None) -> None:
-        """A trial continues from this checkpoint, which may be another trial's."""
-        if saved is not None and saved.path:
-            self._sources[trial_id] = saved.path
+    def _pruned(self, trial_id: str) -> list[str]:
+        """Drop the checkpoints of a trial that need not stay, and return the paths of those on disk."""
+        entries, most = self._of.get(trial_id, []), self._config.num_to_keep
+        on_disk = [one for one in entries if one.saved.path]
+        # Of equal ones the newer is better, as in Ray.
+        best = on_disk if most is None else sorted(entries, key=lambda one: one.score)[-most:]
+        # A run that is lost continues from the last on disk, if the last is in memory.
+        stay = {*best, *entries[-1:], *on_disk[-1:]}
+        if len(stay) == len(entries):
+            return []
+        in_use = set(self._sources.values())
+        doomed = [one for one in entries if one not in stay and one.saved.path not in in_use]
+        self._of[trial_id] = [one for one in entries if one not in doomed]
+        return [one.saved.path for one in doomed if one.saved.path]
 
     def found(self, trial_id: str) -> Saved | None:
         """The last checkpoint of a trial on disk, reported or not."""
@@ -83,13 +120,19 @@ class KeptCheckpoints:
         return Saved(number, os.path.join(trial_id, names[-1]))
 
     def _score(self, trial: Trial) -> float:
-        name = self._config.checkpoint_score_attribute
+        name, report = self._config.checkpoint_score_attribute, trial.last_result
         if name is None:
             return float(self._counts[trial.trial_id])
-        try:
-            value = value_in(trial.last_result, name)
-        except KeyError:
-            return -math.inf
-        if not isinstance(value, (int, float)) or math.isnan(value):
-            return -math.inf
-        return -value if self._config.checkpoint_score_order == "min" else float(value)
+        if not self._has_warned and not has_value(report, name):
+            self._has_warned = True
+            warnings.warn(
+                f"checkpoint_score_attribute is {name!r}, which is not in a report with a checkpoint, of trial "
+                f"{trial.trial_id}: it has {sorted(report)}. Such checkpoints rank last.",
+                stacklevel=2,
+            )
+        return score_in(report, name, self._config.checkpoint_score_order)
+
+
+def _is_of(trial: Trial, path: str) -> bool:
+    """Whether a checkpoint at this path is the trial's own."""
+    return path.startswith(trial.trial_id + os.sep)
