@@ -185,7 +185,7 @@ class Driver:
         except TaskError as error:
             self._gone(run)
             if run.is_from_memory and isinstance(error.cause, ObjectLostError):
-                self._happened(self._older(run.trial_id))  # a host was lost with the checkpoint: not a failure
+                self._happened(self._plan.kept.back(run.trial_id))  # a host was lost with the checkpoint: not a failure
             else:
                 self._broken(events.Failed(run.trial_id, str(error)), error)
             return
@@ -199,13 +199,6 @@ class Driver:
         host, pid = self.where[run.trial_id]
         metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **metrics}
         self._happened(events.Reported(run.trial_id, metrics, saved))
-
-    def _older(self, trial_id: str) -> events.Moved:
-        """Move a trial to its last checkpoint on disk, or to its start."""
-        for kept in reversed(self._plan.kept.of(trial_id)):
-            if kept.saved.path:
-                return events.Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.at)
-        return events.Moved(trial_id)
 
     def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError) -> None:
         trial = self.study.trials[event.trial_id]

@@ -253,7 +253,7 @@ class Tuner:
             most = self._tune.max_concurrent_trials
             slots = min(slots, most) if most else slots
             driver.remove(self._superseded)
-            first = resuming.resumed(study, self._home, slots, self._revived, self._restarts)
+            first = resuming.resumed(study, plan.kept, slots, self._revived, self._restarts)
         try:
             with _at_walltime(driver, run.on_walltime):
                 driver.run(first)
@@ -301,6 +301,7 @@ class Tuner:
             if isinstance(line.event, Sized):
                 superseded = []  # a run has removed what the run before had left
             superseded += self._kept.follow(line.event, study.trials, changed.values())
+        self._kept.forget_lost()
         there = self._kept.paths()
         self._superseded = [path for path in superseded if path not in there]
         return study, now

@@ -55,20 +55,30 @@ class KeptCheckpoints:
         `changed`: the trials whose status it has changed.
         """
         if isinstance(event, Sized):
-            self._forget_lost()
+            self.forget_lost()
         doomed = [path for trial in changed for path in self._uses(trial)]
         if isinstance(event, Reported | Moved) and event.checkpoint is not None:
             doomed += self._note(trials[event.trial_id], event)
         return doomed
 
-    def _forget_lost(self) -> None:
-        """A run of the experiment begins: those in memory ended with the run before, and files may have been removed.
+    def forget_lost(self) -> None:
+        """A run has ended, and with it the checkpoints in memory. Files may have been removed too.
 
         They must not take the places of others among the best.
         """
         for trial_id, entries in self._of.items():
-            there = [one for one in entries if one.saved.path and (self._directory / one.saved.path).is_dir()]
-            self._of[trial_id] = there
+            self._of[trial_id] = [one for one in entries if self.is_there(one.saved)]
+
+    def is_there(self, saved: Saved) -> bool:
+        """Whether a checkpoint is on disk."""
+        return bool(saved.path) and (self._directory / saved.path).is_dir()
+
+    def back(self, trial_id: str) -> Moved:
+        """A trial has lost the checkpoint from which it continues: move it to its last on disk, or to its start."""
+        for one in reversed(self._of.get(trial_id, [])):
+            if one.saved.path:
+                return Moved(trial_id, Saved(one.saved.number, one.saved.path), one.at)
+        return Moved(trial_id)
 
     def _uses(self, trial: Trial) -> list[str]:
         """Note from which checkpoint a trial would continue: one of another trial must stay meanwhile."""
