@@ -96,7 +96,7 @@ class ExperimentAnalysis:
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        """The last report of each trial, by its number."""
+        """The last report of each trial, by its id."""
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
     @property

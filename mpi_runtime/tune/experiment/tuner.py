@@ -12,7 +12,6 @@ import os
 import pickle
 import threading
 import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, notify
-from mpi_runtime.tune.study.events import Event, Sized
+from mpi_runtime.tune.study.events import Event
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
@@ -110,8 +109,8 @@ class Tuner:
             why = _culprit(self._space) or error
             raise TypeError(f"The space cannot be copied, so trials cannot have it: {why}") from error
         self._directory: Path | None = None
-        self._prefix = f"{uuid.uuid4().hex[:5]}_"
-        """The beginning of the ids of its trials: people name trainings and files by these ids."""
+        self._prefix = ""
+        """The beginning of the ids of its trials."""
         self._study(1)  # checks the settings before the first trial
         self._revived: Collection[str] = ()
         """The statuses of ended trials that run again."""
@@ -212,6 +211,7 @@ class Tuner:
         is_new = self._directory is None
         if self._directory is None:
             self._directory = self._made_directory()
+            self._prefix = f"{os.urandom(3).hex()[:5]}_"  # people name trainings and files by the ids of trials
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
         log = study_log.StudyLog(self._directory, self._lines, study_log.header_of(self._prepared.name, study))
         try:
@@ -291,19 +291,15 @@ class Tuner:
     def _replayed(self, slots: int) -> tuple[Study, float]:
         """The study after its journal, and how long it had run."""
         study = self._study(slots)
-        self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home)
-        now, superseded = 0.0, list[str]()
+        self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home, replays=True)
+        now = 0.0
         for line in resuming.replayed(study, self._home):
             now, self._lines = line.now, line.number + 1
             for trial_id, config in line.configs.items():
                 resuming.check_config(study, trial_id, config)
             changed, study.changed = study.changed, {}
-            if isinstance(line.event, Sized):
-                superseded = []  # a run has removed what the run before had left
-            superseded += self._kept.follow(line.event, study.trials, changed.values())
-        self._kept.forget_lost()
-        there = self._kept.paths()
-        self._superseded = [path for path in superseded if path not in there]
+            self._kept.follow(line.event, study.trials, changed.values())
+        self._superseded = self._kept.replayed()
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:

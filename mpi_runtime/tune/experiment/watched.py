@@ -79,6 +79,8 @@ class Watched(list[WatchedTrial]):
             event = line.event
             if isinstance(event, Reported | Moved) and event.checkpoint is not None:
                 trial, saved = self.of(event.trial_id), event.checkpoint
+                if isinstance(event, Moved) and not saved.is_of(event.trial_id):
+                    continue  # it continues from that of another trial
                 last = len(trial.history) - isinstance(event, Moved)
                 is_new = isinstance(event, Reported) or saved.number not in trial.kept
                 trial.kept[saved.number] = last if is_new else trial.kept[saved.number][0], saved

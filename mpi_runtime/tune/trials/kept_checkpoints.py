@@ -28,7 +28,8 @@ class Kept:
 class KeptCheckpoints:
     """The checkpoints of all trials of an experiment."""
 
-    def __init__(self, config: CheckpointConfig, directory: Path) -> None:
+    def __init__(self, config: CheckpointConfig, directory: Path, replays: bool = False) -> None:
+        """Begin with none. `replays`: the events until `replayed` are those of a journal."""
         self._config = config
         self._directory = directory
         self._of: dict[str, list[Kept]] = {}
@@ -36,6 +37,14 @@ class KeptCheckpoints:
         self._sources: dict[str, str] = {}
         """By trial: the path of another trial's checkpoint from which it continues, until it has one of its own."""
         self._has_warned = False
+        self._there: set[str] | None = None
+        """While a journal is replayed: the paths on disk. Files that are gone take no place among the best.
+
+        Earlier versions kept fewer, and users remove some.
+        """
+        if replays and config.num_to_keep is not None:
+            places = directory.glob("*/checkpoint_*")
+            self._there = {os.path.join(place.parent.name, place.name) for place in places}
 
     def count(self, trial_id: str) -> int:
         """The number of the next checkpoint of a trial."""
@@ -45,29 +54,29 @@ class KeptCheckpoints:
         """The checkpoints of a trial, oldest first."""
         return list(self._of.get(trial_id, ()))
 
-    def paths(self) -> set[str]:
-        """The paths of all that are on disk."""
-        return {one.saved.path for entries in self._of.values() for one in entries if one.saved.path}
-
     def follow(self, event: Event, trials: Mapping[str, Trial], changed: Iterable[Trial]) -> list[str]:
         """Note what an event has brought, and return the paths of checkpoints that are no longer needed.
 
         `changed`: the trials whose status it has changed.
         """
         if isinstance(event, Sized):
-            self.forget_lost()
+            self._forget_memory()
         doomed = [path for trial in changed for path in self._uses(trial)]
         if isinstance(event, Reported | Moved) and event.checkpoint is not None:
             doomed += self._note(trials[event.trial_id], event)
         return doomed
 
-    def forget_lost(self) -> None:
-        """A run has ended, and with it the checkpoints in memory. Files may have been removed too.
+    def replayed(self) -> list[str]:
+        """The journal has ended: return the paths of checkpoints that its last run was about to remove."""
+        self._forget_memory()
+        there, self._there = self._there or set(), None
+        kept = {one.saved.path for entries in self._of.values() for one in entries}
+        return sorted(path for path in there - kept if _number(path) < self.count(os.path.dirname(path)))
 
-        They must not take the places of others among the best.
-        """
+    def _forget_memory(self) -> None:
+        """A run has ended, and with it the checkpoints in memory."""
         for trial_id, entries in self._of.items():
-            self._of[trial_id] = [one for one in entries if self.is_there(one.saved)]
+            self._of[trial_id] = [one for one in entries if one.saved.path]
 
     def is_there(self, saved: Saved) -> bool:
         """Whether a checkpoint is on disk."""
@@ -76,32 +85,35 @@ class KeptCheckpoints:
     def back(self, trial_id: str) -> Moved:
         """A trial has lost the checkpoint from which it continues: move it to its last on disk, or to its start."""
         for one in reversed(self._of.get(trial_id, [])):
-            if one.saved.path:
+            if self.is_there(one.saved):
                 return Moved(trial_id, Saved(one.saved.number, one.saved.path), one.at)
         return Moved(trial_id)
 
     def _uses(self, trial: Trial) -> list[str]:
         """Note from which checkpoint a trial would continue: one of another trial must stay meanwhile."""
-        path, before = getattr(trial.checkpoint, "path", ""), self._sources.pop(trial.trial_id, "")
-        if path and not _is_of(trial, path):
-            self._sources[trial.trial_id] = path
-        return self._pruned(before.partition(os.sep)[0]) if before not in ("", path) else []
+        saved, before = trial.checkpoint, self._sources.pop(trial.trial_id, "")
+        if saved is not None and saved.path and not saved.is_of(trial.trial_id):
+            self._sources[trial.trial_id] = saved.path
+        released = before and before != self._sources.get(trial.trial_id)
+        return self._pruned(before.partition(os.sep)[0]) if released else []
 
     def _note(self, trial: Trial, event: Reported | Moved) -> list[str]:
         """Note a checkpoint of a trial, or where a known one is now."""
-        saved, entries = event.checkpoint, self._of.setdefault(trial.trial_id, [])
+        saved, entries, known = event.checkpoint, self._of.setdefault(trial.trial_id, []), None
         doomed = self._uses(trial)
         if isinstance(event, Moved):
-            if not _is_of(trial, saved.path):
+            if not saved.is_of(trial.trial_id):
                 return doomed  # it continues from that of another trial
-            for known in entries:
-                if known.saved.number == saved.number:
-                    known.saved = saved
-                    return doomed + self._pruned(trial.trial_id)
-        self._counts[trial.trial_id] = saved.number + 1
-        if entries and entries[-1].saved.path:
-            entries[-1].saved = replace(entries[-1].saved, ref=None)  # its memory is free: the file suffices
-        entries.append(Kept(saved, dict(trial.last_result), self._score(trial), trial.progress))
+            known = next((one for one in entries if one.saved.number == saved.number), None)
+        self._counts[trial.trial_id] = max(self.count(trial.trial_id), saved.number + 1)
+        if self._there is not None and saved.path and saved.path not in self._there:
+            return doomed
+        if known is not None:
+            known.saved = saved
+        else:
+            if entries and entries[-1].saved.path:
+                entries[-1].saved = replace(entries[-1].saved, ref=None)  # its memory is free: the file suffices
+            entries.append(Kept(saved, dict(trial.last_result), self._score(trial, saved), trial.progress))
         return doomed + self._pruned(trial.trial_id)
 
     def _pruned(self, trial_id: str) -> list[str]:
@@ -125,14 +137,14 @@ class KeptCheckpoints:
         names = sorted(one.name for one in folder.glob("checkpoint_*")) if folder.is_dir() else []
         if not names:
             return None
-        number = int(names[-1].rpartition("_")[2])
+        number = _number(names[-1])
         self._counts[trial_id] = max(self._counts.get(trial_id, 0), number + 1)
         return Saved(number, os.path.join(trial_id, names[-1]))
 
-    def _score(self, trial: Trial) -> float:
+    def _score(self, trial: Trial, saved: Saved) -> float:
         name, report = self._config.checkpoint_score_attribute, trial.last_result
         if name is None:
-            return float(self._counts[trial.trial_id])
+            return float(saved.number)
         if not self._has_warned and not has_value(report, name):
             self._has_warned = True
             warnings.warn(
@@ -143,6 +155,6 @@ class KeptCheckpoints:
         return score_in(report, name, self._config.checkpoint_score_order)
 
 
-def _is_of(trial: Trial, path: str) -> bool:
-    """Whether a checkpoint at this path is the trial's own."""
-    return path.startswith(trial.trial_id + os.sep)
+def _number(path: str) -> int:
+    """The number of a checkpoint, from its path."""
+    return int(path.rpartition("_")[2])
