@@ -23,13 +23,14 @@ EARLIER = Path(__file__).parent / "recorded" / "earlier.zip"
 after three reports of the second of three trials."""
 
 
-def saved(number: int, is_dictionary: bool) -> tune.Checkpoint:
-    """A checkpoint with a number in it."""
+def report(metrics: dict[str, Any], number: int, is_dictionary: bool) -> None:
+    """Report with a checkpoint that has a number in it."""
     if is_dictionary:
-        return tune.Checkpoint.from_dict({"number": number})
-    folder = tempfile.mkdtemp()
-    Path(folder, "number").write_text(str(number))
-    return tune.Checkpoint.from_directory(folder)
+        tune.report(metrics, checkpoint=tune.Checkpoint.from_dict({"number": number}))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "number").write_text(str(number))
+        tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
 def number_in(checkpoint: tune.Checkpoint) -> int:
@@ -42,8 +43,8 @@ def train(config: dict[str, Any]) -> None:
     checkpoint = tune.get_checkpoint()
     first = number_in(checkpoint) + 1 if checkpoint else 0
     for number, value in list(enumerate(config["values"]))[first:]:
-        report = {} if value is None else {"acc": value, "env": {"ret": value}}
-        tune.report(report, checkpoint=saved(number, config["is_dictionary"]))
+        metrics = {} if value is None else {"acc": value, "env": {"ret": value}}
+        report(metrics, number, config["is_dictionary"])
 
 
 def experiment(folder: Path, values: list[Any], is_dictionary: bool = False, **kept: Any) -> tune.Result:
@@ -242,18 +243,18 @@ def copied(config: dict[str, Any]) -> None:
         assert checkpoint is not None
         assert number_in(checkpoint) == 100
         if config["reports"]:
-            tune.report({"acc": 7}, checkpoint=saved(107, config["is_dictionary"]))
+            report({"acc": 7}, 107, config["is_dictionary"])
     elif config["x"] == 0:
-        tune.report({"acc": 9}, checkpoint=saved(100, config["is_dictionary"]))
+        report({"acc": 9}, 100, config["is_dictionary"])
         Path(config["folder"], "saved").touch()
         wait_for("copied")
         for number in range(1, 4):
-            tune.report({"acc": 9 + number}, checkpoint=saved(100 + number, config["is_dictionary"]))
+            report({"acc": 9 + number}, 100 + number, config["is_dictionary"])
         Path(config["folder"], "more").touch()
     else:
-        tune.report({"acc": 8}, checkpoint=saved(110, config["is_dictionary"]))
+        report({"acc": 8}, 110, config["is_dictionary"])
         wait_for("saved")
-        tune.report({"acc": 1}, checkpoint=saved(111, config["is_dictionary"]))
+        report({"acc": 1}, 111, config["is_dictionary"])
 
 
 @pytest.mark.usefixtures("job")
