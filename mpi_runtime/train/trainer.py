@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.show import log
 from mpi_runtime.train import shards
 from mpi_runtime.train.scaling import ScalingConfig
 from mpi_runtime.train.worker import Backend, Loop, takes_config
@@ -101,8 +101,8 @@ class DataParallelTrainer:
     def fit(self) -> Result:
         """Run the training, or continue that of the same name and directory, and return its result.
 
-        Starts a job unless one runs. A training that was interrupted or has failed continues from its last checkpoint;
-        one that has ended is not run again.
+        Starts a job unless one runs. If there is such a training, a line is logged, and the function runs with its last
+        checkpoint, also if it had ended: more epochs continue it, and where none are left the result stays.
 
         Raises:
             TrainingFailedError: it has failed more often than `FailureConfig` allows.
@@ -111,15 +111,13 @@ class DataParallelTrainer:
         run = self.run_config
         folder = Path(run.storage_path or DEFAULT_FOLDER).expanduser() / (run.name or "")
         if run.name and Tuner.can_restore(folder):
-            tuner = _Training.restore(folder, self, resume_errored=True)
-            earlier = list(tuner.get_results())  # empty if it was interrupted before its first record
-            if earlier and earlier[0].status == Trial.TERMINATED:
-                warnings.warn(
-                    f"The training {run.name!r} in {folder} had ended, so its result is returned and nothing runs. For "
-                    "a new training choose another RunConfig(name=...), or remove the directory.",
-                    stacklevel=2,
-                )
-                return _checked(earlier[0])
+            tuner = _Training.restore(folder, self)
+            tuner._revived = (Trial.ERROR, Trial.TERMINATED)
+            text = (
+                f"There is a training in {folder} already: it continues from its last checkpoint, if it has one. For a "
+                "new training choose another RunConfig(name=...), or remove the directory."
+            )
+            log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
         else:
             tuner = _Training(self, run_config=run)
         [result] = tuner.fit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -89,11 +90,16 @@ MOVES: dict[str, tuple[str, ...]] = {
     Trial.PENDING: (Trial.RUNNING,),
     Trial.RUNNING: (Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR),
     Trial.PAUSED: (Trial.PENDING, Trial.TERMINATED),
-    Trial.TERMINATED: (),
+    Trial.TERMINATED: (Trial.PENDING,),
     Trial.ERROR: (Trial.PENDING,),
 }
-"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR to PENDING: a
-later run of the experiment tries once more."""
+"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR or TERMINATED to
+PENDING: a later run of the experiment tries once more, or continues."""
+
+
+def number_of(trial_id: str) -> int:
+    """The number of a trial in its experiment, from its id: 3 for `b6eb5_00003`."""
+    return int(trial_id.rpartition("_")[2])
 
 
 def sign_of(mode: str) -> float:
@@ -134,6 +140,14 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
             raise KeyError(name)
         value = value[part]
     return value
+
+
+def score_in(result: Mapping[str, Any], name: str, mode: str) -> float:
+    """A reported value for comparisons: higher is better. Minus infinity: it was not reported, or is not a number."""
+    value = value_in(result, name) if has_value(result, name) else None
+    if not isinstance(value, (int, float)) or math.isnan(value):
+        return -math.inf
+    return sign_of(mode) * value
 
 
 def required(result: Mapping[str, Any], name: str, what: str, where: str) -> Any:

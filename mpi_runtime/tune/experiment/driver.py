@@ -23,6 +23,7 @@ import mpi_runtime
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
 from mpi_runtime.errors.remote import to_bytes
+from mpi_runtime.show import log
 from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.study import events
@@ -113,6 +114,9 @@ class Driver:
         """Run until all trials have ended, or until `leave` was called. `first`: the first events."""
         try:
             self._begin(first)
+            if first and not self._runs:
+                text = f"The experiment in {self._plan.directory} had ended, so nothing runs: its results are returned."
+                log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
             while self._runs and not (self._is_leaving and all(run.asks for run in self._runs.values())):
                 self._turn()
         except BaseException as error:
@@ -181,7 +185,7 @@ class Driver:
         except TaskError as error:
             self._gone(run)
             if run.is_from_memory and isinstance(error.cause, ObjectLostError):
-                self._happened(self._older(run.trial_id))  # a host was lost with the checkpoint: not a failure
+                self._happened(self._plan.kept.back(run.trial_id))  # a host was lost with the checkpoint: not a failure
             else:
                 self._broken(events.Failed(run.trial_id, str(error)), error)
             return
@@ -195,13 +199,6 @@ class Driver:
         host, pid = self.where[run.trial_id]
         metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **metrics}
         self._happened(events.Reported(run.trial_id, metrics, saved))
-
-    def _older(self, trial_id: str) -> events.Moved:
-        """Move a trial to its last checkpoint on disk, or to its start."""
-        for kept in reversed(self._plan.kept.of(trial_id)):
-            if kept.saved.path:
-                return events.Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.at)
-        return events.Moved(trial_id)
 
     def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError) -> None:
         trial = self.study.trials[event.trial_id]
@@ -228,11 +225,11 @@ class Driver:
         changed, study.changed = study.changed, {}
         configs = {}
         while self._known < len(study.trials):
-            trial_id = f"{self._known:05d}"
-            configs[trial_id] = study.trials[trial_id].config
+            trial = study.created[self._known]
+            configs[trial.trial_id] = trial.config
             self._known += 1
         log.add(now, event, {trial_id: trial.status for trial_id, trial in changed.items()}, configs)
-        self._note(event)
+        self.remove(self._plan.kept.follow(event, study.trials, changed.values()))
         for order in orders:
             if isinstance(order, Start):
                 self._start(order)
@@ -257,10 +254,10 @@ class Driver:
                     stacklevel=2,
                 )
 
-    def _note(self, event: Event) -> None:
-        if isinstance(event, events.Reported | events.Moved) and event.checkpoint is not None:
-            for doomed in self._plan.kept.note(self.study.trials[event.trial_id], event):
-                self._log.after_sync(partial(shutil.rmtree, self._plan.directory / doomed, ignore_errors=True))
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove checkpoints when the lines so far are on disk."""
+        for path in paths:
+            self._log.after_sync(partial(shutil.rmtree, self._plan.directory / path, ignore_errors=True))
 
     def _start(self, order: Start) -> None:
         if self._is_leaving:
@@ -282,7 +279,6 @@ class Driver:
             request,
             plan.prepared.parameters,
         )
-        plan.kept.uses(trial.trial_id, order.checkpoint)
         stream = self._function_for(request, group).remote(start)
         is_from_memory = order.checkpoint is not None and not order.checkpoint.path
         self._runs[trial.trial_id] = Run(trial.trial_id, stream, group, is_from_memory=is_from_memory)
@@ -344,14 +340,19 @@ class Driver:
                 self._happened(events.Moved(trial_id, saved, trial.progress))
 
     def _finish(self, trial: Trial) -> None:
-        """A trial has ended for good: write its last checkpoint to disk for later jobs."""
-        saved = trial.checkpoint
-        if isinstance(saved, Saved) and not saved.path and saved.ref is not None:
-            relative = os.path.join(trial.trial_id, f"checkpoint_{saved.number:06d}")
+        """A trial has ended for good: write its checkpoints in memory to disk for later jobs, the last one last."""
+        kept, last, at = self._plan.kept, trial.checkpoint, trial.checkpoint_at
+        own = kept.of(trial.trial_id)
+        in_memory = [(one.saved, one.saved.number, one.at) for one in own if not one.saved.path]
+        if isinstance(last, Saved) and not last.path and all(one.saved is not last for one in own):
+            in_memory.append((last, kept.count(trial.trial_id), at))  # of another trial, from which it continued
+        for saved, number, done in in_memory:
+            relative = os.path.join(trial.trial_id, f"checkpoint_{number:06d}")
             with contextlib.suppress(MpiRuntimeError):
                 keep(saved.opened(""), os.fspath(self._plan.directory), relative)
-                kept = Saved(saved.number, relative)
-                self._happened(events.Moved(trial.trial_id, kept, trial.checkpoint_at))
+                self._happened(events.Moved(trial.trial_id, Saved(number, relative), done))
+        if in_memory and isinstance(last, Saved) and last.path:
+            self._happened(events.Moved(trial.trial_id, last, at))
 
     def _end(self) -> None:
         for run in [*self._runs.values()]:

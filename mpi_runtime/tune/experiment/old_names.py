@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import mpi_runtime
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
-from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
+from mpi_runtime.tune.experiment.tuner import Tuner
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from mpi_runtime.tune.trial import Trial, TuneError
+from mpi_runtime.tune.trial import Trial, TuneError, number_of
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
@@ -61,7 +60,7 @@ class ExperimentAnalysis:
     def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Trial | None:
         """The trial with the best value; None if no trial has reported it."""
         found = best_of(self._grid, *self._compared(metric, mode), scope)
-        return None if found is None else self.trials[int(found.trial_id)]
+        return None if found is None else self.trials[number_of(found.trial_id)]
 
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
@@ -73,7 +72,7 @@ class ExperimentAnalysis:
     @property
     def best_trial(self) -> Trial:
         """The trial whose last report is the best."""
-        return self.trials[int(self._best().trial_id)]
+        return self.trials[number_of(self._best().trial_id)]
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class ExperimentAnalysis:
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        """The last report of each trial, by its number."""
+        """The last report of each trial, by its id."""
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
     @property
@@ -120,14 +119,14 @@ class ExperimentAnalysis:
 
     def get_last_checkpoint(self, trial: Trial | None = None) -> Checkpoint | None:
         """The last checkpoint of a trial, by default of the best one."""
-        found: Checkpoint | None = self._grid[int((trial or self.best_trial).trial_id)].checkpoint
+        found: Checkpoint | None = self._grid[number_of((trial or self.best_trial).trial_id)].checkpoint
         return found
 
     def get_best_checkpoint(
         self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
         """The kept checkpoint of a trial with the best value of a metric."""
-        result: Result = self._grid[int((trial or self.best_trial).trial_id)]
+        result: Result = self._grid[number_of((trial or self.best_trial).trial_id)]
         return result.get_best_checkpoint(*self._compared(metric, mode))
 
 
@@ -228,8 +227,7 @@ def run(
     arguments = dict(locals())
     if isinstance(run_or_experiment, Experiment):
         own = run_or_experiment
-        name = _free(own.name, own.arguments["storage_path"], verbose)
-        return run(**{**arguments, "run_or_experiment": own.run, "name": name, **own.arguments})
+        return run(**{**arguments, "run_or_experiment": own.run, "name": own.name, **own.arguments})
     if restore is not None:
         raise ValueError(
             "run(restore=...) is not supported: pass the checkpoint in config, and open it in the function"
@@ -274,7 +272,7 @@ def run_experiments(
 
     Args:
         experiments: one or several of `Experiment`, or a dictionary of the arguments of each by name: `run`, and as
-            needed those of `Experiment`. If the directory of the name has an experiment, a number is added to the name.
+            needed those of `Experiment`.
 
     Returns:
         The trials of all of them.
@@ -297,15 +295,3 @@ def run_experiments(
             callbacks=callbacks,
         ).trials
     return trials
-
-
-def _free(name: str, folder: Any, verbose: int) -> str:
-    """The name, with a number if there is such an experiment already."""
-    base = Path(folder or DEFAULT_FOLDER).expanduser()
-    number, free = 1, name
-    while Tuner.can_restore(base / free):
-        number += 1
-        free = f"{name}_{number}"
-    if free != name and verbose:
-        print(f"There is an experiment {name!r} already, so this one is named {free!r}.", flush=True)
-    return free

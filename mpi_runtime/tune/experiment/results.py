@@ -17,7 +17,7 @@ from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial, TuneError, flat, sign_of
+from mpi_runtime.tune.trial import Trial, TuneError, flat, has_value, score_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
@@ -59,7 +59,7 @@ class Result:
     """The result of one trial."""
 
     trial_id: str
-    """Its number as text."""
+    """Five characters of the experiment and its number, such as `b6eb5_00003`; the name of its directory."""
     config: dict[str, Any]
     """Its configuration; after population based training the last one."""
     metrics: dict[str, Any]
@@ -91,7 +91,7 @@ class Result:
 
         Args:
             path: the directory; the directory above it is that of the experiment. Of an experiment with one trial, such
-                as a training, that of the experiment will do.
+                as a training, that of the experiment will do. `00003` is short for `b6eb5_00003`.
 
         Raises:
             JournalError: the directory above it has no experiment.
@@ -106,7 +106,8 @@ class Result:
                 f"{place} is an experiment with the trials {known}: pass the directory of one of them, or see "
                 "Tuner.restore(path).get_results()"
             )
-        trial = next((one for one in seen if is_whole or one.trial_id == place.name), None)
+        names = {name: one for one in seen for name in (one.trial_id, one.trial_id.rpartition("_")[2])}
+        trial = seen[0] if is_whole else names.get(place.name)
         if trial is None:
             raise ValueError(f"{place.parent} has no trial {place.name!r}: it has {known or 'none'}")
         told = trial.history
@@ -134,9 +135,9 @@ class Result:
         return load("a data frame", "pandas").DataFrame([flat(one) for one in self.history])
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
-        """The kept checkpoint with the best value of a metric."""
-        sign = sign_of(mode)
-        rated = [(sign * float(report[metric]), one) for one, report in self.best_checkpoints if metric in report]
+        """The kept checkpoint with the best value of a metric. CheckpointConfig says which are kept."""
+        kept = [(one, report) for one, report in self.best_checkpoints if has_value(report, metric)]
+        rated = [(score_in(report, metric, mode), one) for one, report in kept]
         return max(rated, key=lambda pair: pair[0])[1] if rated else None
 
 
@@ -194,7 +195,7 @@ class ResultGrid(Sequence[Result]):
             return [self[place] for place in range(*index.indices(len(self)))]
         place = range(len(self))[index]
         if place not in self._made:
-            self._made[place] = self._result(self._study.trials[f"{place:05d}"])
+            self._made[place] = self._result(self._study.created[place])
         return self._made[place]
 
     def _result(self, trial: Trial) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.study.events import Event, Moved, Revived, Sized
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
 
 def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
@@ -53,24 +54,26 @@ def _without_ids(value: Any) -> str:
     return re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value))
 
 
-def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
+def resumed(study: Study, kept: KeptCheckpoints, slots: int, revived: Collection[str], restart: bool) -> list[Event]:
     """Events for a study after its journal: no trial runs any more.
 
-    Trials that wait are moved first, so that none starts before that; then trials start.
+    Trials that wait are moved first, so that none starts before that; then trials start. Those that have ended run
+    again if their status is one of `revived`, and with `restart` from scratch.
     """
     waiting: list[Event] = []
     starting: list[Event] = []
     for trial in study.trials.values():
-        saved = trial.checkpoint
-        is_there = saved is None or bool(saved.path and (directory / saved.path).is_dir())
-        if trial.status == Trial.TERMINATED or (trial.status == Trial.ERROR and not (revive or restart)):
+        if trial.is_finished and trial.status not in revived:
             continue
-        if trial.status == Trial.ERROR:
+        saved, moved = trial.checkpoint, Moved(trial.trial_id, trial.checkpoint, trial.checkpoint_at)
+        if trial.is_finished:
             starting.append(Revived(trial.trial_id))
-            is_there = is_there and not restart
-        moved = Moved(trial.trial_id, saved, trial.checkpoint_at) if is_there else Moved(trial.trial_id)
+        if trial.is_finished and restart:
+            moved = Moved(trial.trial_id)
+        elif saved is not None and not kept.is_there(saved):
+            moved = kept.back(trial.trial_id)
         if trial.status == Trial.RUNNING:
             starting.append(moved)
-        elif not is_there:
+        elif moved.checkpoint is not saved:
             waiting.append(moved)
     return [*waiting, Sized(slots), *starting]

@@ -12,7 +12,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,17 @@ import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private
+from mpi_runtime.show import log
 from mpi_runtime.show.writing import make_new_directory, replace_file
 from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, notify
-from mpi_runtime.tune.study.events import Event, Moved, Reported
+from mpi_runtime.tune.study.events import Event
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.runner import RunSettings
@@ -54,6 +56,8 @@ class Made:
     tune: TuneConfig
     run: RunConfig
     trainable: Prepared
+    prefix: str = ""
+    """The beginning of the ids of its trials. Experiments of earlier versions have none."""
 
 
 class Tuner:
@@ -105,12 +109,18 @@ class Tuner:
             why = _culprit(self._space) or error
             raise TypeError(f"The space cannot be copied, so trials cannot have it: {why}") from error
         self._directory: Path | None = None
+        self._prefix = ""
+        """The beginning of the ids of its trials."""
         self._study(1)  # checks the settings before the first trial
-        self._revives = self._restarts = False
+        self._revived: Collection[str] = ()
+        """The statuses of ended trials that run again."""
+        self._restarts = False
         self._results: ResultGrid | None = None
         self._kept: KeptCheckpoints | None = None
         self._lines = 0
         """The number of lines in the journal."""
+        self._superseded: list[str] = []
+        """The checkpoints that the last run was about to remove."""
 
     @classmethod
     def restore(
@@ -143,8 +153,7 @@ class Tuner:
         file = directory / FILE
         if not file.is_file():
             raise JournalError(f"{directory} has no experiment to restore: there is no {FILE} in it")
-        private.check(directory)
-        made: Made = pickle.loads(file.read_bytes())
+        made = _made(directory)
         if not resume_unfinished:
             raise ValueError("resume_unfinished=False would drop trials. To start from scratch, make a new Tuner.")
         name, again = made.trainable.name, made.trainable if trainable is None else prepared(trainable)
@@ -159,8 +168,9 @@ class Tuner:
             raise ValueError(f"The experiment {directory} has another space: {differs}. Omit param_space.")
         space = made.space if param_space is None else param_space
         tuner = cls(again, param_space=space, tune_config=made.tune, run_config=made.run)
-        tuner._directory = directory
-        tuner._revives, tuner._restarts = resume_errored, restart_errored
+        tuner._directory, tuner._prefix = directory, made.prefix
+        tuner._revived = (Trial.ERROR,) if resume_errored or restart_errored else ()
+        tuner._restarts = restart_errored
         return tuner
 
     @staticmethod
@@ -184,6 +194,9 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run all trials, and return their results. Starts a job if none runs.
 
+        If the directory of `RunConfig(name=...)` has an experiment, this one gets a directory with a number after that
+        name, and a line is logged.
+
         Raises:
             InfeasibleResourceError: no node is large enough for a trial.
             JournalError: another program runs this experiment.
@@ -193,10 +206,12 @@ class Tuner:
         run, slots = self._run, self._slots()  # first: where the job starts, other ranks become workers
         if self._directory is None and run.on_walltime == "requeue":
             found = self._folder() / str(run.name)
-            self._directory = found if self.can_restore(found) else None  # this job was requeued
+            if self.can_restore(found):  # this job was requeued
+                self._directory, self._prefix = found, _made(found).prefix
         is_new = self._directory is None
         if self._directory is None:
             self._directory = self._made_directory()
+            self._prefix = f"{os.urandom(3).hex()[:5]}_"  # people name trainings and files by the ids of trials
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
         log = study_log.StudyLog(self._directory, self._lines, study_log.header_of(self._prepared.name, study))
         try:
@@ -237,7 +252,8 @@ class Tuner:
             self._replay_for(callbacks)
             most = self._tune.max_concurrent_trials
             slots = min(slots, most) if most else slots
-            first = resuming.resumed(study, self._home, slots, self._revives, self._restarts)
+            driver.remove(self._superseded)
+            first = resuming.resumed(study, plan.kept, slots, self._revived, self._restarts)
         try:
             with _at_walltime(driver, run.on_walltime):
                 driver.run(first)
@@ -253,7 +269,9 @@ class Tuner:
         if saves is None:
             target = self._prepared.target
             saves = self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
-        settings = RunSettings(config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, saves)
+        # What memory loses is lost for good: of those that a score ranks, also the best of hours ago.
+        persist_s = checkpoints.persist_s if checkpoints.checkpoint_score_attribute is None else 0.0
+        settings = RunSettings(config.seed, config.reuse_actors is True, persist_s, frequency, saves)
         return study_driver.Plan(self._prepared, config, settings, self._home, self._kept, callbacks, self._again())
 
     def _again(self) -> str:
@@ -273,20 +291,20 @@ class Tuner:
     def _replayed(self, slots: int) -> tuple[Study, float]:
         """The study after its journal, and how long it had run."""
         study = self._study(slots)
-        self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home)
+        self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home, replays=True)
         now = 0.0
         for line in resuming.replayed(study, self._home):
             now, self._lines = line.now, line.number + 1
             for trial_id, config in line.configs.items():
                 resuming.check_config(study, trial_id, config)
-            if isinstance(line.event, Reported | Moved) and line.event.checkpoint is not None:
-                self._kept.note(study.trials[line.event.trial_id], line.event)
-        study.changed = {}
+            changed, study.changed = study.changed, {}
+            self._kept.follow(line.event, study.trials, changed.values())
+        self._superseded = self._kept.replayed()
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
         directory = os.fspath(self._directory or "")
-        return Study(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots, directory)
+        return Study(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots, directory, self._prefix)
 
     def _slots(self) -> int:
         wanted = self._prepared.resources
@@ -297,18 +315,20 @@ class Tuner:
 
     def _made_directory(self) -> Path:
         name = self._run.name or f"{self._prepared.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-        directory = self._folder() / name
-        if self._run.name is not None and self.can_restore(directory):
-            raise FileExistsError(
-                f"There is an experiment in {directory} already. To continue it: Tuner.restore(directory, "
-                "trainable).fit(). For a new one choose another name, or remove the directory."
-            )
+        wanted = directory = self._folder() / name
+        is_taken = self._run.name is not None and self.can_restore(wanted)
         try:
-            if self._run.name is None:
-                directory = make_new_directory(directory, 0o700)  # others may begin in the same second
+            if self._run.name is None or is_taken:
+                directory = make_new_directory(wanted, 0o700)  # others may begin in the same second
             private.make_directory(directory)
         except OSError as error:
             raise study_log.unwritable(error, directory) from error
+        if is_taken:
+            text = (
+                f"There is an experiment in {wanted} already, so this one is in {directory}. To continue the earlier "
+                "one: Tuner.restore(path, trainable).fit()."
+            )
+            log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
         return directory
 
     def _folder(self) -> Path:
@@ -319,11 +339,18 @@ class Tuner:
         # The values of `with_parameters` are references, which end with the job.
         kept = Prepared(None, name=self._prepared.name) if self._prepared.parameters else self._prepared
         try:
-            data = cloudpickle.dumps(Made(self._space, self._tune, run, kept))
+            data = cloudpickle.dumps(Made(self._space, self._tune, run, kept, self._prefix))
         except (TypeError, pickle.PicklingError) as error:
             parts = {**self._space, "trainable": self._prepared, "tune_config": self._tune, "run_config": run}
             raise TypeError(f"The experiment cannot be serialised: {_culprit(parts) or error}") from error
         replace_file(os.fspath(self._home / FILE), data)
+
+
+def _made(directory: Path) -> Made:
+    """The definition of the experiment in a directory. PermissionError: loading it could run another user's code."""
+    private.check(directory)
+    made: Made = pickle.loads((directory / FILE).read_bytes())
+    return made
 
 
 def _culprit(parts: Mapping[str, Any]) -> str:

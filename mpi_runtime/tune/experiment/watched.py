@@ -13,7 +13,7 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
-from mpi_runtime.tune.trial import Trial, named_in
+from mpi_runtime.tune.trial import Trial, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 
@@ -79,6 +79,8 @@ class Watched(list[WatchedTrial]):
             event = line.event
             if isinstance(event, Reported | Moved) and event.checkpoint is not None:
                 trial, saved = self.of(event.trial_id), event.checkpoint
+                if isinstance(event, Moved) and not saved.is_of(event.trial_id):
+                    continue  # it continues from that of another trial
                 last = len(trial.history) - isinstance(event, Moved)
                 is_new = isinstance(event, Reported) or saved.number not in trial.kept
                 trial.kept[saved.number] = last if is_new else trial.kept[saved.number][0], saved
@@ -91,8 +93,8 @@ class Watched(list[WatchedTrial]):
                 self.of(event.trial_id).error = RuntimeError(str(event.error))
 
     def of(self, trial_id: str) -> WatchedTrial:
-        """The trial with this id, which is its number."""
-        return self[int(trial_id)]
+        """The trial with this id."""
+        return self[number_of(trial_id)]
 
     def remaining(self) -> Remaining | None:
         """How long it still takes, if it runs; None: not known."""

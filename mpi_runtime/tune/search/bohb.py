@@ -18,7 +18,7 @@ from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
-from mpi_runtime.tune.trial import required
+from mpi_runtime.tune.trial import number_of, required
 
 MODEL = 4
 """The stream of random numbers for suggestions."""
@@ -89,7 +89,7 @@ class TuneBOHB(LearningSearcher):
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
         """Values from the model, or at random."""
-        rng = rng_of(self._seed, int(trial_id), MODEL)
+        rng = rng_of(self._seed, number_of(trial_id), MODEL)
         point = self._cube.random(rng)
         model = self._model()
         if model is not None and rng.random() >= self._random:

@@ -51,7 +51,7 @@ class Moved(Struct, frozen=True, tag=True):
 
 
 class Revived(Struct, frozen=True, tag=True):
-    """A trial that has failed for good runs again, with its failures forgotten."""
+    """A trial that has failed for good, or has ended, runs again, with its failures forgotten."""
 
     trial_id: str
 

@@ -36,7 +36,7 @@ class TuneConfig:
     """True: an object of a class serves one trial after another, if its `reset_config` agrees. None: each trial has an
     object of its own, in a process that other trials have used. False: in a process of its own."""
     trial_name_creator: Callable[[Any], str] | None = None
-    """Makes the name of a trial from the trial; None: its number."""
+    """Makes the name of a trial from the trial; None: its id."""
     seed: int = 0
     """Of all random numbers. Those of a trial depend on the seed and its number alone."""
 
@@ -69,9 +69,9 @@ class CheckpointConfig:
     """Which checkpoints are kept."""
 
     num_to_keep: int | None = None
-    """How many of each trial are kept; None: all on disk. The last one always is."""
+    """How many of each trial are kept, the best ones, and besides the last one; None: all on disk."""
     checkpoint_score_attribute: str | None = None
-    """The reported value that ranks them; None: the last ones are kept."""
+    """The reported value that ranks them, also `a/b` of a nested dictionary; None: the newest are the best."""
     checkpoint_score_order: str = "max"
     """"max" or "min": which value of it is best."""
     checkpoint_frequency: int = 0
@@ -80,7 +80,7 @@ class CheckpointConfig:
     """Whether classes make one at their end; None: if they have a `save_checkpoint`."""
     persist_s: float = 30.0
     """The least time between two checkpoints of a trial, made of dictionaries, that are written to disk. Others are in
-    shared memory only."""
+    shared memory only, until the trial ends. With a `checkpoint_score_attribute` each is written."""
 
     def __post_init__(self) -> None:
         if self.checkpoint_score_order not in ("min", "max"):
@@ -109,7 +109,8 @@ class RunConfig:
     failure_config: FailureConfig = field(default_factory=FailureConfig)
     """What happens to trials that fail."""
     name: str | None = None
-    """The name of the experiment and its directory; None: that of the trainable with date and time."""
+    """The name of the experiment and its directory; None: that of the trainable with date and time. If there is
+    such an experiment, a number is added; a trainer continues it instead."""
     storage_path: Any = None
     """The parent directory, on a file system that all hosts share; None: `~/tune_results`."""
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)

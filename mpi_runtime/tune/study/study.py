@@ -42,14 +42,21 @@ class Study:
     """The trials of one experiment. `begin` and `handle` return orders for the driver."""
 
     def __init__(
-        self, space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int = 1, directory: str = ""
+        self,
+        space: Mapping[str, Any],
+        tune: TuneConfig,
+        run: RunConfig,
+        slots: int = 1,
+        directory: str = "",
+        prefix: str = "",
     ) -> None:
         """Check the settings before the first trial. `slots` trials have room, of which `tune` may allow fewer.
 
-        The `directory` of the experiment is empty in virtual time.
+        The `directory` of the experiment is empty in virtual time. Ids of trials have the `prefix` before their number.
         """
         _check_types(tune)
         self.space, self.directory, self.seed = dict(space), directory, tune.seed
+        self._prefix = prefix
         self.searcher: Searcher = tune.search_alg or BasicVariantGenerator()  # type: ignore[assignment]
         self.scheduler: TrialScheduler = tune.scheduler or FIFOScheduler()  # type: ignore[assignment]
         self.stopper = as_stopper(copy.deepcopy(run.stop))  # it counts, and a resume replays this experiment
@@ -161,7 +168,7 @@ class Study:
             self._run_again(trial)
 
     def _revived(self, trial: Trial) -> None:
-        if trial.status != Trial.ERROR:
+        if not trial.is_finished:
             raise RuntimeError(f"trial {trial.trial_id} cannot be revived: it is {trial.status}")
         trial.error, trial.failures, trial.crashes = None, 0, 0
         self._is_closed = False  # by `fail_fast`: what has not begun may begin
@@ -357,7 +364,7 @@ class Study:
         index = len(self.trials)
         if self.most is not None and index >= self.most:
             return None
-        trial_id = f"{index:05d}"
+        trial_id = f"{self._prefix}{index:05d}"
         config = None
         for _ in range(ASKED_MAX):
             config = self.searcher.suggest(trial_id)

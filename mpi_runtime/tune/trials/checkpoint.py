@@ -142,6 +142,10 @@ class Saved:
     ref: Any = None
     """The dictionary in the object store; None: only on disk."""
 
+    def is_of(self, trial_id: str) -> bool:
+        """Whether it is on disk among those of this trial. Others are of the trial from which it continues."""
+        return self.path.startswith(trial_id + os.sep)
+
     def opened(self, experiment: str) -> Checkpoint:
         """The checkpoint, from memory if possible. ObjectLostError: it was in memory only, and is lost."""
         if self.ref is not None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime.tune.study.events import Moved, Reported
+from mpi_runtime.tune.study.events import Event, Moved, Reported, Sized
 from mpi_runtime.tune.study.settings import CheckpointConfig
-from mpi_runtime.tune.trial import Progress, Trial, value_in
+from mpi_runtime.tune.trial import Progress, Trial, has_value, score_in
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 
@@ -27,13 +28,23 @@ class Kept:
 class KeptCheckpoints:
     """The checkpoints of all trials of an experiment."""
 
-    def __init__(self, config: CheckpointConfig, directory: Path) -> None:
+    def __init__(self, config: CheckpointConfig, directory: Path, replays: bool = False) -> None:
+        """Begin with none. `replays`: the events until `replayed` are those of a journal."""
         self._config = config
         self._directory = directory
         self._of: dict[str, list[Kept]] = {}
         self._counts: dict[str, int] = {}
         self._sources: dict[str, str] = {}
         """By trial: the path of another trial's checkpoint from which it continues, until it has one of its own."""
+        self._has_warned = False
+        self._there: set[str] | None = None
+        """While a journal is replayed: the paths on disk. Files that are gone take no place among the best.
+
+        Earlier versions kept fewer, and users remove some.
+        """
+        if replays and config.num_to_keep is not None:
+            places = directory.glob("*/checkpoint_*")
+            self._there = {os.path.join(place.parent.name, place.name) for place in places}
 
     def count(self, trial_id: str) -> int:
         """The number of the next checkpoint of a trial."""
@@ -43,34 +54,82 @@ class KeptCheckpoints:
         """The checkpoints of a trial, oldest first."""
         return list(self._of.get(trial_id, ()))
 
-    def note(self, trial: Trial, event: Reported | Moved) -> list[str]:
-        """Note a checkpoint of a trial, or where a known one is now, and return the paths that are no longer needed."""
-        saved, entries = event.checkpoint, self._of.setdefault(trial.trial_id, [])
-        if isinstance(event, Moved):
-            if not saved.path.startswith(trial.trial_id + os.sep):
-                return []  # it continues from that of another trial
-            for known in entries:
-                if known.saved.number == saved.number:
-                    known.saved = saved
-                    return []
-        self._counts[trial.trial_id] = saved.number + 1
-        self._sources.pop(trial.trial_id, None)
-        entries.append(Kept(saved, dict(trial.last_result), self._score(trial), trial.progress))
-        most = self._config.num_to_keep
-        if most is None:
-            doomed = [one for one in entries[:-1] if not one.saved.path]  # of those in memory the last suffices
-        else:
-            ranking = sorted(entries[:-1], key=lambda one: one.score, reverse=True)
-            doomed = ranking[most - 1 :]
-        in_use = set(self._sources.values())
-        doomed = [one for one in doomed if not one.saved.path or one.saved.path not in in_use]
-        self._of[trial.trial_id] = [one for one in entries if one not in doomed]
-        return [one.saved.path for one in doomed if one.saved.path]
+    def follow(self, event: Event, trials: Mapping[str, Trial], changed: Iterable[Trial]) -> list[str]:
+        """Note what an event has brought, and return the paths of checkpoints that are no longer needed.
 
-    def uses(self, trial_id: str, saved: Saved | None) -> None:
-        """A trial continues from this checkpoint, which may be another trial's."""
-        if saved is not None and saved.path:
-            self._sources[trial_id] = saved.path
+        `changed`: the trials whose status it has changed.
+        """
+        if isinstance(event, Sized):
+            self._forget_memory()
+        doomed = [path for trial in changed for path in self._uses(trial)]
+        if isinstance(event, Reported | Moved) and event.checkpoint is not None:
+            doomed += self._note(trials[event.trial_id], event)
+        return doomed
+
+    def replayed(self) -> list[str]:
+        """The journal has ended: return the paths of checkpoints that its last run was about to remove."""
+        self._forget_memory()
+        there, self._there = self._there or set(), None
+        kept = {one.saved.path for entries in self._of.values() for one in entries}
+        return sorted(path for path in there - kept if _number(path) < self.count(os.path.dirname(path)))
+
+    def _forget_memory(self) -> None:
+        """A run has ended, and with it the checkpoints in memory."""
+        for trial_id, entries in self._of.items():
+            self._of[trial_id] = [one for one in entries if one.saved.path]
+
+    def is_there(self, saved: Saved) -> bool:
+        """Whether a checkpoint is on disk."""
+        return bool(saved.path) and (self._directory / saved.path).is_dir()
+
+    def back(self, trial_id: str) -> Moved:
+        """A trial has lost the checkpoint from which it continues: move it to its last on disk, or to its start."""
+        for one in reversed(self._of.get(trial_id, [])):
+            if self.is_there(one.saved):
+                return Moved(trial_id, Saved(one.saved.number, one.saved.path), one.at)
+        return Moved(trial_id)
+
+    def _uses(self, trial: Trial) -> list[str]:
+        """Note from which checkpoint a trial would continue: one of another trial must stay meanwhile."""
+        saved, before = trial.checkpoint, self._sources.pop(trial.trial_id, "")
+        if saved is not None and saved.path and not saved.is_of(trial.trial_id):
+            self._sources[trial.trial_id] = saved.path
+        released = before and before != self._sources.get(trial.trial_id)
+        return self._pruned(before.partition(os.sep)[0]) if released else []
+
+    def _note(self, trial: Trial, event: Reported | Moved) -> list[str]:
+        """Note a checkpoint of a trial, or where a known one is now."""
+        saved, entries, known = event.checkpoint, self._of.setdefault(trial.trial_id, []), None
+        doomed = self._uses(trial)
+        if isinstance(event, Moved):
+            if not saved.is_of(trial.trial_id):
+                return doomed  # it continues from that of another trial
+            known = next((one for one in entries if one.saved.number == saved.number), None)
+        self._counts[trial.trial_id] = max(self.count(trial.trial_id), saved.number + 1)
+        if self._there is not None and saved.path and saved.path not in self._there:
+            return doomed
+        if known is not None:
+            known.saved = saved
+        else:
+            if entries and entries[-1].saved.path:
+                entries[-1].saved = replace(entries[-1].saved, ref=None)  # its memory is free: the file suffices
+            entries.append(Kept(saved, dict(trial.last_result), self._score(trial, saved), trial.progress))
+        return doomed + self._pruned(trial.trial_id)
+
+    def _pruned(self, trial_id: str) -> list[str]:
+        """Drop the checkpoints of a trial that need not stay, and return the paths of those on disk."""
+        entries, most = self._of.get(trial_id, []), self._config.num_to_keep
+        on_disk = [one for one in entries if one.saved.path]
+        # Of equal ones the newer is better, as in Ray.
+        best = on_disk if most is None else sorted(entries, key=lambda one: one.score)[-most:]
+        # A run that is lost continues from the last on disk, if the last is in memory.
+        stay = {*best, *entries[-1:], *on_disk[-1:]}
+        if len(stay) == len(entries):
+            return []
+        in_use = set(self._sources.values())
+        doomed = [one for one in entries if one not in stay and one.saved.path not in in_use]
+        self._of[trial_id] = [one for one in entries if one not in doomed]
+        return [one.saved.path for one in doomed if one.saved.path]
 
     def found(self, trial_id: str) -> Saved | None:
         """The last checkpoint of a trial on disk, reported or not."""
@@ -78,18 +137,24 @@ class KeptCheckpoints:
         names = sorted(one.name for one in folder.glob("checkpoint_*")) if folder.is_dir() else []
         if not names:
             return None
-        number = int(names[-1].rpartition("_")[2])
+        number = _number(names[-1])
         self._counts[trial_id] = max(self._counts.get(trial_id, 0), number + 1)
         return Saved(number, os.path.join(trial_id, names[-1]))
 
-    def _score(self, trial: Trial) -> float:
-        name = self._config.checkpoint_score_attribute
+    def _score(self, trial: Trial, saved: Saved) -> float:
+        name, report = self._config.checkpoint_score_attribute, trial.last_result
         if name is None:
-            return float(self._counts[trial.trial_id])
-        try:
-            value = value_in(trial.last_result, name)
-        except KeyError:
-            return -math.inf
-        if not isinstance(value, (int, float)) or math.isnan(value):
-            return -math.inf
-        return -value if self._config.checkpoint_score_order == "min" else float(value)
+            return float(saved.number)
+        if not self._has_warned and not has_value(report, name):
+            self._has_warned = True
+            warnings.warn(
+                f"checkpoint_score_attribute is {name!r}, which is not in a report with a checkpoint, of trial "
+                f"{trial.trial_id}: it has {sorted(report)}. Such checkpoints rank last.",
+                stacklevel=2,
+            )
+        return score_in(report, name, self._config.checkpoint_score_order)
+
+
+def _number(path: str) -> int:
+    """The number of a checkpoint, from its path."""
+    return int(path.rpartition("_")[2])

@@ -68,7 +68,7 @@ class Context:
         self._ranks = ranks
 
     def get_trial_id(self) -> str:
-        """The number of the trial as text."""
+        """The id of the trial: five characters of its experiment, and its number, such as `b6eb5_00003`."""
         return self._start.trial_id
 
     def get_trial_name(self) -> str:

@@ -41,12 +41,12 @@ def said(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) 
 
 
 def test_ls_has_a_line_for_each_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    experiment(tmp_path, "one", [1, 2, 3, 4], metric="loss", mode="min")
+    one = experiment(tmp_path, "one", [1, 2, 3, 4], metric="loss", mode="min")
     experiment(tmp_path, "two", [2, 3])
     (tmp_path / "no experiment").mkdir()
     lines = said(capsys, "ls", tmp_path).splitlines()
     assert lines == [
-        "one: 4 trials (1 error, 3 terminated), best loss 0.666667 in trial 00001",
+        f"one: 4 trials (1 error, 3 terminated), best loss 0.666667 in trial {one[1].trial_id}",
         "two: 2 trials (2 terminated)",
     ]
     assert said(capsys, "ls", tmp_path / "one").splitlines() == lines[:1]
@@ -55,11 +55,10 @@ def test_ls_has_a_line_for_each_experiment(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_best_prints_the_configuration_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    experiment(tmp_path, "low", [1, 3, 2], metric="loss", mode="min")
-    experiment(tmp_path, "high", [1, 3, 2], metric="loss", mode="max")
-    for name, trial, best in (("low", "00002", 2), ("high", "00001", 3)):
+    for name, mode, trial, best in (("low", "min", 2, 2), ("high", "max", 1, 3)):
+        trial_id = experiment(tmp_path, name, [1, 3, 2], metric="loss", mode=mode)[trial].trial_id
         first, second, *rest = said(capsys, "best", tmp_path / name).splitlines()
-        assert first == f"trial {trial}, TERMINATED, 3 reports"
+        assert first == f"trial {trial_id}, TERMINATED, 3 reports"
         assert second == f"loss: {best / 3}", "what is not a number is not the best"
         assert json.loads("\n".join(rest)) == {"a": best, "net": {"units": [7, 8]}}
     experiment(tmp_path, "none", [1])
@@ -71,8 +70,8 @@ def test_show_has_a_line_for_each_trial(tmp_path: Path, capsys: pytest.CaptureFi
     head, *rows = said(capsys, "show", tmp_path / "e").splitlines()
     assert head == "e: trials of falls, min loss"
     assert len(rows) == 2
-    assert re.match(r"00000 TERMINATED      3 reports +[\d.]+ s  0\.666\d+ +\{\"a\": 2, ", rows[0])
-    assert re.match(r"00001 ERROR           3 reports +[\d.]+ s  1\.33\d+ +\{\"a\": 4, ", rows[1])
+    assert re.match(r"\w+_00000 TERMINATED      3 reports +[\d.]+ s  0\.666\d+ +\{\"a\": 2, ", rows[0])
+    assert re.match(r"\w+_00001 ERROR           3 reports +[\d.]+ s  1\.33\d+ +\{\"a\": 4, ", rows[1])
 
 
 def test_resume_of_what_has_ended_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,5 +143,5 @@ def test_from_the_shell_while_it_runs_and_after_a_kill(tmp_path: Path) -> None:
     assert "<ResultGrid of 6 trials, 0 failed" in command("resume", tmp_path / "moved" / "e").expect(0).stdout
     shown = command("show", tmp_path / "moved" / "e").expect(0).stdout
     assert shown.count("TERMINATED") == 6
-    assert command("best", tmp_path / "moved" / "e").expect(0).stdout.startswith("trial 00005, TERMINATED, ")
+    assert "_00005, TERMINATED, " in command("best", tmp_path / "moved" / "e").expect(0).stdout.splitlines()[0]
     assert command("best", tmp_path / "moved" / "e").expect(0).stdout.splitlines()[1] == "score: 30"

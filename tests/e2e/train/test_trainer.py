@@ -65,7 +65,7 @@ def loop(config):
     for epoch in range(config["epochs"]):
         made = train.Checkpoint.from_dict({"epoch": epoch}) if own[0] == 0 else None
         train.report({"own": own, "sum": sum(numbers), "shape": list(array.shape), "node": here.get_node_rank(),
-                      "name": here.get_experiment_name(), "trial": here.get_trial_name()}, checkpoint=made)
+                      "name": here.get_experiment_name(), "trial": here.get_trial_name()[-5:]}, checkpoint=made)
     return {"weights": numpy.ones(2), "rank": own[0]}
 
 references = [mpi_runtime.put(number) for number in range(5)]
@@ -80,7 +80,7 @@ for path in (found.path + "1", folder):
     try:
         train.Result.from_path(path)
     except (ValueError, mpi_runtime.errors.JournalError) as error:
-        print("has no trial '000001': it has 00000" in str(error), "has no experiment" in str(error))
+        print(f"trial '{found.trial_id}1': it has {found.trial_id}" in str(error), "has no experiment" in str(error))
 
 def no_argument():
     train.report({"a": 1})
@@ -268,7 +268,7 @@ print([one["epoch"] for one in found.history], flush=True)
 def test_a_job_that_ends_continues_by_its_name(number: int, tmp_path: Path) -> None:
     with start_program(RESTARTED, str(tmp_path), "0.2") as program:
         pid = int(program.wait_for_line("driver").split()[1])
-        wait_until(lambda: list(tmp_path.glob("mine/00000/checkpoint_000002")), timeout=60)
+        wait_until(lambda: list(tmp_path.glob("mine/*_00000/checkpoint_000002")), timeout=60)
         os.kill(pid, number)
         assert program.finish(timeout=60).returncode != 0
     completed = run_program(RESTARTED, str(tmp_path), "0", timeout=60).expect(0)
@@ -276,7 +276,43 @@ def test_a_job_that_ends_continues_by_its_name(number: int, tmp_path: Path) -> N
     assert epochs in ("[0, 1, 2, 3, 4, 5]", "[0, 1, 2, 3, 3, 4, 5]", "[0, 1, 2, 2, 3, 4, 5]")
     again = run_program(RESTARTED, str(tmp_path), "0", timeout=60).expect(0)
     assert again.stdout.splitlines()[1] == epochs
-    assert "had ended, so its result is returned" in again.stderr
+    assert "There is a training in" in again.stderr
+
+
+TWICE = (
+    BEGIN
+    + """
+mpi_runtime.init(num_cpus=2)
+
+def loop(config):
+    for epoch in range(saved(), config["epochs"]):
+        save(epoch)
+    return config["epochs"]
+
+def forgets(config):
+    train.report({"epoch": config["epoch"]})
+
+for epochs in (2, 2, 4):
+    found = trainer(loop, 2, {"epochs": epochs}, name="mine").fit()
+    print([one["epoch"] for one in found.history], found.metrics["epoch"], found.status, found.return_value,
+          train.Result.from_path(found.path).status)
+for epoch in (7, 8):
+    print(trainer(forgets, 2, {"epoch": epoch}, name="other").fit().metrics["epoch"])
+"""
+)
+
+
+def test_the_same_name_runs_again_from_the_last_checkpoint(tmp_path: Path) -> None:
+    completed = run_program(TWICE, str(tmp_path)).expect(0)
+    assert completed.stdout.splitlines() == [
+        "[0, 1] 1 TERMINATED 2 TERMINATED",
+        "[0, 1] 1 TERMINATED 2 TERMINATED",
+        "[0, 1, 2, 3] 3 TERMINATED 4 TERMINATED",
+        "7",
+        "8",
+    ]
+    assert completed.stderr.count(f"There is a training in {tmp_path / 'mine'} already: it continues from") == 2
+    assert completed.stderr.count(f"There is a training in {tmp_path / 'other'} already") == 1
 
 
 TUNED = (
@@ -316,7 +352,11 @@ print(grid.num_terminated, [one.metrics["step"] for one in grid][:1], len(grid[0
 places = [one.get("checkpoint_path", "") for one in grid[0].history]
 while mpi_runtime.available_resources().get("CPU") != 4:  # members of an ended training end a little later
     time.sleep(0.05)
-print([os.path.relpath(place, folder) for place in places if place])
+names = [os.path.relpath(place, folder).split("/") for place in places if place]
+inner, trial, _ = names[0]
+print(inner == "inner" + grid[0].trial_id, trial != grid[0].trial_id, [name[2] for name in names])
+again = tune.Tuner(driver, param_space={"x": 7}, run_config=run_config()).fit()
+print(again[0].metrics["loss"], again[0].metrics["step"])
 try:
     train.Result.from_path(grid.experiment_path)
 except ValueError as error:
@@ -337,7 +377,8 @@ def test_each_trial_is_a_gang_and_needs_nothing_beside_it(tmp_path: Path) -> Non
         "6 True",
         'the space of a trainer has the key "train_loop_config" and no other: not x',
         "6 [4] 4 {'x': 1}",
-        "['inner00000/00000/checkpoint_000000', 'inner00000/00000/checkpoint_000001']",
+        "True True ['checkpoint_000000', 'checkpoint_000001']",
+        "1.75 4",
         "True",
         "True",
     ]

@@ -11,6 +11,7 @@ import pytest
 from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.experiment import log as study_log
 from mpi_runtime.tune.study.events import Reported
+from mpi_runtime.tune.trial import number_of
 from tests.e2e.launch.test_rank_loss import kill, start, workers
 from tests.fake_nvml.machines import shown, v100_pairs
 from tests.helpers import ROOT, Completed, run_program, start_program, wait_until
@@ -36,7 +37,7 @@ def fit(train, space, failures=None, **more):
 
 def shown(results):
     for one in results:
-        print(one.trial_id, one.status, one.metrics.get("epoch"), flush=True)
+        print(one.trial_id[-5:], one.status, one.metrics.get("epoch"), flush=True)
 """
 
 
@@ -45,7 +46,7 @@ def run(source: str, folder: Path, **more: str | None) -> Completed:
 
 
 def said(folder: Path, trial: int) -> str:
-    return (folder / "e" / f"{trial:05d}" / "error.txt").read_text()
+    return next((folder / "e").glob(f"*_{trial:05d}/error.txt")).read_text()
 
 
 def counted(folder: Path, kind: str) -> int:
@@ -196,13 +197,17 @@ def test_before_the_time_is_up_trials_stop_and_the_job_is_queued_again(tmp_path:
         first = started.finish(timeout=60)
     assert "requeue 5" in (tmp_path / "asked").read_text(), (first.stdout, first.stderr)
     assert first.stdout.count("RUNNING") == 2, first.stdout
-    before = epochs_of(tmp_path, "00000")
+    before = epochs_of(tmp_path, 0)
     assert max(before) < 390
     (tmp_path / "short").touch()
     second = run_program(BEGIN + SLOW, str(tmp_path), env=job).expect(0)
     assert second.stdout.count("TERMINATED") == 3
-    after = epochs_of(tmp_path, "00000")
+    after = epochs_of(tmp_path, 0)
     assert after[: len(before)] == before
+    third = run_program(BEGIN + SLOW, str(tmp_path), env=job).expect(0)
+    assert third.stdout == second.stdout
+    assert f"The experiment in {tmp_path / 'e'} had ended, so nothing runs" in third.stderr
+    assert "had ended" not in second.stderr
 
 
 def counted_reports(folder: Path) -> int:
@@ -212,10 +217,10 @@ def counted_reports(folder: Path) -> int:
         return 0
 
 
-def epochs_of(folder: Path, trial_id: str) -> list[int]:
+def epochs_of(folder: Path, trial: int) -> list[int]:
     """What a trial has reported, in both runs."""
     events = [line.event for line in study_log.read(folder / "e")]
-    return [one.metrics["epoch"] for one in events if isinstance(one, Reported) and one.trial_id == trial_id]
+    return [one.metrics["epoch"] for one in events if isinstance(one, Reported) and number_of(one.trial_id) == trial]
 
 
 RANKS = """

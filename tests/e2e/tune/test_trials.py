@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -115,7 +116,7 @@ def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatc
             (tmp_path / f"ended{config['a']}").touch()
 
     monkeypatch.setattr(study_driver, "GRACE_S", 1000.0)  # it does not wait for those that wait for it
-    with pytest.raises(ValueError, match="'score' of trial 00003 is None, which is not a number"):
+    with pytest.raises(ValueError, match=r"'score' of trial \w+_00003 is None, which is not a number"):
         fitted(
             waits,
             tmp_path,
@@ -130,9 +131,9 @@ def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("report", "words"),
     [
-        ({"x": 10**400}, "Trial 00000 has an integer of more than 64 bits"),
-        ({"x": ["caf\udce9"]}, "Trial 00000 has a string that is not UTF-8"),
-        ({"training_iteration": "x"}, "'training_iteration' of trial 00000 is 'x', which is not a number"),
+        ({"x": 10**400}, r"Trial \w+_00000 has an integer of more than 64 bits"),
+        ({"x": ["caf\udce9"]}, r"Trial \w+_00000 has a string that is not UTF-8"),
+        ({"training_iteration": "x"}, r"'training_iteration' of trial \w+_00000 is 'x', which is not a number"),
     ],
 )
 def test_values_that_cannot_be_written_or_counted_are_named(report: Any, words: str, tmp_path: Path) -> None:
@@ -423,23 +424,6 @@ def test_as_many_run_at_a_time_as_have_room(tmp_path: Path) -> None:
     assert max(one.metrics["running"] for one in results) <= 2
 
 
-def test_the_best_checkpoints_stay(tmp_path: Path) -> None:
-    def saves(config: dict[str, Any]) -> None:
-        for number in [3, 9, 1, 7, 5]:
-            folder = tmp_path / "new"
-            folder.mkdir(exist_ok=True)
-            (folder / "number").write_text(str(number))
-            tune.report({"number": number}, checkpoint=tune.Checkpoint.from_directory(folder))
-
-    config = tune.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="number")
-    results = fitted(saves, tmp_path, None, quiet(tmp_path, checkpoint_config=config))
-    there = sorted((path / "number").read_text() for path in Path(results[0].path).glob("checkpoint_*"))
-    assert there == ["5", "9"], "the last one, from which it would continue, and the best"
-    best = results[0].get_best_checkpoint("number", "max")
-    assert best is not None
-    assert best.path.endswith("checkpoint_000001")
-
-
 def test_files_of_loggers_can_be_read(tmp_path: Path) -> None:
     def grows(config: dict[str, Any]) -> None:
         tune.report({"x": 1})
@@ -461,13 +445,13 @@ def test_callbacks_hear_what_happens_in_order(tmp_path: Path) -> None:
 
     class Hears(tune.Callback):
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            heard.append(("start", trial.trial_id, len(trials)))
+            heard.append(("start", trial.trial_id[-5:], len(trials)))
 
         def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
             heard.append(("result", result["x"]))
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            heard.append(("complete", trial.trial_id))
+            heard.append(("complete", trial.trial_id[-5:]))
 
         def on_experiment_end(self, trials: Any, **info: Any) -> None:
             heard.append(("end", len(trials)))
@@ -481,16 +465,45 @@ def test_callbacks_hear_what_happens_in_order(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_second_experiment_does_not_overwrite_the_first(tmp_path: Path) -> None:
-    fitted(returns, tmp_path, {"a": 1})
-    with pytest.raises(FileExistsError, match="To continue it"):
-        fitted(returns, tmp_path, {"a": 1})
+def test_a_second_experiment_of_the_same_name_runs_beside_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = [fitted(returns, tmp_path, {"a": value}) for value in (1, 2, 3)]
+    assert [one.experiment_path for one in runs] == [str(tmp_path / name) for name in ("e", "e_1", "e_2")]
+    assert [one[0].metrics["x"] for one in runs] == [1, 2, 3]
+    lines = [record.getMessage() for record in caplog.records if "already" in record.getMessage()]
+    assert [line.partition("so this one is in ")[2].partition(". To")[0] for line in lines] == [
+        one.experiment_path for one in runs[1:]
+    ]
+    again = tune.Tuner.restore(tmp_path / "e", returns)
+    assert again.fit()[0].metrics["x"] == again.get_results()[0].metrics["x"] == 1
+    assert f"The experiment in {tmp_path / 'e'} had ended, so nothing runs" in caplog.text
     with pytest.raises(ValueError, match="was made for 'returns'"):
         tune.Tuner.restore(tmp_path / "e", yields)
     with pytest.raises(ValueError, match="another space"):
         tune.Tuner.restore(tmp_path / "e", returns, param_space={"b": 1})
     with pytest.raises(JournalError, match="no experiment"):
         tune.Tuner.restore(tmp_path, returns)
+
+
+def test_ids_of_trials_are_those_of_one_experiment(tmp_path: Path) -> None:
+    def named(config: dict[str, Any]) -> dict[str, Any]:
+        return {"id": tune.get_context().get_trial_id(), "name": tune.get_context().get_trial_name()}
+
+    found = [fitted(named, tmp_path, {"a": tune.grid_search([1, 2])}) for _ in range(3)]
+    assert len({one.trial_id for results in found for one in results}) == 6
+    for results in found:
+        ids = [one.trial_id for one in results]
+        assert [re.fullmatch(r"([0-9a-f]{5})_0000[01]", id) is not None for id in ids] == [True, True]
+        assert len({id[:5] for id in ids}) == 1
+        assert [(one.metrics["id"], one.metrics["name"], Path(one.path).name) for one in results] == [
+            (id, id, id) for id in ids
+        ]
+        analysis = tune.ExperimentAnalysis(results.experiment_path, "training_iteration", "max")
+        assert [trial.trial_id for trial in analysis.trials] == ids
+        assert analysis.best_trial.trial_id in ids
+        for name in (ids[1], "00001"):
+            assert tune.Result.from_path(Path(results.experiment_path, name)).trial_id == ids[1]
 
 
 def test_global_generators_begin_anew_in_each_trial(tmp_path: Path) -> None:

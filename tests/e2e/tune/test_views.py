@@ -36,20 +36,17 @@ def results(folder: Path, **more: Any) -> tune.ResultGrid:
     return tune.Tuner(fall, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
 
 
-def test_the_new_name_of_a_second_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_place_of_a_second_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = {"again": {"run": fall, "config": {"a": 1, "b": 0}, "storage_path": tmp_path}}
-    tune.run_experiments(spec)
-    assert "is named" not in capsys.readouterr().out
-    tune.run_experiments(spec)
-    text = capsys.readouterr().out
-    assert "There is an experiment 'again' already, so this one is named 'again_2'." in text
-    assert f"results: {tmp_path / 'again_2'}" in text
+    for name in ("again", "again_1"):
+        tune.run_experiments(spec)
+        assert f"results: {tmp_path / name}\n" in capsys.readouterr().out
 
 
 def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results(tmp_path, progress_reporter=CLIReporter())
     last, place = capsys.readouterr().out.splitlines()[-2:]
-    assert re.fullmatch(r"4 trials after \d+ s: 4 terminated; best loss 0\.2\d* in trial 00000", last)
+    assert re.fullmatch(r"4 trials after \d+ s: 4 terminated; best loss 0\.2\d* in trial \w+_00000", last)
     assert place == f"results: {tmp_path / 'e'}"
 
 
@@ -66,7 +63,7 @@ def test_a_table_has_the_best_trial_first(tmp_path: Path) -> None:
     results(tmp_path, progress_reporter=Keeps())
     head, rows = tables[-1]
     assert head == ["trial", "status", "runs on", "reports", "seconds", "a", "b", "kind", "loss"]
-    assert [row[0] for row in rows] == ["00000 *", "00003", "00002", "00001"]
+    assert [row[0].partition("_")[2] for row in rows] == ["00000 *", "00003", "00002", "00001"]
     assert [row[3] for row in rows] == ["5"] * 4
 
 
@@ -102,7 +99,7 @@ def test_a_page_has_a_curve_and_a_row_for_each_trial_and_needs_no_network(tmp_pa
     axes = block(document, "parallel")["axes"]
     assert [axis["name"] for axis in axes] == ["a", "b", *(["kind"] if len(axes) == 4 else []), "loss"]
     assert len(block(document, "trials")["rows"]) == 4
-    assert block(document, "answers")["cards"][0]["small"] == "trial 00000, after 5 reports"
+    assert block(document, "answers")["cards"][0]["small"].endswith("_00000, after 5 reports")
     assert block(document, "importance")["halves"][0]["rows"] == [], "four trials say nothing about what matters"
     assert loads_nothing(text)
     assert "<x>" not in text
@@ -121,7 +118,10 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
     tuning = tune.TuneConfig("loss", "min")
     found = tune.Tuner(rungs_of_four, param_space=space, tune_config=tuning, run_config=run).fit()
-    column = "[...document.querySelectorAll('#trials tbody tr td:nth-child(%d)')].map(one => one.textContent).join(' ')"
+    column = (
+        "[...document.querySelectorAll('#trials tbody tr td:nth-child(%d)')]"
+        ".map(one => one.textContent.replace(/^.*_/, '')).join(' ')"
+    )
     with Browser(tmp_path) as browser:
         browser.open(Path(found.write_html(tmp_path / "page.html")).as_uri())
         browser.wait_for("document.querySelectorAll('#parallel path.ln').length === 4")
@@ -204,8 +204,10 @@ def test_a_terminal_shows_a_table_that_is_drawn_anew(tmp_path: Path) -> None:
     assert re.search(r"trial\s+┃ status\s+┃ runs on", plain)
     assert re.search(r"RUNNING\s+│ \S+:\d+", plain), "what it runs on"
     assert "2 running" in plain
-    assert re.search(r"3 trials after \d+ s: 1 running, 2 terminated; .* in trial 00000; about [\d.]+ m?s left", plain)
-    assert re.search(r"3 trials after \d+ s: 3 terminated; best loss 1.25 in trial 00000", plain)
+    assert re.search(
+        r"3 trials after \d+ s: 1 running, 2 terminated; .* in trial \w+_00000; about [\d.]+ m?s left", plain
+    )
+    assert re.search(r"3 trials after \d+ s: 3 terminated; best loss 1.25 in trial \w+_00000", plain)
 
 
 IN_A_NOTEBOOK = '''
@@ -251,8 +253,8 @@ def test_a_notebook_shows_one_table_that_is_replaced(tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")
     lines = run_program(IN_A_NOTEBOOK, str(tmp_path), timeout=90).expect(0).stdout.splitlines()
     assert lines[0] == "display_data {'update_display_data'} 1"
-    assert re.match(r"<p>2 trials after \d+ s: 2 terminated; best loss 0.25 in trial 00001</p><table>", lines[1])
-    assert [lines[1].count(f"<td>{number}</td>") for number in ("00001 *", "00000")] == [1, 1]
+    assert re.match(r"<p>2 trials after \d+ s: 2 terminated; best loss 0.25 in trial \w+_00001</p><table>", lines[1])
+    assert [lines[1].count(f"_{number}</td>") for number in ("00001 *", "00000")] == [1, 1]
 
 
 def test_the_parameter_that_matters_is_the_important_one(tmp_path: Path) -> None:
@@ -267,7 +269,7 @@ def test_data_frames_have_a_row_for_each_trial_and_report(tmp_path: Path) -> Non
     frame = found.get_dataframe()
     assert list(frame["config/a"]) == [1, 2, 3, 4]
     assert len(found[0].metrics_dataframe) == 5
-    assert tune.ExperimentAnalysis(found).results_df.loc["00001", "config/a"] == 2
+    assert tune.ExperimentAnalysis(found).results_df.loc[found[1].trial_id, "config/a"] == 2
 
 
 @pytest.mark.filterwarnings("default")

@@ -24,11 +24,13 @@ from mpi_runtime.tune.schedulers import (
 )
 from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher, TuneBOHB
 from mpi_runtime.tune.study.events import Ended, Event, Failed, Order, Reported, Revived, Sized, Start
+from mpi_runtime.tune.study.settings import CheckpointConfig
 from mpi_runtime.tune.study.stoppers import ExperimentPlateauStopper, MaximumIterationStopper, TrialPlateauStopper
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.study.virtual_time import _Simulation
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.checkpoint import Saved
+from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
 NAN = math.nan
 
@@ -238,7 +240,7 @@ def test_a_search_that_is_cut_at_any_line_ends_the_same(scheduler: Any, tmp_path
         now = replayed(study, lines[:cut])
         simulation = _Simulation(study, steps)
         orders: list[Order] = []
-        for event in resumed(study, tmp_path, 1, False, False):
+        for event in resumed(study, KeptCheckpoints(CheckpointConfig(), tmp_path), 1, (), False):
             orders += study.handle(event, now)
         simulation.to_the_end(orders, now)
         assert outcome_of(study) == outcome_of(whole._study), cut
@@ -265,7 +267,7 @@ def test_a_resumed_search_starts_no_trial_twice(scheduler: Any, restart: bool, t
             study = made(scheduler, BasicVariantGenerator, 3)
             now = replayed(study, lines[:cut])
             started = []
-            for event in resumed(study, tmp_path, slots, True, restart):
+            for event in resumed(study, KeptCheckpoints(CheckpointConfig(), tmp_path), slots, (Trial.ERROR,), restart):
                 started += [one.trial_id for one in study.handle(event, now) if isinstance(one, Start)]
             running = [one.trial_id for one in study.trials.values() if one.status == Trial.RUNNING]
             assert sorted(started) == sorted(running), (cut, slots)
