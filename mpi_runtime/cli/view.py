@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -60,8 +59,8 @@ def view(words: Sequence[str]) -> int:
                 threading.Thread(target=webbrowser.open, args=(shown,), daemon=True).start()  # some wait for its end
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # else the file for the browser would stay
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+        if signal.getsignal(number) == signal.SIG_DFL:  # as Ctrl-C, or the file for the browser would stay
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     with until_end:
         try:
             serve(source, options.port, opened)

@@ -46,6 +46,8 @@ def text_of(path: str | Path) -> str:
         file = open(path, "rb")  # noqa: SIM115  (closed below)
     finally:
         waiting.cancel()
+        if is_pipe:
+            waiting.join()  # a job forks, which is for processes with one thread
     found = bytearray()
     with file:
         status = os.fstat(file.fileno())

@@ -227,7 +227,7 @@ def test_the_arguments_of_the_browser_have_no_token(tmp_path: Path, end: signal.
         assert request(address)[0] == 200, "while the browser runs"
         gate.touch()
         server.signal(end)
-        server.finish().expect(128 + end)
+        server.finish().expect(130)
     assert not list(home.iterdir())
 
 
