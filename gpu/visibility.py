@@ -70,9 +70,9 @@ def _tokens(report: Report) -> dict[str, str]:
 def _named(entry: str, report: Report) -> tuple[list[Device], bool] | None:
     """Return the devices that an entry names, and whether it is a number; None if it names no device."""
     if found := re.match(r"\d+", entry):  # CUDA reads no further
-        number = int(found[0])
+        number = int(found[0]) if len(found[0]) < 10 else len(report.cards)
         return (_of_card(report.cards[number], report), True) if number < len(report.cards) else None
-    old = re.fullmatch(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)", entry)
+    old = re.fullmatch(r"MIG-(GPU-[^/]+)/(\d{1,9})/(\d{1,9})", entry)
     if old:
         instance = (int(old[2]), int(old[3]))
         named = [one for one in report.devices if one.card == old[1] and one.instance == instance]
@@ -111,7 +111,7 @@ def not_told(report: Report, environment: Mapping[str, str]) -> str:
     """
     granted = environment.get("SLURM_GPUS_ON_NODE", "")
     there = min(len(report.cards), len(report.devices))  # with MIG, Slurm's GPUs may be cards or instances
-    if VISIBLE in environment or not granted.isdecimal() or there <= int(granted):
+    if VISIBLE in environment or not granted.isdecimal() or len(granted) > 9 or there <= int(granted):
         return ""
     return (
         f"Slurm has given the job {granted} of the {there} GPUs to be seen, and {VISIBLE}, which would name them, "

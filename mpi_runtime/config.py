@@ -38,6 +38,8 @@ GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
 DIRECT_LINES = "MPI_RUNTIME_DIRECT_LINES"
 
+GPUS_MAX = 1000
+"""The most GPUs of a host: the head compares each with each."""
 RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 _GPU_RESERVE_MB = 512
 _WAYS_TO_FIND = ("auto", "always", "never")
@@ -307,6 +309,8 @@ def _check(config: Config) -> None:
     for name in ("num_cpus", "num_gpus"):
         if getattr(config, name) is not None:
             check_amount(name, getattr(config, name))
+    if (config.num_gpus or 0) > GPUS_MAX:
+        raise ValueError(f"num_gpus must be at most {GPUS_MAX} for each host, not {config.num_gpus!r}")
     for name, least in (("memory", 0), ("object_store_memory", 0), ("memory_limit", 1), ("inline_bytes_max", 0)):
         value = getattr(config, name)
         if value is None and name != "inline_bytes_max":

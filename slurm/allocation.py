@@ -4,15 +4,28 @@ Only variables that describe the job are used. Under mpirun, Slurm's variables o
 `SLURM_NTASKS`) describe the launcher's own daemon; rank and size come from the launcher (host/launch.py).
 """
 
+import os
+import stat
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeVar
 
 from mpi_runtime.slurm import nodelist
 
 _STEPS_MAX = 1 << 31
 """Step numbers from here on are not of srun: Slurm uses them for batch scripts and shells."""
+_PARTS_MAX = 128
+"""Slurm: MAX_HET_JOB_COMPS, the most parts of a heterogeneous job."""
+_FILE_BYTES_MAX = 32 << 20
+"""The largest file of hosts that is read: a million tasks on hosts with names of 30 letters."""
+_DIGITS_MAX = 19
+"""Longer numbers do not fit into 64 bits."""
+T = TypeVar("T")
+
+
+class AllocationError(ValueError):
+    """The variables of a batch system make no sense. The message names the variable."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +52,16 @@ class Allocation:
     """The end of the job's time, in seconds since 1970. Slurm states it since 23.02; see `end_time`."""
     parts: int = 1
     """The number of parts of a heterogeneous job of Slurm; any other job has one."""
+    step_nodes: tuple[str, ...] = ()
+    """Names of the nodes of the step of Slurm that srun has started this process in; empty: it is in none."""
 
 
 def from_environment(env: Mapping[str, str]) -> Allocation:
-    """Return the allocation that the environment of a process describes."""
+    """Return the allocation that the environment of a process describes.
+
+    Raises:
+        AllocationError: a variable makes no sense.
+    """
     for name, read in (("SLURM_JOB_ID", _slurm), ("PBS_JOBID", _pbs), ("LSB_JOBID", _lsf), ("PE_HOSTFILE", _sge)):
         if env.get(name):
             return read(env)
@@ -56,23 +75,28 @@ def first_part(env: Mapping[str, str]) -> Allocation:
 
 def is_in_step(env: Mapping[str, str]) -> bool:
     """Whether srun has started a process, or a process above it."""
-    step = env.get("SLURM_STEP_ID", "")
-    return step.isdecimal() and int(step) < _STEPS_MAX
+    step = _number(env.get("SLURM_STEP_ID"))
+    return step is not None and step < _STEPS_MAX
 
 
 def _slurm(env: Mapping[str, str]) -> Allocation:
     if "SLURM_HET_SIZE" in env:
         # A heterogeneous job: its components in their order, because launchers number ranks in this order.
-        suffixes = [f"_HET_GROUP_{number}" for number in range(int(env["SLURM_HET_SIZE"]))]
+        ends = [f"_HET_GROUP_{number}" for number in range(_of(env, ["SLURM_HET_SIZE"], _parts))]
     else:
-        suffixes = [""]
+        ends = [""]
+
+    def read(name: str, reader: Callable[[str], list[T]]) -> tuple[T, ...]:
+        return tuple(_of(env, [name + end for end in ends], reader))
+
     return Allocation(
         system="slurm",
         job=env["SLURM_JOB_ID"],
-        nodes=tuple(name for end in suffixes for name in nodelist.expand(env.get("SLURM_JOB_NODELIST" + end, ""))),
-        tasks=tuple(n for end in suffixes for n in nodelist.expand_counts(env.get("SLURM_TASKS_PER_NODE" + end, ""))),
-        cpus=tuple(n for end in suffixes for n in nodelist.expand_counts(env.get("SLURM_JOB_CPUS_PER_NODE" + end, ""))),
-        parts=len(suffixes),
+        nodes=read("SLURM_JOB_NODELIST", nodelist.expand),
+        tasks=read("SLURM_TASKS_PER_NODE", nodelist.expand_counts),
+        cpus=read("SLURM_JOB_CPUS_PER_NODE", nodelist.expand_counts),
+        parts=len(ends),
+        step_nodes=tuple(_of(env, ["SLURM_STEP_NODELIST"], nodelist.expand)) if is_in_step(env) else (),
         gpus=_gpus(env),
         restarts=_number(env.get("SLURM_RESTART_COUNT")) or 0,
         array_task=_number(env.get("SLURM_ARRAY_TASK_ID")),
@@ -98,7 +122,7 @@ def _ids(text: str) -> tuple[str, ...]:
 
 def _pbs(env: Mapping[str, str]) -> Allocation:
     """Read OpenPBS, PBS Pro and Torque: the node file has a line for each task."""
-    tasks = Counter(words[0] for words in _words(env.get("PBS_NODEFILE", "")))
+    tasks = _of(env, ["PBS_NODEFILE"], _names_in)
     cpus = _number(env.get("PBS_NUM_PPN")) or _number(env.get("NCPUS"))
     return Allocation(
         system="pbs",
@@ -113,7 +137,7 @@ def _pbs(env: Mapping[str, str]) -> Allocation:
 
 def _lsf(env: Mapping[str, str]) -> Allocation:
     """Read LSF: a list of names and slots, `node1 16 node2 16`."""
-    words = env.get("LSB_MCPU_HOSTS", "").split()
+    words = _of(env, ["LSB_MCPU_HOSTS"], _names_and_slots)
     slots = tuple(_number(word) or 0 for word in words[1::2])
     index = _number(env.get("LSB_JOBINDEX"))
     return Allocation(
@@ -129,7 +153,7 @@ def _lsf(env: Mapping[str, str]) -> Allocation:
 
 def _sge(env: Mapping[str, str]) -> Allocation:
     """Read Grid Engine: a line of the file of hosts has name, slots, queue and processors."""
-    hosts = [words for words in _words(env["PE_HOSTFILE"]) if len(words) > 1]
+    hosts = _of(env, ["PE_HOSTFILE"], _hosts_in)
     slots = tuple(_number(words[1]) or 0 for words in hosts)
     return Allocation(
         system="sge",
@@ -141,13 +165,69 @@ def _sge(env: Mapping[str, str]) -> Allocation:
     )
 
 
-def _words(path: str) -> list[list[str]]:
-    """Return the words of each line of a file; nothing if it cannot be read."""
+def _of(env: Mapping[str, str], names: Sequence[str], read: Callable[[str], T]) -> T:
+    """Return what a reader makes of these variables, as one list; it reads an empty text if there are none."""
+    text = ",".join(filter(None, (env.get(name) for name in names)))
     try:
-        return [line.split() for line in Path(path).read_text().splitlines() if line.strip()]
-    except OSError:
-        return []
+        return read(text)
+    except ValueError as error:
+        what = f"the variable {names[0]} is" if len(names) == 1 else f"the variables {names[0]} to {names[-1]} are"
+        raise AllocationError(
+            f"{what} {nodelist.shown(text)}, which makes no sense: {error}. Outside of a job unset the variables "
+            "of the batch system"
+        ) from None
+
+
+def _parts(text: str) -> int:
+    """Read the number of parts of a heterogeneous job."""
+    found = _number(text) or 0
+    if not 1 <= found <= _PARTS_MAX:
+        raise ValueError(f"a job has 1 to {_PARTS_MAX} parts")
+    return found
+
+
+def _names_in(path: str) -> Counter[str]:
+    """Read a file with the name of a host in each line: how many lines each has."""
+    found: Counter[str] = Counter()
+    for words in _lines(path):
+        found[words[0]] += 1
+        nodelist.check_number(len(found))
+    return found
+
+
+def _hosts_in(path: str) -> list[list[str]]:
+    """Read a file with a host in each line: its words."""
+    found = []
+    for words in _lines(path):
+        if len(words) > 1:
+            found.append(words)
+            nodelist.check_number(len(found))
+    return found
+
+
+def _names_and_slots(text: str) -> list[str]:
+    words = text.split()
+    nodelist.check_number(len(words) // 2)
+    return words
+
+
+def _lines(path: str) -> Iterator[list[str]]:
+    """Yield the first two words, and the rest, of each line of a file; nothing if it cannot be read."""
+    try:
+        file = open(path, errors="surrogateescape", opener=_open_at_once)  # noqa: SIM115  (closed below)
+    except (OSError, ValueError):
+        return
+    with file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES_MAX:
+            raise ValueError(f"it must be a file of at most {_FILE_BYTES_MAX >> 20} MiB")
+        yield from filter(None, (line.split(None, 2) for line in file))
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file. A pipe that nobody writes to would wait."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
+    return int(text) if text and text.isdecimal() and len(text) < _DIGITS_MAX else None

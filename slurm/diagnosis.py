@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from mpi_runtime.slurm import nodelist
 from mpi_runtime.slurm.allocation import Allocation, is_in_step
 from mpi_runtime.slurm.jobs import Granted
 
@@ -93,7 +92,7 @@ def diagnose(
 def expected_nodes(kind: str, own: Allocation, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the nodes on which ranks are expected: in a step of srun its own, since the user has chosen them."""
     if (kind == "none" or kind.startswith("slurm")) and is_in_step(env):
-        return tuple(nodelist.expand(env.get("SLURM_STEP_NODELIST", "")))
+        return own.step_nodes
     return own.nodes
 
 

@@ -33,6 +33,7 @@ else:
 
 FILE = "MPI_RUNTIME_PROFILES"
 """The environment variable that names another file."""
+FILE_CHARS_MAX = 1 << 20
 
 
 def path(env: Mapping[str, str]) -> Path:
@@ -50,14 +51,18 @@ def read(file: Path, name: str | None) -> dict[str, Any]:
         ValueError: the file or the profile does not exist or is not valid. The message says what is wrong.
     """
     try:
-        profiles = tomllib.loads(file.read_text("utf-8"))
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read(FILE_CHARS_MAX + 1)
+        if len(text) > FILE_CHARS_MAX:
+            raise ValueError(f"it has more than {FILE_CHARS_MAX} letters")
+        profiles = tomllib.loads(text)
     except FileNotFoundError:
         if name is None:
             return {}
         raise ValueError(f"there is no profile {name!r}: the file {file} does not exist") from None
     except OSError as error:
         raise ValueError(f"the file of profiles, {file}, cannot be read: {error.strerror}") from None
-    except ValueError as error:  # of the syntax, or of bytes that are not UTF-8
+    except (ValueError, RecursionError) as error:  # of the syntax, of bytes that are not UTF-8, or of its depth
         raise ValueError(f"{file} is not TOML: {error}") from None
     if name is not None and name not in profiles:
         raise ValueError(f"there is no profile {name!r} in {file}; there are: {', '.join(profiles) or 'none'}")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import cast
 
+from mpi_runtime.slurm.nodelist import HOSTS_MAX
+
 WARN_S = "MPI_RUNTIME_WARN_S"
 """The variable with the number of seconds before the end for which SIGUSR1 was requested."""
 
@@ -280,6 +282,8 @@ def _check(request: Request) -> None:
             raise TypeError(f"{name} must be a whole number, not {value!r}")
         if value is not None and value < 1:
             raise ValueError(f"{name} must be 1 or more, not {value}")
+    if request.nodes_max > HOSTS_MAX:
+        raise ValueError(f"nodes must be at most {HOSTS_MAX}, not {request.nodes}")
     for name in ("memory", "name", "partition", "account", "qos", "array", "launcher", "python"):
         value = getattr(request, name)
         if not isinstance(value, str) and (value is not None or name in ("launcher", "python")):

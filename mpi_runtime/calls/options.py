@@ -131,6 +131,7 @@ def _counted(words: str, least: int, most: int = COUNT_MAX, besides: int | None 
 _count = _counted("0 or more", 0)
 _limit_or_none = _counted("0 or more, or -1 for no limit", -1)
 _one_or_more = _counted("1 or more", 1)
+_ranks = _counted("1 or more", 1, RETURNS_MAX)
 
 
 def _returns(name: str, value: Any) -> None:
@@ -284,8 +285,8 @@ OPTIONS = {
     "label_selector": Option(check_selector, "", ""),
     "max_calls": Option(_count, "max_calls"),
     "priority": Option(_whole, "priority", "priority"),
-    "num_ranks": Option(_one_or_more, "ranks", "ranks"),
-    "ranks_per_node": Option(_one_or_more, "ranks_per_node", "ranks_per_node"),
+    "num_ranks": Option(_ranks, "ranks", "ranks"),
+    "ranks_per_node": Option(_ranks, "ranks_per_node", "ranks_per_node"),
     "mpi_grace": Option(_seconds, "grace_us", "grace_us", None, _microseconds),
     "reuse": Option(check_bool, "reuse"),
     "pin": Option(check_bool, "pins", "pins"),

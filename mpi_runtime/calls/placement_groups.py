@@ -17,7 +17,14 @@ from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.errors.arguments import check_amount, check_text, seconds
 from mpi_runtime.job import running
 from mpi_runtime.objects import serialize
-from mpi_runtime.scheduler.protocol.events import PACK, STRATEGIES, BundleSpec, GroupRemovalRequested, Label
+from mpi_runtime.scheduler.protocol.events import (
+    BUNDLES_MAX,
+    PACK,
+    STRATEGIES,
+    BundleSpec,
+    GroupRemovalRequested,
+    Label,
+)
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 
@@ -158,6 +165,8 @@ def placement_group(
     check_text("name", name)
     if not isinstance(bundles, (list, tuple)) or not bundles:
         raise ValueError(f"bundles must be a list with at least one bundle, not {bundles!r}")
+    if len(bundles) > BUNDLES_MAX:
+        raise ValueError(f"bundles must be at most {BUNDLES_MAX}, not {len(bundles)}: make several groups")
     specs = [bundle_spec(bundle) for bundle in bundles]
     for spec, labels in zip(specs, _labels_of(specs, bundle_label_selector), strict=True):
         spec.labels = labels

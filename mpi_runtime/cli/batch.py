@@ -19,6 +19,7 @@ from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
+from mpi_runtime.batch.file.reading import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory import past
 from mpi_runtime.batch.memory.graph import wrong_names
@@ -32,7 +33,7 @@ from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.cli.batch_check import check, stated_nodes
 from mpi_runtime.cli.batch_options import NO_FLAGS, VERBS, parser
 from mpi_runtime.cli.open_mpi import clear_sessions
-from mpi_runtime.cli.run import installed_launcher
+from mpi_runtime.cli.run import check_ranks, installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import HeadDiedError, JournalError, LaunchError
 from mpi_runtime.host.launch import detect
@@ -47,6 +48,7 @@ from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_
 
 END_S = 20.0
 """Running commands are ended this long, and the longest grace, before the job's time is over: time for the journal."""
+_RELAY_BYTES = 1 << 16
 _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 
@@ -59,8 +61,7 @@ def batch(words: Sequence[str]) -> int:
     if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VERBS, 1)):
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
     options = parser().parse_args(words)
-    if options.ranks < 1:
-        raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
+    check_ranks(options.ranks)
     if options.max_failures is not None and options.max_failures < 0:
         raise LaunchError(f"--max-failures must be 0 or more, not {options.max_failures}")
     env = environment()
@@ -99,9 +100,11 @@ def _relay_stdin() -> None:
         die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the batch handles it
         os.close(read)
-        for line in sys.stdin.buffer:
-            os.write(write, line if line.endswith(b"\n") else line + b"\n")
-        os.write(write, f"{END}\n".encode())
+        last = b"\n"
+        while chunk := os.read(0, _RELAY_BYTES):
+            os.write(write, chunk)
+            last = chunk[-1:]
+        os.write(write, (b"" if last == b"\n" else b"\n") + f"{END}\n".encode())
     finally:
         os._exit(0)
 
@@ -357,7 +360,18 @@ def _defaults(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _text(path: str) -> str:
-    return "".join(lines_of(sys.stdin)) if path == "-" else read_text(path)
+    if path != "-":
+        return read_text(path)
+    found, room = [], TEXT_BYTES_MAX
+    for line in lines_of(sys.stdin):
+        found.append(line)
+        room -= len(line)
+        if room < 0 or len(found) > COMMANDS_MAX or len(line) > LINE_MAX:
+            raise LaunchError(
+                f"standard input has more than {COMMANDS_MAX} lines, {TEXT_BYTES_MAX >> 20} MiB, or "
+                f"{LINE_MAX >> 20} MiB in a line, the most that a batch can have: split it"
+            )
+    return "".join(found)
 
 
 def _refuse(path: str, problems: Sequence[Problem]) -> int:

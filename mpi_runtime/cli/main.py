@@ -81,6 +81,13 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"mpi-runtime {verb}: {what}", file=sys.stderr)
         _drop_output()
         return 2
+    except ValueError as error:
+        from mpi_runtime.slurm.allocation import AllocationError  # not at the top: each worker imports this file
+
+        if not isinstance(error, AllocationError):
+            raise
+        print(f"mpi-runtime {verb}: {error}", file=sys.stderr)
+        return 2
     return code
 
 

@@ -22,6 +22,8 @@ def run(words: Sequence[str]) -> int:
 
 def _replay(path: Path) -> int:
     try:
+        if path.is_char_device():
+            raise NotARecordingError("it is a device")
         recording = Recording(path.read_bytes())
     except (OSError, NotARecordingError) as error:
         text = f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else error

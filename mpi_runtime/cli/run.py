@@ -19,6 +19,7 @@ from mpi_runtime.cli.facts import path
 from mpi_runtime.cli.open_mpi import broken_settings, clear_sessions
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.errors.arguments import PROCESSES_MAX
 from mpi_runtime.host.launchers import environment_of_launcher
 from mpi_runtime.host.mpiexec import Launcher, find_launcher, launch_command
 from mpi_runtime.journal.private import make_directory
@@ -41,8 +42,7 @@ def run(words: Sequence[str]) -> int:
     """Start the program. This process becomes the launcher, or watches it."""
     own, program = split(words)
     options = _parser().parse_args(own)
-    if options.ranks < 1:
-        raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
+    check_ranks(options.ranks)
     if options.restarts < 0:
         raise LaunchError(f"--restarts must be 0 or more, not {options.restarts}")
     if options.restarts and not options.journal:
@@ -96,6 +96,12 @@ def run(words: Sequence[str]) -> int:
             exit_file.forget(file)
 
 
+def check_ranks(ranks: int) -> None:
+    """Raise LaunchError unless a launcher can start as many ranks."""
+    if not 1 <= ranks <= PROCESSES_MAX:
+        raise LaunchError(f"-n must be {'1 or more' if ranks < 1 else f'at most {PROCESSES_MAX}'}, not {ranks}")
+
+
 def _make_journal(folder: Path) -> None:
     try:
         make_directory(folder)
@@ -115,7 +121,7 @@ def read_program(file: TextIO) -> str:
 
     Ranks cannot read it themselves: the mpirun of Open MPI 5.0.11 was seen not to forward the end of the input.
     """
-    source = file.read()
+    source = file.read(ARGUMENT_BYTES_MAX + 1)
     if len(os.fsencode(source)) > ARGUMENT_BYTES_MAX:
         raise LaunchError(
             f"the program on the standard input has more than {ARGUMENT_BYTES_MAX} bytes, the most that a command can "

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import tempfile
+import threading
 import time
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,8 @@ def view(words: Sequence[str]) -> int:
             f"the live page needs starlette and uvicorn ({error}): pip install starlette uvicorn"
         ) from None
 
+    until_end = ExitStack()
+
     def opened(address: str) -> None:
         print(
             f"{address}\nCtrl-C ends it. From another host: ssh -L {_port(address)}:127.0.0.1:{_port(address)} "
@@ -45,13 +51,41 @@ def view(words: Sequence[str]) -> int:
             flush=True,
         )
         if not options.no_browser and os.environ.get("DISPLAY"):
-            webbrowser.open(address)
+            try:
+                shown = leading_to(address, until_end)
+            except OSError as error:
+                print(f"No browser was opened, because the file for it cannot be written: {error}", flush=True)
+            else:
+                threading.Thread(target=webbrowser.open, args=(shown,), daemon=True).start()  # some wait for its end
 
-    try:
-        serve(source, options.port, opened)
-    except OSError as error:
-        raise LaunchError(f"port {options.port} cannot be used: {error.strerror}; --port 0 takes a free one") from error
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # as Ctrl-C, or the file for the browser would stay
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    with until_end:
+        try:
+            serve(source, options.port, opened)
+        except OSError as error:
+            raise LaunchError(
+                f"port {options.port} cannot be used: {error.strerror}; --port 0 takes a free one"
+            ) from error
     return 0
+
+
+def leading_to(address: str, until_end: ExitStack) -> str:
+    """The address of a file that leads a browser to this address, which has a token. It goes at the end.
+
+    Every user of the host sees the arguments of a browser, and only its owner reads the file (mode 600). It lies in the
+    home directory, in sight: browsers installed by snap have a /tmp of their own, and no hidden files.
+    """
+    home = os.path.expanduser("~")
+    place = home if os.access(home, os.W_OK) else None
+    descriptor, path = tempfile.mkstemp(".html", "mpi-runtime-view-", place)
+    until_end.callback(Path(path).unlink, missing_ok=True)
+    with open(descriptor, "w") as file:
+        file.write(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={address}"><a href="{address}">job</a>\n'
+        )
+    return Path(path).as_uri()
 
 
 def _port(address: str) -> str:

@@ -14,6 +14,7 @@ from mpi_runtime.cli.batch_views import NoBatchError, directory_of
 from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
+from mpi_runtime.slurm.nodelist import HOSTS_MAX
 from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.prospects import Prospect, in_lines, proposal
 from mpi_runtime.whatif.recorded_calls import read_job
@@ -27,6 +28,8 @@ def whatif(words: Sequence[str]) -> int:
     subject, own, title = _subject(options.name)
     cpus, memory = options.cpus_per_node or own.cpus, options.memory_per_node or own.memory
     gpus = options.gpus_per_node or [own.gpus]
+    if max(options.nodes) * max(options.jobs) > HOSTS_MAX:
+        raise LaunchError(f"--nodes and --jobs are at most {HOSTS_MAX} nodes together")
     shapes = [own._replace(cpus=cpus, gpus=one, memory=memory) for one in gpus]
     if isinstance(subject, Batch):
         prospects = [

@@ -139,4 +139,4 @@ def _slurm_kind(env: Mapping[str, str]) -> str:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) < 10 else None  # as MPI counts ranks

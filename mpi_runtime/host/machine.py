@@ -30,9 +30,8 @@ def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     """
     env = environment() if env is None else env
     limits: list[float] = [len(cpus_allowed()), *_cpu_quotas(root)]
-    on_node = env.get("SLURM_CPUS_ON_NODE", "")
-    if on_node.isdecimal() and int(on_node) > 0:
-        limits.append(int(on_node))
+    if on_node := _count(env.get("SLURM_CPUS_ON_NODE", "")):
+        limits.append(on_node)
     return max(1, math.ceil(min(limits)))
 
 
@@ -59,10 +58,14 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
         ("SLURM_MEM_PER_CPU", env.get("SLURM_CPUS_ON_NODE", "")),
         ("SLURM_MEM_PER_GPU", env.get("SLURM_GPUS_ON_NODE", "")),
     ):
-        megabytes = env.get(name, "")
-        if megabytes.isdecimal() and times.isdecimal() and int(megabytes) * int(times) > 0:
-            limits.append((int(megabytes) * int(times)) << 20)
+        if megabytes := _count(env.get(name, "")) * _count(times):
+            limits.append(megabytes << 20)
     return min(limits)
+
+
+def _count(text: str) -> int:
+    """Return the number that a variable states; 0: none, or one that does not fit into 64 bits."""
+    return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
 def shortage(error: OSError) -> str:

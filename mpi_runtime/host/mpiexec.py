@@ -25,8 +25,10 @@ from dataclasses import dataclass
 
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.errors.arguments import PROCESSES_MAX
 from mpi_runtime.slurm.allocation import Allocation, first_part, from_environment
 from mpi_runtime.slurm.diagnosis import line_of_parts
+from mpi_runtime.slurm.nodelist import shown
 
 _NAMES = {
     None: ("mpiexec", "mpirun"),
@@ -156,6 +158,10 @@ def _places(hosts: str | None, ranks: int) -> list[str]:
     """Return the hosts with a number of ranks each. A host without a number gets an even share of all ranks."""
     names = [name.strip() for name in (hosts or "").split(",") if name.strip()]
     share = -(-ranks // len(names)) if names else 0
+    for name in names:
+        number = name.rpartition(":")[2]
+        if number.isdecimal() and int(number[:20]) > PROCESSES_MAX:  # Python reads no longer ones than 4300 digits
+            raise LaunchError(f"the host {shown(name)} has more than {PROCESSES_MAX} ranks, the most that there can be")
     return [name if ":" in name else f"{name}:{share}" for name in names]
 
 

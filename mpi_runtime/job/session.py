@@ -172,6 +172,7 @@ def start(config: Config) -> Session:
 
     Raises:
         LaunchError: the ranks were started in a way that cannot work, or not all of them started.
+        ValueError: variables of the batch system make no sense.
     """
     global _session, _head, _jobs, _failure
     if _failure:
@@ -181,6 +182,10 @@ def start(config: Config) -> Session:
         launch = launching.detect(configuration.environment())
         if launch.problem:
             raise LaunchError(launch.problem)
+        if configuration.is_batch_job():
+            from mpi_runtime.slurm.allocation import from_environment  # not at the top: most jobs need none of it
+
+            from_environment(configuration.environment())  # to report mistakes here, before a head starts
         if launch.rank:
             _be_worker(launch, config.start_timeout_s)
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mpi_runtime.calls.labels import check_selector
 from mpi_runtime.errors.arguments import check_bool
-from mpi_runtime.scheduler.protocol.events import STRATEGIES
+from mpi_runtime.scheduler.protocol.events import BUNDLES_MAX, STRATEGIES
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trials.bundles import GangRequest
 
@@ -44,6 +44,8 @@ class ScalingConfig:
                 f"num_workers={self.num_workers}: a training needs a worker at least; with 1 the function runs in "
                 "one process"
             )
+        if self.num_workers > BUNDLES_MAX:
+            raise ValueError(f"num_workers must be at most {BUNDLES_MAX}, not {self.num_workers}")
         check_bool("use_gpu", self.use_gpu)
         given = self.resources_per_worker
         if not isinstance(given, Mapping | None):

@@ -21,8 +21,11 @@ Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Limit = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
 """-1: no limit."""
-RETURNS_MAX = 1 << 20
-"""The largest number of values of a call."""
+RETURNS_MAX = 100_000
+"""The largest number of values of a call, and of ranks of a gang, which may have one each. The head makes an entry for
+each at once: a million keep all others waiting for half a minute."""
+BUNDLES_MAX = 100_000
+"""The largest number of bundles of a placement group."""
 
 DRIVER = 0
 
@@ -490,7 +493,7 @@ class GroupRequested(Struct, array_like=True, tag=18, gc=False):
     """A client asks for a placement group. The object of this id gets its value when all bundles are reserved."""
 
     id: Id
-    bundles: Annotated[list[BundleSpec], Meta(min_length=1)]
+    bundles: Annotated[list[BundleSpec], Meta(min_length=1, max_length=BUNDLES_MAX)]
     strategy: str
     """One of STRATEGIES."""
     data: bytes

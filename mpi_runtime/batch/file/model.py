@@ -11,9 +11,11 @@ import msgspec
 
 from mpi_runtime.batch.file import values as read
 from mpi_runtime.batch.file.launchers import launcher_of, wrong_with_launcher
-from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in
+from mpi_runtime.batch.file.templates import BUILT_IN, fill, filled_length, names_in
 
 SHELL = "/bin/sh"
+ALTERNATIVES_MAX = 100
+"""The most requests of one command: each is compared with the others."""
 NAMES_SHOWN = 50
 """The number of known names that a message about an unknown one lists at most."""
 
@@ -131,6 +133,8 @@ def _alternatives(value: Any) -> list[dict[str, Any]]:
             "must be two or more requests, as in 'num_cpus=4 | num_gpus=1' or "
             f"[{{num_cpus = 4}}, {{num_gpus = 1}}], not {value!r}"
         )
+    if len(value) > ALTERNATIVES_MAX:
+        raise ValueError(f"must be at most {ALTERNATIVES_MAX} requests, not {len(value)}")
     found = []
     for one in value:
         if wrong := [name for name in one if name not in _DEMANDED]:
@@ -213,9 +217,26 @@ def read_command(
         if fields.get("retries") and not fields.get("rerun", True):
             wrong.append(("retries", "retries start a command again, and rerun=false forbids that"))
     wrong += wrong_with_launcher(fields, _TEXTS)
+    texts = {name: read.text_of(value) for name, value in values.items()}
+    if texts and not wrong:
+        wrong += _too_long(fields, texts)
     if wrong:
         return None, wrong
-    return Command(values={name: read.text_of(value) for name, value in values.items()}, **fields), []
+    return Command(values=texts, **fields), []
+
+
+def _too_long(fields: Mapping[str, Any], values: Mapping[str, str]) -> list[Wrong]:
+    """Texts that have many of long values."""
+    texts = {"command" if name == "text" else name: [fields.get(name, "")] for name in _TEXTS}
+    texts |= {"inputs": fields.get("inputs", ()), "env": fields.get("env", {}).values()}
+    longest = max(map(len, values.values()))
+    return [
+        (label, f"{label} has {length} letters with its values, and the kernel takes {read.TEXT_BYTES_MAX} bytes")
+        for label, found in texts.items()
+        for text in found
+        if len(text) * (longest + 1) > read.TEXT_BYTES_MAX
+        and (length := filled_length(text, values)) > read.TEXT_BYTES_MAX
+    ]
 
 
 def _set_alternatives(fields: dict[str, Any]) -> list[Wrong]:

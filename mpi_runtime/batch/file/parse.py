@@ -14,6 +14,7 @@ from mpi_runtime.batch.file.json import read_json_lines
 from mpi_runtime.batch.file.lines import read_lines
 from mpi_runtime.batch.file.model import OPTIONS, Command, names_after, read_command, unknown
 from mpi_runtime.batch.file.parameters import Row, combined, product, rows, zipped
+from mpi_runtime.batch.file.reading import COMMANDS_MAX, KEYS_MAX, text_of
 from mpi_runtime.batch.file.shells import notes_on_shells
 from mpi_runtime.batch.file.templates import BUILT_IN
 from mpi_runtime.batch.file.toml import read_toml
@@ -28,6 +29,10 @@ _KEYS = ("command", *OPTIONS, *_ARRAY)
 
 NOWHERE: Place = (1, 1)
 """Where nothing is looked for."""
+
+
+class TooManyError(Exception):
+    """A batch has more commands than there can be."""
 
 
 class Group(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,7 +63,7 @@ def read_text(path: str) -> str:
         LaunchError: it cannot be read.
     """
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return text_of(path).replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise LaunchError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -66,6 +71,8 @@ def read_text(path: str) -> str:
         raise LaunchError(
             f"{path} is not text in UTF-8: line {line} has a wrong byte, byte {error.start} of the file"
         ) from error
+    except ValueError as error:
+        raise LaunchError(f"{path} is not a batch file: {error}") from error
 
 
 def read_batch(
@@ -76,6 +83,8 @@ def read_batch(
     Options of the file override the `defaults`. `folder` has its files of rows. Names of commands that have none of
     their own begin with `prefix`.
     """
+    if (lines := text.count("\n")) > COMMANDS_MAX:
+        return [], [Problem(1, 1, f"there are {lines} lines, and a batch can have {COMMANDS_MAX}: split it")]
     entries, own, problems = {LINES: read_lines, TOML: read_toml, JSON: read_json_lines}[form](text)
     right: dict[str, Any] = {}
     for key, value in own.content.items():
@@ -84,11 +93,17 @@ def read_batch(
         right |= {} if messages else {key: value}  # else each task would have the same problem
     defaults = {**defaults, **right}
     groups: list[Group] = []
+    room = COMMANDS_MAX
     for entry in entries:
         named = msgspec.structs.replace(entry, default_name=prefix + entry.default_name)
-        group, wrong = read_entry(named, defaults, folder)
+        try:
+            group, wrong = read_entry(named, defaults, folder, room)
+        except TooManyError as error:  # the next ones would take long, and memory
+            problems.append(entry.problem("", str(error)))
+            break
         problems += wrong
         groups.append(group)
+        room -= len(group.commands)
     if not entries and not problems:
         problems.append(Problem(1, 1, "there is no command here"))
     return groups, sorted(
@@ -96,10 +111,21 @@ def read_batch(
     )
 
 
-def read_entry(entry: Entry, defaults: Mapping[str, Any], folder: str = ".") -> tuple[Group, list[Problem]]:
-    """Make the commands of one entry; none, and all problems, if there are any."""
+def read_entry(
+    entry: Entry, defaults: Mapping[str, Any], folder: str = ".", room: int = COMMANDS_MAX
+) -> tuple[Group, list[Problem]]:
+    """Make the commands of one entry; none, and all problems, if there are any.
+
+    Raises:
+        TooManyError: the batch has no `room` for as many.
+    """
+    if len(entry.content) > KEYS_MAX:
+        too_many = entry.problem("", f"a command has at most {KEYS_MAX} keys, not {len(entry.content)}")
+        return Group(entry.default_name, (), place=entry.place, is_wrong=True), [too_many]
     problems = [entry.problem(key, unknown("key", key, _KEYS)) for key in entry.content if key not in _KEYS]
     found, wrong_rows = _rows_of(entry, folder)
+    if len(found) > room:
+        raise TooManyError(f"with {len(found)} more the batch has more than {COMMANDS_MAX} commands: split it")
     problems += wrong_rows
     text = entry.content.get("command", "true") if not wrong_rows else "true"  # its placeholders cannot be judged
     if "command" not in entry.content:

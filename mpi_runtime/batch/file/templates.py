@@ -21,6 +21,12 @@ def names_in(text: str) -> set[str]:
     return {found[2] for found in _PLACEHOLDER.finditer(text) if found[2]} if "{" in text else set()
 
 
+def filled_length(text: str, values: Mapping[str, str]) -> int:
+    """The number of letters of a text in which values have the place of their placeholders, without quotes."""
+    shown = ((found[0], values.get(found[2] or "", found[0])) for found in _PLACEHOLDER.finditer(text))
+    return len(text) + sum(len(value) - len(name) for name, value in shown)
+
+
 def fill(text: str, values: Mapping[str, str], quote: Callable[[str], str] = shlex.quote) -> str:
     """Put values in the place of their placeholders; a placeholder without a value stays as it is.
 

@@ -15,8 +15,9 @@ else:
     import tomli as tomllib
 
 from mpi_runtime.batch.file.entries import NO_DEFAULTS, Entry, Parsed, Place, Problem
+from mpi_runtime.batch.file.reading import TOO_DEEP, TOO_LONG, wrong_with
 
-_HEADER = re.compile(r"\s*\[\[?\s*([\w.\s\"'-]+?)\s*\]\]?\s*(#.*)?$")
+_HEADER = re.compile(r"\s*\[\[?([\w.\s\"'-]+)\]\]?\s*(#.*)?$")
 _KEY = re.compile(r"\s*([\w-]+)\s*(?:\.[^=]*)?=")
 _TEXT = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}'
@@ -40,6 +41,12 @@ def read_toml(text: str) -> Parsed:
         end = (text.count("\n") + 1, len(text) - text.rfind("\n"))
         place = (int(found[1]), int(found[2])) if found and found[1] else end
         return [], NO_DEFAULTS, [Problem(*place, f"this is not TOML: {_AT.sub('', message)}")]
+    except RecursionError:
+        return [], NO_DEFAULTS, [Problem(1, 1, TOO_DEEP)]
+    except ValueError:
+        return [], NO_DEFAULTS, [Problem(1, 1, TOO_LONG)]
+    if wrong := wrong_with(content):
+        return [], NO_DEFAULTS, [Problem(1, 1, wrong)]
     top, defaults_places, task_places = _find_places(text)
     problems = [
         Problem(*top.get(name, (1, 1)), f"there is no {name!r} here; there are [defaults] and [[task]]")
@@ -69,7 +76,7 @@ def _find_places(text: str) -> tuple[dict[str, Place], dict[str, Place], list[di
     for number, line in enumerate(_TEXT.sub(_first_line, text).split("\n"), 1):
         place = (number, len(line) - len(line.lstrip()) + 1)
         if header := _HEADER.match(line):
-            first, *rest = (part.strip(" \"'") for part in header[1].split("."))
+            first, *rest = (part.strip(" \t\"'") for part in header[1].split("."))
             top.setdefault(first, place)
             if first == "task" and not rest:
                 tasks.append({"": place})

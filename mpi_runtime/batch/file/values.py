@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from mpi_runtime.calls.options import check_resources, size_in_bytes
+from mpi_runtime.scheduler.protocol.events import RETURNS_MAX
 
 T = TypeVar("T")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
-_CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d{1,2}):(\d{2})")
+_CLOCK = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,2}):(\d{2})")
+SECONDS_MAX = 1e9
+"""The longest duration: thirty years."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _NAME_MAX = 255 - len(".workdir")
 """Linux: NAME_MAX, less the longest suffix of our files."""
 _SIGNALS_MAX = 64
-_TEXT_BYTES_MAX = 128 * 1024 - 1
+TEXT_BYTES_MAX = 128 * 1024 - 1
 """How long one argument of a program may be in Linux (MAX_ARG_STRLEN), without the byte 0 at its end."""
 SKIP, CONTINUE, STOP = "skip", "continue", "stop"
 ON_FAILURE = (SKIP, CONTINUE, STOP)
@@ -30,13 +33,17 @@ def seconds(value: Any) -> float:
     """
     text = "" if isinstance(value, bool) else str(value).strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    if _DURATION.fullmatch(text):
-        return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(ms|[smhd])", text))
-    if found := _CLOCK.fullmatch(text):
-        days, hours, minutes, rest = (int(one or 0) for one in found.groups())
-        return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
-    raise ValueError(f"must be a duration such as 90 (seconds), '10m', '1h30m' or '2:00:00', not {value!r}")
+        found = float(text)
+    elif _DURATION.fullmatch(text):
+        found = sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(ms|[smhd])", text))
+    elif clock := _CLOCK.fullmatch(text):
+        days, hours, minutes, rest = (int(one or 0) for one in clock.groups())
+        found = float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
+    else:
+        raise ValueError(f"must be a duration such as 90 (seconds), '10m', '1h30m' or '2:00:00', not {value!r}")
+    if found > SECONDS_MAX:
+        raise ValueError(f"must be at most {SECONDS_MAX:g} seconds (thirty years), not {value!r}")
+    return found
 
 
 def amount(value: Any) -> float:
@@ -81,6 +88,7 @@ gpus = _checked(amount, lambda found: found <= 1 or found == int(found), "0, a s
 weight = _checked(amount, lambda found: 0 < found <= 1e6, "more than 0, and at most 1000000")
 count = _checked(whole, lambda found: found >= 0, "0 or more")
 ranks = _checked(whole, lambda found: found >= 1, "1 or more")
+ranks = _checked(ranks, lambda found: found <= RETURNS_MAX, f"at most {RETURNS_MAX}")
 
 
 def codes(value: Any) -> tuple[int, ...]:
@@ -105,9 +113,9 @@ def command_text(value: Any) -> str:
     """The text of a command, which a shell can take."""
     if not plain_text(value).strip():
         raise ValueError("must not be empty")
-    if (size := len(value.encode(errors="replace"))) > _TEXT_BYTES_MAX:
+    if (size := len(value.encode(errors="replace"))) > TEXT_BYTES_MAX:
         raise ValueError(
-            f"has {size} bytes, and the kernel takes {_TEXT_BYTES_MAX} for a shell: run a script that has it"
+            f"has {size} bytes, and the kernel takes {TEXT_BYTES_MAX} for a shell: run a script that has it"
         )
     return str(value)
 

@@ -15,7 +15,7 @@ from mpi_runtime.batch.memory.requests import Answer, Request
 from mpi_runtime.batch.run.capacity import infeasible_here
 from mpi_runtime.batch.run.ends import Ends
 
-_RANGE = re.compile(r"(.+)\.(\d+)-(\d+)")
+_RANGE = re.compile(r"(.+)\.(\d{1,9})-(\d{1,9})")
 _DONE = {
     "cancel": "cancelled; when the batch is finished, the same line runs them again",
     "pause": "paused; those that have begun continue",
@@ -80,7 +80,8 @@ def _expanded(graph: Graph, asked: tuple[str, ...]) -> tuple[list[str], str]:
     for name in asked:
         members = graph.members_of(name)
         if members is None and (parts := _RANGE.fullmatch(name)):
-            members = [f"{parts[1]}.{number}" for number in range(int(parts[2]), int(parts[3]) + 1)]
+            last = min(int(parts[3]), int(parts[2]) + len(graph.commands))  # further ones are unknown
+            members = [f"{parts[1]}.{number}" for number in range(int(parts[2]), last + 1)]
             members = members if members and all(one in graph.commands for one in members) else None
         if members is None:
             return [], unknown("command or array", name, [*graph.outcomes][:NAMES_MAX])

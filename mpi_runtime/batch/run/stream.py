@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TextIO
 
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.json import read_json_line
 from mpi_runtime.batch.file.parse import Group, read_entry
+from mpi_runtime.batch.file.reading import COMMANDS_MAX, LINE_MAX
 from mpi_runtime.batch.memory.graph import Graph, wrong_names
 from mpi_runtime.batch.run.capacity import infeasible
 
@@ -19,12 +21,14 @@ END = "\x04"
 """The line after the last one, where a launcher does not pass on the end of standard input."""
 
 
-def lines_of(stream: Iterable[str]) -> Iterator[str]:
-    """The lines up to the end."""
-    for line in stream:
+def lines_of(stream: TextIO) -> Iterator[str]:
+    """The lines up to the end, or to one that is too long."""
+    for line in iter(partial(stream.readline, LINE_MAX + 1), ""):
         if line.rstrip("\n") == END:
             return
         yield line
+        if len(line) > LINE_MAX:
+            return
 
 
 class Stream:
@@ -46,11 +50,15 @@ class Stream:
         try:
             for number, line in enumerate(stream, 1):
                 self._events.put((LINE, number, line))
+                if number > COMMANDS_MAX:
+                    return
         finally:
             self._events.put((END_OF_LINES, None, None))
 
     def group_of(self, line: str, number: int, graph: Graph) -> tuple[Group | None, list[Problem]]:
         """The group of a line, or its problems. Its `after` may have names of the graph."""
+        if number > COMMANDS_MAX:
+            return None, [Problem(number, 1, f"a batch can have {COMMANDS_MAX} commands: no more are read")]
         entry, problems = read_json_line(line.rstrip("\n"), number)
         if entry is None or problems:  # no notes yet
             return None, problems

@@ -343,6 +343,12 @@ def test_one_rank_needs_no_mpi(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ("words", "said"),
     [
         (["run", "-n", "0", "-c", "pass"], "-n must be 1 or more, not 0"),
+        (["run", "-n", "99999999999", "-c", "pass"], "-n must be at most 1048576, not 99999999999"),
+        (["run", "-n", "2", "--hosts", f"a:{'9' * 5000}", "-c", "pass"], "has more than 1048576 ranks"),
+        (["run", "-n", "2", "--hosts", "a:99999999,b", "-c", "pass"], "the host 'a:99999999' has more than 1048576"),
+        (["replay", "/dev/zero"], "/dev/zero: it is a device"),
+        (["batch", "-n", "99999999999", "a.toml"], "-n must be at most 1048576, not 99999999999"),
+        (["batch", "--check", "/dev/zero"], "/dev/zero is not a batch file: it is neither a file nor a pipe"),
         (["run", "-n", "2"], "name a program to run"),
         (["run", "-n", "2", "absent.py"], "no file 'absent.py'"),
         (["rnu"], "no verb 'rnu'"),
@@ -351,6 +357,20 @@ def test_one_rank_needs_no_mpi(tmp_path: Path, capfd: pytest.CaptureFixture[str]
 def test_mistakes_are_explained(words: Sequence[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 2
     assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["run", "-n", "2", "-c", "pass"], ["doctor"], ["doctor", "--report"]])
+def test_variables_of_a_job_that_make_no_sense(
+    words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "a[1-99999999999]")
+    assert cli.main(words) == 2
+    assert capfd.readouterr().err == (
+        f"mpi-runtime {words[0]}: the variable SLURM_JOB_NODELIST is 'a[1-99999999999]', which makes no sense: it "
+        "stands for 99999999999 hosts or more, and a job can have 100000. Outside of a job unset the variables of the "
+        "batch system\n"
+    )
 
 
 def test_help_lists_every_verb(capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from mpi_runtime.cli.view import leading_to
 from tests import helpers
 from tests.browser import Browser, needs_browser
 from tests.unit.show.test_training import result
@@ -192,6 +193,70 @@ def test_who_gets_an_answer(tmp_path: Path) -> None:
                 assert all(one.startswith("0100007F") for one in mine), "on 127.0.0.1 alone"
         gate.touch()
         program.finish().expect(0)
+
+
+FAKE_BROWSER = """#!/bin/sh
+printf '%s ' "$@" > {seen}.new; mv {seen}.new {seen}
+while [ ! -e {gate} ]; do sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_arguments_of_the_browser_have_no_token(tmp_path: Path, end: signal.Signals) -> None:
+    """Every user of a host sees the arguments of all processes, and would have the state of the job by them."""
+    seen, gate, home, script = (tmp_path / name for name in ("seen", "gate", "home", "browser"))
+    script.write_text(FAKE_BROWSER.format(seen=seen, gate=gate))
+    script.chmod(0o755)
+    home.mkdir()
+    journal = tmp_path / "search"
+    journal.mkdir()
+    (journal / "000001.journal").touch()
+    command = [sys.executable, "-m", "mpi_runtime", "view", str(journal)]
+    env = {"DISPLAY": ":0", "BROWSER": str(script), "HOME": str(home)}
+    with helpers.start_command(command, env=env) as server:
+        helpers.wait_until(seen.exists, 60, "the browser")
+        address = server.stdout.splitlines()[0]
+        token = urlsplit(address).query[6:]
+        shown = seen.read_text().strip()
+        assert token not in shown
+        (file,) = home.iterdir()
+        assert shown == file.as_uri()
+        assert not file.name.startswith("."), "a browser installed by snap sees no hidden files"
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert f"url={address}" in file.read_text()
+        assert request(address)[0] == 200, "while the browser runs"
+        gate.touch()
+        server.signal(end)
+        server.finish().expect(130)
+    assert not list(home.iterdir())
+
+
+def test_a_home_without_room_for_the_file_of_the_browser(tmp_path: Path) -> None:
+    seen, gate, script = (tmp_path / name for name in ("seen", "gate", "browser"))
+    script.write_text(FAKE_BROWSER.format(seen=seen, gate=gate))
+    script.chmod(0o755)
+    gate.touch()
+    (tmp_path / "000001.journal").touch()
+    command = [sys.executable, "-m", "mpi_runtime", "view", str(tmp_path)]
+    env = {"DISPLAY": ":0", "BROWSER": str(script), "HOME": str(tmp_path / "absent")}
+    with helpers.start_command(command, env=env) as server:
+        helpers.wait_until(seen.exists, 60, "the browser")
+        file = Path(urlsplit(seen.read_text().strip()).path)
+        assert file.parent == server.place, "in TMPDIR"
+        assert file.exists()
+        server.signal(signal.SIGINT)
+        server.finish().expect(130)
+    assert not file.exists()
+
+
+@needs_browser
+def test_a_browser_follows_the_file_to_the_page(tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text('{"algorithm": "PPO", "env": "CartPole-v1", "lr": 0.0003}')
+    (tmp_path / "result.json").write_text(json.dumps(result(1)) + "\n")
+    with viewed(str(tmp_path)) as (_, address), Browser(tmp_path) as browser, ExitStack() as until_end:
+        browser.open(leading_to(address, until_end))
+        browser.wait_for(f"location.href === {address!r} && document.querySelector('#answers')")
+        assert not browser.problems
 
 
 @needs_browser

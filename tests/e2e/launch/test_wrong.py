@@ -61,6 +61,13 @@ def test_srun_without_mpi() -> None:
     refuse(environment, ["srun started 8 tasks but offered them no MPI", "srun --mpi=pmix"])
 
 
+def test_senseless_variables_of_a_batch_system() -> None:
+    """The head would have made a list of these nodes, and outlived its driver."""
+    for name, value in (("SLURM_JOB_NODELIST", "a[1-99999999999]"), ("SLURM_TASKS_PER_NODE", "1(x99999999999)")):
+        completed = refuse({"SLURM_JOB_ID": "1", name: value}, [f"the variable {name} is {value!r}", "unset"])
+        assert "head process" not in completed.stderr, "none has started"
+
+
 def test_senseless_variables() -> None:
     refuse({"OMPI_COMM_WORLD_RANK": "7", "OMPI_COMM_WORLD_SIZE": "4"}, ["make no sense", "OMPI_COMM_WORLD_RANK='7'"])
 

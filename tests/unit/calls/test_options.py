@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.calls import options, specs
+from mpi_runtime.calls.placement_groups import placement_group
 from mpi_runtime.calls.remote_function import RemoteFunction
 from mpi_runtime.errors.arguments import AMOUNT_MIN
 from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK
@@ -38,7 +39,7 @@ def test_good_options(given: Any) -> None:
         ({"num_cpus": -0.1}, ValueError), ({"num_cpus": math.inf}, ValueError), ({"num_cpus": math.nan}, ValueError),
         ({"num_cpus": 10**30}, ValueError),
         ({"num_cpus": True}, TypeError), ({"num_cpus": "1"}, TypeError), ({"num_gpus": 1.5}, ValueError),
-        ({"num_returns": -1}, ValueError), ({"num_returns": (1 << 20) + 1}, ValueError),
+        ({"num_returns": -1}, ValueError), ({"num_returns": 100_001}, ValueError),
         ({"num_returns": 1.0}, TypeError), ({"num_returns": True}, TypeError),
         ({"max_retries": -2}, ValueError), ({"retry_exceptions": 1}, TypeError), ({"name": 1}, TypeError),
         ({"resources": {"GPU": 1}}, ValueError), ({"resources": {1: 1}}, TypeError),
@@ -101,6 +102,13 @@ def test_counts_from_one_name_their_least_value() -> None:
         for wrong in (0, -1):
             with pytest.raises(ValueError, match=f"{name} must be 1 or more, not {wrong}"):
                 check(**{name: wrong})
+        with pytest.raises(ValueError, match=f"{name} must be at most 100000, not 1000000"):
+            check(**{name: 10**6})
+
+
+def test_a_group_has_no_more_bundles_than_the_head_can_place_soon() -> None:
+    with pytest.raises(ValueError, match="bundles must be at most 100000, not 100001: make several groups"):
+        placement_group([{"CPU": 1}] * 100_001)
 
 
 def test_options_that_only_ray_has_get_a_hint() -> None:

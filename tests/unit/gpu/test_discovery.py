@@ -146,7 +146,8 @@ ALL = "0 1a 1b 1c 2 3"
     ("2abc", "2", ""),  # CUDA reads numbers as far as they go
     ("1", "1a 1b 1c", ""),
     ("0,2,-1,3", "0 2", ""),
-    ("0,9,2", "0", "there is no device '9'"), ("x", "", "there is no device 'x'"),
+    ("0,9,2", "0", "there is no device '9'"), ("9" * 5000, "", "there is no device '999"),
+    ("x", "", "there is no device 'x'"),
     ("GPU-00000003", "3", ""), ("GPU-00000002-aaaa,GPU-00000000", "0 2", ""),
     ("GPU-0000000", "", "there is no device 'GPU-0000000'"),  # of four
     ("MIG-00000001-dddd-eeee-ffff-000000000002", "1b", ""),
@@ -262,7 +263,7 @@ def test_slurm_gives_gpus_to_tasks_that_mpirun_does_not_start() -> None:
 @pytest.mark.parametrize(("variables", "is_known"), [
     ({"SLURM_GPUS_ON_NODE": "2"}, False),
     ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "1,2"}, True),
-    ({"SLURM_GPUS_ON_NODE": "4"}, True),
+    ({"SLURM_GPUS_ON_NODE": "4"}, True), ({"SLURM_GPUS_ON_NODE": "9" * 5000}, True),
     ({}, True),
 ])  # fmt: skip
 def test_gpus_of_other_jobs_are_not_taken_for_ours(four: Report, variables: dict[str, str], is_known: bool) -> None:

@@ -144,6 +144,7 @@ def test_srun_without_mpi_is_a_problem_with_a_cure() -> None:
         {"OMPI_COMM_WORLD_RANK": "4", "OMPI_COMM_WORLD_SIZE": "4"},
         {"OMPI_COMM_WORLD_RANK": "x", "OMPI_COMM_WORLD_SIZE": "4"},
         {"PMI_RANK": "-1", "PMI_SIZE": "4"},
+        {"PMI_RANK": "0", "PMI_SIZE": "9" * 5000},
         {"PMI_RANK": "", "PMI_SIZE": ""},
     ],
 )

@@ -105,6 +105,7 @@ def test_cpu_count_keeps_the_allocation(tmp_path: Path) -> None:
     assert cpu_count({"SLURM_CPUS_ON_NODE": "4"}, str(tmp_path)) == 4
     assert cpu_count({"SLURM_CPUS_ON_NODE": "64"}, str(tmp_path)) == 8
     assert cpu_count({"SLURM_CPUS_ON_NODE": "four"}, str(tmp_path)) == 8
+    assert cpu_count({"SLURM_CPUS_ON_NODE": "9" * 5000}, str(tmp_path)) == 8
     assert cpu_count({"SLURM_CPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "1"}, str(tmp_path)) == 4
 
 
@@ -113,6 +114,11 @@ def test_this_machine_is_within_its_bounds() -> None:
     assert allowed == sorted(set(allowed))
     assert 1 <= cpu_count() <= len(allowed) <= (os.cpu_count() or 1)
     assert 0 < memory_limit() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_a_grant_of_memory_that_is_none() -> None:
+    for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"):
+        assert memory_limit({name: "9" * 5000, "SLURM_CPUS_ON_NODE": "9" * 5000}) == memory_limit({})
 
 
 def test_memory_limit(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_travels_to_the_other_ranks() -> None:
         ({"num_cpus": True}, TypeError, "num_cpus must be a number.* not True"),
         ({"num_cpus": "4"}, TypeError, "num_cpus .* not '4'"),
         ({"num_gpus": math.nan}, ValueError, "num_gpus .* finite .* not nan"),
+        ({"num_gpus": 1001}, ValueError, "num_gpus must be at most 1000 for each host, not 1001"),
         ({"num_gpus": math.inf}, ValueError, "num_gpus .* finite .* not inf"),
         ({"resources": {"a": 2**63}}, ValueError, "at most"),
         ({"memory": 1.5}, TypeError, "memory .* whole number of bytes, not 1.5"),

@@ -270,7 +270,7 @@ def test_what_ranks_cannot_say() -> None:
         Put(ID, Value(b"", Stored(0, 0, 0))),
         Spec(1, 3, "f", b""),
         Spec(1, 0, "f", b"", cpu=-1),
-        Spec(1, 0, "f", b"", num_returns=(1 << 20) + 1),
+        Spec(1, 0, "f", b"", num_returns=100_001),
         Spec(1, 0, "f", b"", num_returns=-3),
         Yielded(ID, 1 << 62, OTHER, Value(b"")),
         Consumed(ID, (1 << 62) + 1),

@@ -26,6 +26,7 @@ def loop() -> None:
     ("given", "error", "text"),
     [
         ({"num_workers": 0}, ValueError, "a worker at least"),
+        ({"num_workers": 100_001}, ValueError, "at most 100000, not 100001"),
         ({"num_workers": 1.5}, TypeError, "whole number"),
         ({"num_workers": True}, TypeError, "whole number"),
         ({"num_workers": (1, 2)}, TypeError, "pass one number"),
