@@ -21,5 +21,4 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 - `library.py`: which MPI library programs here load, and which protocol it speaks
 - `talk.py`: what members that run commands say to their agent: output, and what their program has done
 - `environment.py`: variables that a member of a gang has, and variables that it must not have
-- `segments.py`: files in shared memory that a killed member would leave
 """
