@@ -4,7 +4,7 @@ Every user of the host can connect to a port of it. The PMIx library reads the f
 thread, and waits for it as long as it takes: one silent connection stops the server. It also believes the user id that
 the message states. So members get the address of this gate:
 
-1. The kernel knows the user of a connection (`/proc/net/tcp`). One of another user is closed at once, unread.
+1. The kernel knows the user of a connection. One of another user is closed at once, unread.
 2. The first message is read here, beside all other connections and within `FIRST_LIMIT_S`.
 3. The complete message goes to the library, and then all bytes of both sides.
 
@@ -16,16 +16,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import select
 import socket
 import struct
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable
 
-from mpi_runtime.transport.channel import READ_BYTES
+from mpi_runtime.transport.channel import ALL_BITS, READ_BYTES
 
 Address = tuple[str, int]
 """Host and port."""
@@ -34,12 +33,16 @@ FIRST_LIMIT_S = 60.0
 FIRST_BYTES_MAX = 1 << 20
 """The longest first message: names, versions and a credential of some hundred bytes."""
 VISITORS_MAX = 64
-"""Connections of one look into the table of the kernel."""
+"""New connections of one turn."""
 BACKLOG = 4096
-"""Connections that wait for a look. The kernel allows at most `net.core.somaxconn`; the next waits for a second."""
+"""Connections that wait for a turn. The kernel allows at most `net.core.somaxconn`; the next waits for a second."""
 LOOKS = 3
 """Looks for one connection: a table that changes while it is read may lack a line."""
 TABLE = "/proc/net/tcp"
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _NETLINK_BYTES = 4, 20, 1, 16
+"""Numbers of `sock_diag(7)`, and the length of a header of `netlink(7)`."""
+_AT_ONCE = struct.pack("ii", 1, 0)
+"""A linger of zero: the connection leaves no line in the table."""
 _HEADER = struct.Struct("=iIQ")
 """The header of a message of PMIx: two numbers, and the length of the rest."""
 _SO_ATTACH_FILTER = 26
@@ -74,9 +77,9 @@ class Gate:
         `listener`: the descriptor of the library's socket. `limit_s`: for the first message of a connection.
 
         Raises:
-            OSError: the kernel does not allow the filter, or a table of its connections.
+            OSError: the kernel does not allow the filter, or does not name users.
         """
-        _users([])
+        self._user = _way_to_users()
         self._library, self._limit_s = socket.socket(fileno=os.dup(listener)), limit_s
         self._host, self._port = self._library.getsockname()
         self._ports: dict[int, _End] = {}
@@ -99,6 +102,8 @@ class Gate:
         self._is_open = False
         self._public.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join()
+        for one in (self._public, self._library, *(end.socket for end in self._ends.values())):
+            one.close()
 
     def at_gate(self, uri: str) -> str:
         """Return the address of this gate in the place of that of the library, where a text ends with it."""
@@ -111,7 +116,7 @@ class Gate:
         program += [(_IF_EQUAL, 1, 0, int.from_bytes(socket.inet_aton(self._host), "big")), (_RETURN, 0, 0, 0)]
         program += [(_LOAD_16, 0, 0, _SOURCE_PORT)]
         for port in self._ports:
-            program += [(_IF_EQUAL, 0, 1, port), (_RETURN, 0, 0, 0xFFFFFFFF)]
+            program += [(_IF_EQUAL, 0, 1, port), (_RETURN, 0, 0, ALL_BITS)]
         program += [(_RETURN, 0, 0, 0)]
         code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in program))
         pointer = struct.pack("HP", len(program), ctypes.addressof(code))
@@ -132,22 +137,18 @@ class Gate:
                 now_s = time.monotonic()
                 for end in [end for end in self._early.values() if end.deadline_s <= now_s]:
                     self._close(end)
-            for end in list(self._ends.values()):
-                end.socket.close()
-            self._public.close()
-            self._library.close()
         except BaseException:  # members would wait for ever
             traceback.print_exc()
             os._exit(1)
 
     def _on_visitors(self) -> None:
-        visitors: list[tuple[socket.socket, tuple[str, int]]] = []
+        visitors: list[tuple[socket.socket, Address]] = []
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             while len(visitors) < VISITORS_MAX:
                 visitors.append(self._public.accept())
-        users = _users([(address, (self._host, self.port)) for _, address in visitors])
-        for (connection, _), user in zip(visitors, users, strict=True):
-            if user != os.geteuid():
+        for connection, address in visitors:
+            if self._user(address, (self._host, self.port)) != os.geteuid():
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 connection.close()
                 continue
             end = _End(connection)
@@ -191,13 +192,13 @@ class Gate:
         own = _End(socket.socket())
         own.socket.bind((self._host, 0))
         self._ports[own.socket.getsockname()[1]] = own
+        own.other, member.other = member, own
+        own.unsent, member.first = member.first, b""
+        self._add(own)
+        del self._early[member.socket.fileno()]
         self._filter()
         with contextlib.suppress(BlockingIOError):
             own.socket.connect((self._host, self._port))
-        own.unsent, member.first = member.first, b""
-        own.other, member.other = member, own
-        self._add(own)
-        del self._early[member.socket.fileno()]
         self._watch(own)
         self._watch(member)
 
@@ -228,19 +229,46 @@ class Gate:
             one.socket.close()
 
 
-def _users(connections: Iterable[tuple[Address, Address]]) -> list[int]:
-    """Return the user ids of the far ends of connections on this host, each as far and near address; -1: unknown."""
-    patterns = [re.compile(rb" %b %b(?: +\S+){4} +(\d+)" % (_hex(far), _hex(near))) for far, near in connections]
-    found = [-1] * len(patterns)
+def _way_to_users() -> Callable[[Address, Address], int]:
+    """Return the function by which this kernel names the user of the far end of a connection.
+
+    Raises:
+        OSError: it does not.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as probe:
+        for way in (_asked, _listed):
+            with contextlib.suppress(OSError):
+                if way(probe.getsockname(), server.getsockname()) == os.geteuid():
+                    return way
+    raise OSError(
+        f"this kernel does not name the users of TCP connections, by sock_diag or in {TABLE}, so nothing would keep "
+        "other users away from gangs. MPICH starts gangs without TCP"
+    )
+
+
+def _asked(far: Address, near: Address) -> int:
+    """Return the user id of the far end of a connection on this host, as `sock_diag(7)` knows it; -1: unknown."""
+    places = struct.pack("!HH4s12x4s12x", far[1], near[1], socket.inet_aton(far[0]), socket.inet_aton(near[0]))
+    what = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, ALL_BITS) + places + bytes(4) + b"\xff" * 8
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as line:
+        line.send(struct.pack("=IHHII", _NETLINK_BYTES + len(what), _BY_FAMILY, _REQUEST, 0, 0) + what)
+        answer = line.recv(4096)
+    if struct.unpack_from("=H", answer, 4)[0] != _BY_FAMILY:
+        return -1
+    user, inode = struct.unpack_from("=II", answer, _NETLINK_BYTES + 64)
+    return int(user) if inode else -1  # without one the socket is closed, and its user not known any more
+
+
+def _listed(far: Address, near: Address) -> int:
+    """Return the same from the table of all connections, at 10 us for each: for kernels without `sock_diag`."""
+    begin = b" %b %b " % (_hex(far), _hex(near))
     for _ in range(LOOKS):
         with open(TABLE, "rb") as file:
             table = file.read()
-        for index, pattern in enumerate(patterns):
-            if found[index] < 0 and (line := pattern.search(table)):
-                found[index] = int(line[1])
-        if -1 not in found:
-            break
-    return found
+        if (at := table.find(begin)) >= 0:
+            _, _, _, _, _, _, user, _, inode, *_ = table[at : table.index(b"\n", at)].split()
+            return int(user) if int(inode) else -1
+    return -1
 
 
 def _hex(address: Address) -> bytes:

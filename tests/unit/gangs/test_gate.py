@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -166,6 +167,16 @@ def test_both_sides_are_passed_on_and_their_ends(library: Library, open_gate: Ca
         assert is_closed(library.taken[1])
 
 
+def test_without_the_library_a_connection_ends(library: Library, open_gate: Callable[..., Gate]) -> None:
+    gate = open_gate()
+    library.listener.shutdown(socket.SHUT_RDWR)
+    for _ in range(2):
+        with connect(gate) as one:
+            one.sendall(MESSAGE)
+            assert is_closed(one)
+    library.listener.listen()
+
+
 def test_nobody_passes_by_the_gate(library: Library, open_gate: Callable[..., Gate]) -> None:
     address = library.listener.getsockname()
     gate = open_gate()
@@ -185,8 +196,16 @@ def test_nobody_passes_by_the_gate(library: Library, open_gate: Callable[..., Ga
     assert gate.at_gate(f"tcp4://127.0.0.1:{address[1]}1") == f"tcp4://127.0.0.1:{address[1]}1"
 
 
+WAYS = ["_asked", "_listed"]
+"""By which the gate learns of users."""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
-def test_connections_of_other_users_are_closed(library: Library, open_gate: Callable[..., Gate]) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_connections_of_other_users_are_closed(
+    way: str, library: Library, open_gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "_asked", getattr(gates, way))
     gate = open_gate()
     os.seteuid(65534)
     try:
@@ -194,19 +213,48 @@ def test_connections_of_other_users_are_closed(library: Library, open_gate: Call
     finally:
         os.seteuid(0)
     for one, host in zip(others, ("127.0.0.1", "::ffff:127.0.0.1"), strict=True):
-        one.settimeout(LIMIT_S)
-        one.connect((host, gate.port))
-        assert is_closed(one)
-        one.close()
+        with one:
+            one.settimeout(LIMIT_S)
+            with contextlib.suppress(ConnectionResetError):  # at once
+                one.connect((host, gate.port))
+                assert is_closed(one)
     with connect(gate) as good:
         good.sendall(MESSAGE)
         until(lambda: library.seen)
     assert len(library.seen) == 1
 
 
-def test_a_host_whose_table_cannot_be_read_has_no_gate(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_the_user_of_a_connection_is_known_while_it_is_open(way: str) -> None:
+    """A closed socket has the user 0 in the tables of the kernel, and root must not take it for its own."""
+    user = getattr(gates, way)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        far = socket.create_connection(server.getsockname())
+        address = far.getsockname()
+        assert user(address, server.getsockname()) == os.geteuid()
+        accepted, _ = server.accept()
+        assert user(address, server.getsockname()) == os.geteuid()
+        assert user(server.getsockname(), address) == os.geteuid()
+        far.close()
+        assert user(address, server.getsockname()) == -1
+        accepted.close()
+        assert user(address, server.getsockname()) == -1
+        assert user(("127.0.0.1", 1), server.getsockname()) == -1
+
+
+def refuses(*_: object) -> int:
+    raise PermissionError("a sandbox")
+
+
+def test_without_sock_diag_the_table_is_read_and_without_both_there_is_no_gate(
+    library: Library, open_gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "_asked", refuses)
+    with connect(open_gate()) as good:
+        good.sendall(MESSAGE)
+        until(lambda: library.seen)
     monkeypatch.setattr(gates, "TABLE", "/proc/net/none")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(OSError, match="does not name the users of TCP connections"):
         Gate(library.listener.fileno())
 
 
