@@ -386,6 +386,11 @@ def environment() -> Mapping[str, str]:
     return dict(os.environ)
 
 
+def temporary_directory() -> str:
+    """Return the directory for temporary files, as Open MPI finds it."""
+    return os.environ.get("TMPDIR") or os.environ.get("TEMP") or os.environ.get("TMP") or "/tmp"
+
+
 def is_batch_job() -> bool:
     """Whether this process belongs to a job of a batch system."""
     return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE")))

@@ -14,8 +14,8 @@ from mpi_runtime.gangs.environment import of_open_mpi
 from mpi_runtime.gangs.gather import Gather
 from mpi_runtime.gangs.member import OF_PMIX
 from mpi_runtime.gangs.node import MemberStart, NodeStart
-from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
+from mpi_runtime.host import mpi_files
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.host.spawn import library_path, start_helper
 from mpi_runtime.scheduler.protocol.effects import Membership
@@ -127,18 +127,19 @@ class Driver:
         for rank, process in gang.processes.items():
             outputs[rank] = process.communicate()
         self.turn()
-        for node in gang.nodes:
-            node.close()
+        self._end(gang)
         return {rank: (process.returncode, *outputs[rank]) for rank, process in gang.processes.items()}
 
     def kill(self, gang: Gang) -> None:
         """Kill the members and end the gang, as an agent does."""
-        left = [path for process in gang.processes.values() for path in segments(process.pid)]
         for process in gang.processes.values():
             process.kill()
         for process in gang.processes.values():
             process.communicate()
-        unlink(left)
+        self._end(gang)
+
+    def _end(self, gang: Gang) -> None:
+        mpi_files.sweep()
         for node in gang.nodes:
             node.close()
 
@@ -172,9 +173,3 @@ def _spawn(
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def left_files() -> set[str]:
-    """Return files of MPI libraries that processes leave."""
-    found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith(("sm_segment", "mpich_"))}
-    return found | {f"/tmp/{name}" for name in os.listdir("/tmp") if name.startswith(("pmix", "ompi.", "prte"))}

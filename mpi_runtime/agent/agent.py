@@ -356,8 +356,6 @@ class NodeAgent:
 
     def stop(self) -> None:
         """End forkserver and executors."""
-        if self._gangs is not None:
-            self._gangs.before_end()
         self._forkserver.end()
         for executor in list(self._executors.values()):
             self._forget(executor)

@@ -12,7 +12,7 @@ from mpi_runtime.agent import leftovers
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Exited, Request, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
-from mpi_runtime.host import launchers
+from mpi_runtime.host import launchers, mpi_files
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
 from mpi_runtime.transport.poller import Poller
 
@@ -116,7 +116,7 @@ class ForkserverLine:
         self._poller.remove(handle.socket)
         code = handle.end()
         leftovers.kill_left(self._pids())
-        self._leave_scratch()
+        self._remove_files()
         self._lost(code)
 
     def end(self) -> None:
@@ -126,11 +126,12 @@ class ForkserverLine:
             if self._handle.end():
                 leftovers.kill_left(self._pids())
             self._handle = None
-            self._leave_scratch()
+            self._remove_files()
         self._forkservers.end()
 
-    def _leave_scratch(self) -> None:
+    def _remove_files(self) -> None:
         """Remove the files of the job, as the forkserver does unless it is killed."""
+        mpi_files.sweep()
         scratch.leave(self._setup[0].scratch)
 
 

@@ -1,8 +1,6 @@
-"""Gangs on this node: members are forked when the start service is ready for them, and their files are removed.
+"""Gangs on this node: members are forked when the start service is ready for them.
 
-The agent of a member answers what its MPI library asks at the start (`gangs/start.py`). MPI libraries share memory
-through files that a killed process leaves, so the names of these files are noted before a member is killed, and when
-all members have initialised MPI. When no member of a gang is left here, the files are removed.
+The agent of a member answers what its MPI library asks at the start (`gangs/start.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import Fork, ForkHelper, MpiStart, OpenMpi, Request
 from mpi_runtime.gangs.greeting import ABORT_S, UNREACHABLE, abort_s, advice
 from mpi_runtime.gangs.node import NodeStart
-from mpi_runtime.gangs.segments import segments, unlink
 from mpi_runtime.gangs.start import Starts
 from mpi_runtime.scheduler.protocol.effects import Membership
 from mpi_runtime.transport.codec import BadFrameError
@@ -40,15 +37,6 @@ class LocalGang:
         """By rank: those that were forked and have not ended."""
         self.waiting: dict[int, tuple[LocalExecutor, Fork, ForkIt]] = {}
         """By rank: those that will be forked when the start service is ready."""
-        self.files: set[str] = set()
-        self.has_looked = False
-        """Whether the files were noted after all members had initialised MPI."""
-
-    def note_files(self) -> None:
-        """Note the names of the files that its members share memory by."""
-        for executor in self.members.values():
-            if executor.pid:
-                self.files.update(segments(executor.pid))
 
 
 def say(executor: LocalExecutor) -> None:
@@ -173,9 +161,6 @@ class Gangs:
                 executor_.death_note += last_words(executor_.mpi_words)
                 self._ignore(executor_.number)  # MPI_Abort of MPICH returns, and the member could still end its call
                 self._kill(executor_)
-        if not gang.has_looked and start.initialised.issuperset(gang.members):
-            gang.has_looked = True
-            gang.note_files()
 
     def before_frames(self, executor: LocalExecutor) -> None:
         """Read what a member has sent to the start service before it sent frames."""
@@ -190,14 +175,13 @@ class Gangs:
             gang.start.on_message(message.data)
 
     def before_kill(self, executor: LocalExecutor) -> bool:
-        """Note the files of a gang before a member is killed. Returns whether there is a process to kill."""
+        """Give up a member that was not forked. Return whether there is a process to kill."""
         gang = self._gangs.get(executor.gang)
         if gang is None:
             return True
         if executor.gang_rank in gang.waiting:
             self._give_up(executor, "was stopped before it started")
             return False
-        gang.note_files()
         return True
 
     def stopped(self, number: int) -> None:
@@ -209,7 +193,7 @@ class Gangs:
         self._late = [(0.0 if one.number == number else at_s, one, report) for at_s, one, report in self._late]
 
     def ended(self, executor: LocalExecutor) -> None:
-        """Note the end of a member. With the last one the files of the gang are removed."""
+        """Note the end of a member. With the last one the gang ends here."""
         gang = self._gangs.get(executor.gang)
         if gang is None:
             return
@@ -219,9 +203,8 @@ class Gangs:
         gang.waiting.pop(executor.gang_rank, None)
         if not gang.members and not gang.waiting:
             del self._gangs[executor.gang]
-            unlink(gang.files)
             if gang.start is not None:
-                gang.start.close()  # last: it looks for files that members left which died by themselves
+                gang.start.close()
 
     def report_end(self, executor: LocalExecutor, report: Callable[[], None]) -> None:
         """Report the end of an executor by this call, now or in a later turn."""
@@ -241,11 +224,6 @@ class Gangs:
         for report in due:
             report()
         return min(at_s for at_s, *_ in self._late) - now_s if self._late else None
-
-    def before_end(self) -> None:
-        """Note the files of all gangs before all executors are killed."""
-        for gang in self._gangs.values():
-            gang.note_files()
 
     def close(self) -> None:
         """End the start service, when all executors have ended."""

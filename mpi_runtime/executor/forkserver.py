@@ -6,12 +6,13 @@ It is the parent of all executors of its agent, and cleans up after them:
    outlive it. Until then the kernel cannot give its process id to another process.
 3. It reports the end only when the whole group has ended. A forked child, such as a data loader, holds the device files
    that its parent had opened, and so the memory of the GPU, which the next executor needs.
-4. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). With an
+4. It removes what MPI libraries leave in shared memory (`host/mpi_files.py`).
+5. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). With an
    executor the forkserver kills its copies that may hold GPUs, recognised by their pipes, the command of a batch and
    the processes of a call with its own scheduler, recognised by their environment, and awaits their end. Other programs
    may outlive their executor. When the agent ends, however it ends, the socket closes: then the forkserver kills all
    its children and ends.
-5. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
+6. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
 It has one thread, because a fork would not be safe with more, and runs no user code.
 """
 
@@ -46,6 +47,7 @@ from mpi_runtime.executor.fork_messages import (
     read_request,
 )
 from mpi_runtime.executor.own import CALL_OF
+from mpi_runtime.host import mpi_files
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import (
     adopt_orphans,
@@ -105,8 +107,6 @@ class Forkserver:
         self._helpers: dict[int, tuple[str, int]] = {}
         """By process id: the directory of a helper of gangs, and a copy of its connection. So the agent sees the end of
         the connection when the cause has been written."""
-        self._gangs_since_s = 0.0
-        """When the first member of a gang was forked, in seconds since the epoch; 0: none was."""
         self._wake, self._wake_end = socket.socketpair()
         for one in (self._wake, self._wake_end):
             one.setblocking(False)
@@ -134,10 +134,7 @@ class Forkserver:
                 kill_group(pid)
             self._reap()
             time.sleep(1e-3)
-        if self._gangs_since_s:
-            from mpi_runtime.gangs.segments import sweep  # not at the top: most jobs have no gang
-
-            sweep(self._gangs_since_s)
+        mpi_files.sweep()
         if self._scratch_lock >= 0:
             scratch.leave(self._setup.scratch, self._scratch_lock)
         self._close()
@@ -164,6 +161,7 @@ class Forkserver:
             make_ready(request.job.preload)
             self._look_for_shadowed()
             scratch.clean(request.scratch)
+            mpi_files.sweep()  # of jobs that were killed with all their processes
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
         elif isinstance(request, OpenMpi):
@@ -223,8 +221,7 @@ class Forkserver:
                 traceback.print_exc(file=sys.__stderr__)  # the callers of its calls get the text
             finally:
                 os._exit(1)
-        if request.member is not None and not self._gangs_since_s:
-            self._gangs_since_s = time.time()
+        if request.member is not None:
             self._enter_scratch()  # the agent has files of gangs there, and may be killed
         pipe = f"pipe:[{os.fstat(descriptors[2]).st_ino}]"
         for descriptor in descriptors:
@@ -315,15 +312,20 @@ class Forkserver:
 
     def _report_ends(self) -> None:
         """Report executors whose process groups have ended, or do not end within `END_LIMIT_S`."""
-        for pid, leaving in list(self._leaving.items()):
-            left = self._left_by(pid, leaving.pipe)
-            for one in left:
-                kill_group(one)
-            is_gone = not left and (pid in self._executors or not is_group(pid))
-            is_gone = is_gone and not any(map(is_exiting, children()))  # it may be one of them, or have left children
-            if is_gone or time.monotonic() > leaving.deadline_s:
-                del self._leaving[pid]
-                self._send(leaving.exited)
+        gone = [pid for pid, leaving in self._leaving.items() if self._is_gone(pid, leaving)]
+        if gone:
+            mpi_files.sweep()
+        for pid in gone:
+            self._send(self._leaving.pop(pid).exited)
+
+    def _is_gone(self, pid: int, leaving: Leaving) -> bool:
+        """Whether the process group of an executor has ended, or will not; kill what it has left outside of it."""
+        left = self._left_by(pid, leaving.pipe)
+        for one in left:
+            kill_group(one)
+        is_gone = not left and (pid in self._executors or not is_group(pid))
+        is_gone = is_gone and not any(map(is_exiting, children()))  # it may be one of them, or have left children
+        return is_gone or time.monotonic() > leaving.deadline_s
 
     def _left_by(self, executor: int, pipe: str) -> list[int]:
         """Return copies of an executor and its command that have become our children."""

@@ -13,6 +13,7 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 - `pmi1.py`: the dialogue of PMI-1, pure: bytes in, bytes out
 - `helper.py`: the helper process of a node, as its agent sees it
 - `pmix_server.py`: a helper process that runs the PMIx server of Open MPI's own library
+- `gate.py`: the port to which members connect, and which waits for none of them
 - `pmix_messages.py`: what helper and agent send each other
 - `pmix_library.py`: that library by ctypes
 - `pmix_types.py`: its types in memory, and its functions
@@ -20,5 +21,4 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 - `library.py`: which MPI library programs here load, and which protocol it speaks
 - `talk.py`: what members that run commands say to their agent: output, and what their program has done
 - `environment.py`: variables that a member of a gang has, and variables that it must not have
-- `segments.py`: files in shared memory that a killed member would leave
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Timer
 from typing import NamedTuple, Protocol
@@ -10,7 +9,6 @@ from typing import NamedTuple, Protocol
 from mpi_runtime import config as configuration
 from mpi_runtime.gangs import environment, gather, talk
 from mpi_runtime.gangs.gather import Answer, Fence, Fenced, Gather, Question
-from mpi_runtime.gangs.segments import sweep
 from mpi_runtime.gangs.talk import Talks
 from mpi_runtime.host.process_tree import kill_tagged
 from mpi_runtime.scheduler.protocol.effects import Membership
@@ -78,7 +76,6 @@ class NodeStart:
         self.texts: list[tuple[int, bytes, bool]] = []
         """What `say` was called with. The owner takes it."""
         self.is_closed = False
-        self._since_s = time.time()
         self._send, self._changed = send, changed
         self._side: Side | None = None
         self._alone = Gather(1) if len(shape.names) == 1 else None
@@ -169,8 +166,6 @@ class NodeStart:
             self.talks.close()
             if self.talks.launches:
                 end_launched(self.name)
-        if self.initialised - self.finalized:
-            sweep(self._since_s)
 
     # For the sides
 

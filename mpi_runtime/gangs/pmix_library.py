@@ -17,6 +17,7 @@ from functools import wraps
 from typing import Any
 
 from mpi_runtime.gangs import pmix_messages as messages
+from mpi_runtime.gangs.gate import Gate, listening
 from mpi_runtime.gangs.pmix_older import supply
 from mpi_runtime.gangs.pmix_types import (
     BOOL,
@@ -108,8 +109,13 @@ class Server:
         ]  # fmt: skip
         self._directory = directory
         infos = self._infos(settings)
+        known = listening()
         self._check(library.PMIx_server_init(table, infos, len(settings)), "does not start")
         library.PMIx_Info_free(infos, len(settings))
+        own = [descriptor for address, descriptor in listening().items() if address not in known]
+        if len(own) != 1:
+            raise PmixError(f"{self.version} listens on {len(own)} ports of IPv4; libraries that were tried have one")
+        self._gate = Gate(own[0])
 
     def _check_layout(self) -> None:
         """Check the layout of attributes in memory, which `pmix_common.h` defines.
@@ -225,7 +231,7 @@ class Server:
             if word is None:
                 break
             name, _, value = word.decode().partition("=")
-            found[name] = value
+            found[name] = self._gate.at_gate(value)
         library.PMIx_Argv_free(words)
         return found
 

@@ -5,9 +5,8 @@ says why ours must not, between MPI_Init and MPI_Finalize. Open MPI has no switc
 a function.
 
 MPI libraries share memory within a host by files in /dev/shm. Their names are removed as soon as all ranks of the host
-have opened them: a killed rank removes none, and the memory would stay until the host restarts. UCX removes the names
-of its files (`ucx_shm_posix_*`) itself, as soon as it has made one. A rank that is killed in that moment leaves a file,
-and nothing tells it from one that a process of another container still opens.
+have opened them: a killed rank removes none. UCX removes the names of its files (`ucx_shm_posix_*`) itself, as soon as
+it has made one. What a rank leaves that is killed before, the next job removes (`host/mpi_files.py`).
 """
 
 from __future__ import annotations
@@ -44,14 +43,19 @@ def unlink_shared_files() -> None:
                 os.unlink(path)
 
 
-def name_own_file(library_version: str, local_rank: int) -> None:
+def name_own_file(library_version: str, local_rank: int) -> int:
     """Put an empty file in the place of the one that this rank made: Open MPI 6 removes that name in MPI_Finalize.
 
     It prints a page if there is no such file. `local_rank`: among the ranks of this host, as MPI sees it.
+
+    Returns:
+        The descriptor; -1: no file was made. It stays open, since other jobs remove files that no process uses.
     """
     version = re.match(r"Open MPI v(\d+)", library_version)
     if version and int(version[1]) >= 6:
         for path in mapped_files():
             if path.startswith(_OPEN_MPI) and path.endswith(f".{local_rank}{DELETED}"):
                 with suppress(FileExistsError):
-                    os.close(os.open(path.removesuffix(DELETED), os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                    return os.open(path.removesuffix(DELETED), flags, 0o600)
+    return -1

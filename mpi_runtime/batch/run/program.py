@@ -1,7 +1,7 @@
 """One attempt of a command: a shell in its own session, its time limit, the end of all its processes.
 
 While it runs, a process that leaves its group becomes a child of this process when its parent ends (`adopt_orphans`).
-At the end all new children are killed.
+At the end all new children are killed, and files that MPI libraries leave are removed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.host import mpi_files
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.host.process_tree import adopt_orphans, children, descendants, kill_group
 from mpi_runtime.scheduler.protocol.limits import LOOK_US, STOPPED_US
@@ -89,6 +90,7 @@ def run_program(
         return msgspec.structs.replace(not_started(error, start), has_output=outputs is not None)
     finally:
         _kill_new(before)
+        mpi_files.sweep()
         if not is_alone:
             adopt_orphans(False)
     code = os.waitstatus_to_exitcode(status)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -195,6 +199,41 @@ def test_a_helper_that_members_have_not_reached_gets_no_further_gang() -> None:
     assert [code for code, *_ in ended.values()] == [0, 0]
     assert driver.starts[0]._helper is not first
     driver.close()
+
+
+WAITS = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+print(comm.allreduce(1))
+"""
+
+
+def test_no_connection_holds_up_a_start_or_ends_what_runs(tmp_path: Path) -> None:
+    driver = Driver("openmpi", 1)
+    runs = driver.start([0, 0], [*driver.code(WAITS), str(tmp_path / "end")])
+    driver.until(lambda: runs.initialised == {0, 1})
+    with contextlib.ExitStack() as opened:
+        for port in listening_ports(driver.helpers[-1].pid):
+            for first in (b"", b"", bytes(20), b"GET / HTTP/1.1\r\n\r\n"):
+                one = opened.enter_context(socket.socket())
+                one.settimeout(0.2)
+                with contextlib.suppress(TimeoutError):  # the kernel drops what does not come from the gate
+                    one.connect(("127.0.0.1", port))
+                    one.sendall(first)
+        _, ended = driver.run([0, 0], SUM)
+        assert [code for code, *_ in ended.values()] == [0, 0]
+        (tmp_path / "end").touch()
+        assert driver.wait(runs) == dict.fromkeys((0, 1), (0, "2\n", ""))
+    assert len(driver.helpers) == 1
+    driver.close()
+
+
+def listening_ports(pid: int) -> list[int]:
+    """The ports of IPv4 at which a process listens."""
+    own = {os.readlink(path) for path in glob.glob(f"/proc/{pid}/fd/*")}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
 
 
 FIND = "import mpi4py\nimport sys\n{}\nfrom mpi_runtime.gangs.library import find\nfound = find()\n"

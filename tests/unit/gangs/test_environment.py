@@ -1,13 +1,10 @@
 """What a member's environment has and has not, libraries that are understood, names of gangs, files of dead members."""
 
-import mmap
-import os
-import time
 from pathlib import Path
 
 import pytest
 
-from mpi_runtime.gangs import environment, segments
+from mpi_runtime.gangs import environment
 from mpi_runtime.gangs.library import Library, judged
 from mpi_runtime.gangs.node import name_of
 from mpi_runtime.host import launchers
@@ -102,21 +99,3 @@ def test_names_of_gangs_differ_in_what_open_mpi_reads_of_them() -> None:
     assert len(set(names)) == 5
     assert len({name.partition("@")[2] for name in names[:2]}) == 2
     assert all(1 <= int(name.partition("@")[2]) <= 65_535 for name in names)
-
-
-def test_files_of_members_that_died_are_removed_and_no_others() -> None:
-    before = time.time()
-    names = [f"/dev/shm/mpich_shm_test{os.getpid()}_{number}" for number in range(3)]
-    other = f"/dev/shm/of_a_program_{os.getpid()}"
-    for name in [*names, other]:
-        Path(name).write_bytes(b"x" * mmap.PAGESIZE)
-    os.utime(names[2])
-    with open(names[0], "r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert segments.segments(os.getpid()) == [names[0]]
-        segments.sweep(before + 1000)
-        assert all(os.path.exists(name) for name in names)
-        segments.sweep(before - 2)
-        assert [os.path.exists(name) for name in names] == [True, False, False]
-    segments.unlink(names)
-    assert os.path.exists(other)
-    os.unlink(other)

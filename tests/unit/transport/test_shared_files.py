@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.host import mpi_files
 from mpi_runtime.transport.mpi_libraries import name_own_file, unlink_shared_files
 
 
@@ -29,10 +30,13 @@ def test_names_go_and_open_mpi_6_finds_its_own_at_the_end(version: str, is_named
                 maps.append(mmap.mmap(file.fileno(), 4096))
         unlink_shared_files()
         assert not any(path.exists() for path in paths)
-        for _ in range(2):
-            name_own_file(version, 1)
+        made = [name_own_file(version, 1) for _ in range(2)]
+        mpi_files.sweep()
         assert [path.exists() for path in paths] == [False, is_named]
         assert not is_named or paths[1].stat().st_size == 0
+        assert made[1] == -1
+        if is_named:
+            os.close(made[0])
     finally:
         for one in maps:
             one.close()
