@@ -122,7 +122,9 @@ def test_a_calm_world_goes_well(seed: int) -> None:
 
 
 DROPPING_SEEDS = range(40)
-TREE_SEEDS = range(24)
+TREE_SEEDS = (*range(24), 282544381183, 884783724327)
+"""In the last an actor waits in vain for a copy while copies for others on its host fail, and a process dies before it
+has said that CUDA does not start."""
 FLOORS_OF_TREES = {"deaths": 500, "blocks": 1000, "calls abandoned": 200, "rank losses": 5, "runs": 4000}
 
 
@@ -212,7 +214,8 @@ def test_a_large_world_goes_well(seed: int) -> None:
     assert counters["deaths"] > 5
 
 
-SEEDS_WITH_A_JOURNAL = range(40)
+SEEDS_WITH_A_JOURNAL = (*range(40), 981129133884)
+"""In the last the end is announced while an actor whose state is not saved has calls that are too late then."""
 FLOORS_WITH_A_JOURNAL = {"recorded": 250, "recalls": 150, "kept values": 5}
 
 
