@@ -443,6 +443,7 @@ class Executor(Process):
             self.world.counters["batched results"] += 1
         if self.is_garbled or self.may_die_here():  # with a part of the frame in the socket
             self.unheard += posted
+            self.has_no_cuda = False
             if not self.is_garbled:
                 return
         self._send((ended, frame))
@@ -525,9 +526,9 @@ class Executor(Process):
             self.world.counters["faults of GPUs"] += 1
             self.world.counters[f"faults of GPUs: {blame}"] += 1
             self.world.counters["deaths"] += 1
+            self.has_no_cuda = blame == NODE and not self.is_dying
             self.outgoing.post(Faulted(running.spec.name, name, blame, not self.worked, "traceback"))
             self.flush()
-            self.has_no_cuda = blame == NODE and not (self.is_dying or self.is_garbled)
             self.die("exited with code 1")
 
     def _kill(self) -> None:

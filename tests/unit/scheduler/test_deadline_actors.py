@@ -111,6 +111,16 @@ def test_an_end_that_is_announced_early_is_compared_with_what_waits_already() ->
         assert cluster.explain(late)["why"].startswith("It is not started")
 
 
+def test_tasks_that_wait_for_room_are_compared_with_an_end_that_is_announced_early() -> None:
+    with ending(300) as cluster:
+        cluster.placed(cluster.submit(name="other"))
+        late = cluster.submit(name="fit", time_limit_us=200 * S)
+        cluster.client_says(0, EndAnnounced())
+        (note,) = cluster.notes
+        assert note.startswith("calls of fit, each of which may take 200 s (its time_limit), are not started any more")
+        assert cluster.explain(late)["why"].startswith("It is not started")
+
+
 def test_an_end_that_was_not_known_is_compared_once_it_is_announced() -> None:
     with Cluster().node() as cluster:
         actor, executor = living(cluster)
