@@ -169,7 +169,7 @@ def test_what_is_expected_counts_for_backfilling() -> None:
 
 def test_calls_that_turn_out_shorter_elsewhere_run_on_a_reserved_node_at_once() -> None:
     """Inner calls of the same function have shown it. Their executor gets the next of them, so nothing becomes free."""
-    fit = {"name": "fit", "time_limit_us": 3600 * S, "expect_us": 3600 * S}
+    fit: dict[str, Any] = {"name": "fit", "time_limit_us": 3600 * S, "expect_us": 3600 * S}
     with Cluster().node(cpus=2).node() as cluster:
         first = Where(node=f"{0:032x}")
         running, other = (cluster.submit(name=name, where=first, time_limit_us=60 * S) for name in ("running", "other"))
