@@ -442,7 +442,7 @@ class Quality:
         longer = [
             one.effect.executor
             for one in left
-            if one.host == host and max(one.idle_since_us, booked_us) < worker.idle_since_us
+            if one.host == host and max(one.idle_since_us + DECIDE_US, booked_us) < worker.idle_since_us
         ]
         require(not longer, f"{name} is ended, and {longer} have idled for longer")
 
