@@ -26,7 +26,7 @@ def used(calls: int, shape: str, max_retries: int) -> tuple[int, int]:
     """Bytes that the scheduler has when so many values are there, and what it counts of them as lineage."""
     scheduler = Scheduler()
     scheduler.handle_rank(RankJoined(0, 0, "host", [0], -1, 0, 0, {}, 1 << 40), 0)
-    scheduler.handle_rank(JobBegan(), 0)
+    scheduler.handle_rank(JobBegan(survives_losses=True), 0)
     scheduler.handle(DRIVER, [Spec(1, 0, "f", b"", UNIT, max_retries=max_retries)], 0)
     gc.collect()
     tracemalloc.start()

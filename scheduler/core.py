@@ -50,9 +50,12 @@ class Described(NamedTuple):
 
 def _taken_back(state: State, event: TakenBack, now: int) -> None:
     executor = state.executors.get(event.executor)
-    if executor is not None and executor.actor is not None:
+    if executor is None:
+        return
+    executor.asked_back = False
+    if executor.actor is not None:
         actor_calls.taken_back(state, executor, event.ids)
-    elif executor is not None:
+    else:
         blocked_executors.taken_back(state, executor, event.ids, now)
 
 

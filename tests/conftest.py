@@ -30,6 +30,8 @@ GRACE_S = 3.0
 STUCK_S = 20.0
 """How long after its time-out a test may go on before the whole run is ended."""
 NAME = "mpi_runtime"
+PYTHON_SEGMENTS = ("psm_", "sem.", "torch_")
+"""Shared memory of Python's libraries. `Program.finish` looks for that of MPI libraries."""
 FOLDER_MARKS = {"mpi": "mpi", "slurm": "slurm", "device": "device"}
 
 with suppress(ImportError):
@@ -120,9 +122,8 @@ def files() -> set[str]:
     shared = f"{temporary}/{NAME}-{os.geteuid()}"  # by all jobs of the user: of interest are the locks of each
     if shared in found and (locks := glob.glob(f"{glob.escape(shared)}/*/lock")):
         found = found - {shared} | set(locks)
-    if os.path.isdir("/dev/shm"):
-        # Not those of MPI libraries: a neighbour's rank may have left one. `Program.finish` looks for its own.
-        found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith(helpers.MPI_SEGMENTS)}
+    if os.path.isdir("/dev/shm"):  # all programs of the host leave files there
+        found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith((NAME, *PYTHON_SEGMENTS))}
     return found
 
 

@@ -260,7 +260,6 @@ def take_back(state: State, actor: Actor) -> None:
 
 def taken_back(state: State, executor: Executor, ids: list[bytes]) -> None:
     """Put calls that an actor will not begin back into their lines."""
-    executor.asked_back = False
     actor = executor.actor
     assert actor is not None
     for task in [task for id in ids if (task := executor.drop(id)) is not None]:

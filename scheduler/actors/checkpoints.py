@@ -13,7 +13,7 @@ use, and why, is in docs/decisions/0502.
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.dispatch.queues import mark_dirty
+from mpi_runtime.scheduler.dispatch import deadline
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol.effects import JOURNAL, Checkpoint, Discard, Recall, SaveRequested
 from mpi_runtime.scheduler.protocol.events import Done, Returned, Saved, StateLost
@@ -155,13 +155,10 @@ def lives_again(actor: Actor) -> None:
 def announce_end(state: State, now: int) -> list[Actor]:
     """Ask for all changed states. Returns the actors that are asked.
 
-    Calls that were not sent are not sent any more. The caller takes back those that were sent ahead.
+    Calls that were not sent to these are not sent any more. The caller takes back those that were sent ahead.
     """
     state.is_ending = True
-    state.end_us = now if state.end_us is None else min(now, state.end_us)
-    for queue in state.queues.values():
-        if queue.is_timed:
-            mark_dirty(state, queue)  # some of its calls cannot finish by then
+    deadline.end_early(state, now)
     asked = [(one, one.executor) for one in state.actors.values() if one.executor is not None and _may_save(one)]
     for _, executor in asked:
         state.to_client(executor.id, SaveRequested())

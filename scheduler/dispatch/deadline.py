@@ -89,6 +89,19 @@ def note_duration(state: State, function: Function) -> None:
         state.alarms.set(function, last_start_us(state, function) + 1)  # sooner than an alarm for a lower mean
 
 
+def end_early(state: State, now: int) -> None:
+    """Note that the job ends now, and check again which waiting calls are too late."""
+    if state.end_us is None:
+        for function in state.functions.values():
+            if function.is_method:
+                function.is_timed = function.has_fixed_length or function.may_take_us > LONG_US
+    state.end_us = now if state.end_us is None else min(now, state.end_us)
+    for queue in state.queues.values():
+        if queue.is_timed:
+            mark_dirty(state, queue)
+    look_at_actors(state)
+
+
 def look_at_actors(state: State) -> None:
     """Check again which waiting calls are too late."""
     state.called.update((actor, None) for actor in state.actors.values() if actor.callers)

@@ -149,15 +149,8 @@ def appoint(executor: Executor) -> None:
 
 
 def room_for(state: State, executor: Executor, task: Task) -> int:
-    """The number of calls like this one that may be sent to the executor."""
-    function = task.function
-    assigned = len(executor.assigned)
-    if executor.rank.node.is_full:  # waiting calls keep their arguments in memory
-        return 0 if assigned else 1
-    if not assigned:
-        if function.duration_us < 0:
-            return 1
-        return max(1, min(limits.LOCAL_QUEUE_CALLS_MAX, ahead_us(function) // estimate_us(function)))
+    """The number of calls like this one that may be sent to an executor behind those that it has."""
+    function, assigned = task.function, len(executor.assigned)
     if function.duration_us < 0:
         return 0
     ahead = (ahead_us(function) - executor.load_us) // estimate_us(function)
@@ -180,7 +173,8 @@ def fill(state: State, queue: Queue, now: int) -> None:
     better = first_waiting(state, queue) if hungry and ready else None
     while ready and hungry:
         executor = hungry.popitem(last=False)[1]
-        if executor.asked_back or must_yield(state, executor, queue, better, now):
+        is_full = executor.rank.node.is_full  # calls that wait keep their arguments in memory
+        if is_full or executor.asked_back or must_yield(state, executor, queue, better, now):
             continue
         room = room_for(state, executor, ready[0])
         if room > 0:
@@ -300,7 +294,6 @@ def executor_started(state: State, event: ExecutorStarted, now: int) -> None:
 
 def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> None:
     """Put stolen calls back into their queues."""
-    executor.asked_back = False
     tasks = [task for id in ids if (task := executor.drop(id)) is not None]
     give_elsewhere(state, tasks, "it stood behind another call")
     queue = executor.queue

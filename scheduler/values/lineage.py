@@ -1,10 +1,11 @@
 """Lineage: the calls that are remembered so that lost values of arenas can be rebuilt.
 
-A call is remembered as long as its values in arenas, if it may run again. Its record and its small arguments are kept,
-and of large arguments only the lineage. So a chain of calls can run again from the last values that still exist. Small
-values live in the head and need no lineage. Values that no task has made (`put()`, methods, items of generators),
-errors, and calls that must not run twice have none. Arguments with references inside are not held, because these may
-hold anything. Actors are not held.
+A job that ends with the first rank that dies remembers none: no value is lost alone. In other jobs a call is
+remembered as long as its values in arenas, if it may run again. Its record and its small arguments are kept, and of
+large arguments only the lineage. So a chain of calls can run again from the last values that still exist. Small values
+live in the head and need no lineage. Values that no task has made (`put()`, methods, items of generators), errors, and
+calls that must not run twice have none. Arguments with references inside are not held, because these may hold anything.
+Actors are not held.
 
 All lineage takes at most LINEAGE_BYTES_MAX. The oldest is dropped first; its values cannot be rebuilt.
 
@@ -24,7 +25,8 @@ def keep(state: State, task: Task) -> list[bytes]:
     """Remember an ended call if its values may have to be rebuilt. Returns ids to release."""
     call, spec = task.call, task.function.spec
     needs = [*call.arguments, *call.holds]
-    if not task.retries or spec.kind != TASK or spec.num_returns < 0 or task.state != FINISHED:
+    can_be_lost = state.survives_losses and spec.kind == TASK and spec.num_returns >= 0
+    if not can_be_lost or not task.retries or task.state != FINISHED:
         return needs
     found = [state.objects.get(id) for id in task.return_ids()]
     stored = [one for one in found if one is not None and one.copies is not None and not one.is_error]

@@ -218,7 +218,8 @@ def check_spilling(state: State) -> None:
 
 
 def check_lineages(state: State) -> None:
-    """Lineage is needed, counted, and held."""
+    """Lineage is of use, needed, counted, and held."""
+    assert state.survives_losses or not state.lineages, "lineage is kept, and the job ends with any rank"
     uses: Counter[bytes] = Counter()
     for found in state.objects.values():
         if found.lineage is not None and not found.lineage.is_dropped:

@@ -185,7 +185,9 @@ def commands(tree: Path, file: str) -> list[Command]:
 
 def run(tree: Path, command: Command, limit_s: float) -> str | None:
     """What a command says that fails; None: it does not."""
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    own = tree.with_name(f"{tree.name}.tmp")  # other programs of the host leave files in that of all
+    own.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(tree), "TMPDIR": str(own)}
     process = subprocess.Popen(
         [sys.executable, *command], cwd=tree, env=environment, start_new_session=True, text=True, errors="replace",
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=limit_cpu,

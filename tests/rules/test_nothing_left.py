@@ -70,7 +70,7 @@ def orphan() -> Callable[[], object]:
 
 
 def memory_file() -> Callable[[], object]:
-    return held_open(f"/dev/shm/left-{os.getpid()}")
+    return held_open(f"/dev/shm/psm_left-{os.getpid()}")
 
 
 def temporary_file() -> Callable[[], object]:
@@ -102,7 +102,7 @@ def abstract_socket() -> Callable[[], object]:
         (child, "process [0-9]+ .S."),
         (zombie, "process [0-9]+ .Z."),
         (orphan, "process [0-9]+ .S."),
-        (memory_file, "file /dev/shm/left-"),
+        (memory_file, "file /dev/shm/psm_left-"),
         (temporary_file, "file .*/mpi_runtime-left-"),
         (abstract_socket, "abstract socket @mpi_runtime-left-"),
     ],
@@ -125,7 +125,7 @@ def test_what_others_make_meanwhile_is_not_ours() -> None:
     source = """if True:
         import os, socket
         input()
-        path = f"/dev/shm/other-{os.getpid()}"
+        path = f"/dev/shm/psm_other-{os.getpid()}"
         file = open(path, "w")
         end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         end.bind(f"\\0mpi_runtime-other-{os.getpid()}")
@@ -180,8 +180,8 @@ def test_shared_memory_of_a_program_that_is_killed_goes_with_it() -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("prefix", helpers.MPI_SEGMENTS)
-def test_what_a_rank_of_a_neighbour_has_left_is_not_ours(prefix: str) -> None:
+@pytest.mark.parametrize("prefix", [*helpers.MPI_SEGMENTS, "of-another-program-"])
+def test_what_others_have_left_in_shared_memory_is_not_ours(prefix: str) -> None:
     path = Path(f"/dev/shm/{prefix}left-{os.getpid()}")
     with conftest.nothing_left(inner_mark()):
         path.touch()

@@ -120,6 +120,7 @@ class Executor(Process):
         self.worked = False
         """Whether a call has ended well."""
         self.has_no_cuda = False
+        """The head hears that CUDA does not start here."""
         self.slowness = 10 if world.chance(world.options.slow_executors) else 1
         self.is_garbled = False
         """Junk was written to its descriptor: nobody hears what it says from then on."""
@@ -442,6 +443,7 @@ class Executor(Process):
             self.world.counters["batched results"] += 1
         if self.is_garbled or self.may_die_here():  # with a part of the frame in the socket
             self.unheard += posted
+            self.has_no_cuda = False
             if not self.is_garbled:
                 return
         self._send((ended, frame))
@@ -524,7 +526,7 @@ class Executor(Process):
             self.world.counters["faults of GPUs"] += 1
             self.world.counters[f"faults of GPUs: {blame}"] += 1
             self.world.counters["deaths"] += 1
-            self.has_no_cuda = blame == NODE
+            self.has_no_cuda = blame == NODE and not self.is_dying
             self.outgoing.post(Faulted(running.spec.name, name, blame, not self.worked, "traceback"))
             self.flush()
             self.die("exited with code 1")

@@ -95,7 +95,7 @@ class Head:
         self.scheduler = Scheduler()
         for event in joined(self.options):
             self.scheduler.handle_rank(event, 0)
-        self.scheduler.handle_rank(JobBegan(), 0)
+        self.scheduler.handle_rank(JobBegan(survives_losses=True), 0)
         self.processes: dict[int, Process] = {}
         self.using: dict[int, tuple[int, int]] = {}
         """By executor: host and CPU units of the call that it runs."""

@@ -54,8 +54,8 @@ class Options:
     """How many trees of calls there are: each call waits for its children."""
     dropped_actors: int = 0
     """How many actors are asked for and let go of, most of them at once."""
-    is_dealt_out: bool = True
-    """Whether the ranks of a host get executors one by one, as they do where ranks may be lost."""
+    survives_losses: bool = True
+    """Whether the job would continue without ranks that die."""
     actor_calls_max: int = 256
     """How many calls an actor is sent ahead: the limit of the scheduler, made small in some worlds."""
     streams: bool = False
@@ -167,7 +167,7 @@ class Options:
 def random_options(seed: int) -> Options:
     """A small world drawn from the seed."""
     alternatives = random.Random(seed * 1987 + 13).random() < 0.4
-    return replace(_random_options(seed)[1], alternatives=alternatives, is_dealt_out=seed % 8 != 7)
+    return replace(_random_options(seed)[1], alternatives=alternatives, survives_losses=seed % 8 != 7)
 
 
 def losing_options(seed: int) -> Options:
@@ -181,7 +181,10 @@ def losing_options(seed: int) -> Options:
     options = replace(options, part_bytes=random.Random(seed * 4789 + 19).choice((0, 100_000, 100_000)))
     if random.Random(seed * 3851 + 37).random() < 0.25:
         options = replace(options, streams=True, slow_streams=60)
-    return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL, kind="--losses")
+    return replace(
+        options, hosts=hosts, rank_losses=losses, host_losses=host_losses, survives_losses=True, breakable=ALL,
+        kind="--losses",
+    )  # fmt: skip
 
 
 def spilling_options(seed: int) -> Options:

@@ -126,8 +126,8 @@ class Quality:
         """Hosts to which a copy could not be brought since the last decision. Only for membership."""
         self.fetched_us: dict[int, int] = {}
         """When the last copy came to each host, or could not."""
-        self.unreached_us: dict[int, int] = {}
-        """Until when those of each host are kept waiting whose copy lies on a rank that cannot be reached."""
+        self.unreached_us: dict[int, list[int]] = {}
+        """The times until which calls of each host wait for copies on ranks that cannot be reached."""
         self.ordered: dict[tuple[bytes, int], tuple[int, dict[int, Room]]] = {}
         """When a copy was ordered to a host, and what room there was everywhere."""
         self.cancelled_us = 0
@@ -186,14 +186,16 @@ class Quality:
         elif isinstance(message, Spilled) and message.offset >= 0:
             self.on_disk[rank, message.offset] = message.id
         elif isinstance(message, Fetched):
+            host = self.host_of[rank]
             self.fetching.discard((message.id, rank))
-            self.missed.update([self.host_of[rank]] if message.offset < 0 else [])
-            (self.unreached_us if message.is_lost else self.fetched_us)[self.host_of[rank]] = (
-                self.world.now + UNREACHED_US * message.is_lost
-            )
+            self.missed.update([host] if message.offset < 0 else [])
+            if message.is_lost:
+                self.unreached_us.setdefault(host, []).append(self.world.now + UNREACHED_US)
+            else:
+                self.fetched_us[host] = self.world.now
             if message.offset >= 0 and message.id in self.copies:
                 size = max(self.copies[message.id].values(), default=0)
-                self.copies[message.id][self.host_of[rank]] = size
+                self.copies[message.id][host] = size
                 self.extents[rank, message.offset] = message.id
 
     def rank_lost(self, rank: int) -> list[bytes]:
@@ -427,7 +429,7 @@ class Quality:
         there = {one.effect.executor for one in (*left, *ended, *hired) if one.host == host}
         cpus = len(self.checker.hosts[host].cpus)
         idled_us = now - worker.idle_since_us
-        copied_us = self.fetched_us.get(host, 0), self.unreached_us.get(host, 0)
+        copied_us = self.fetched_us.get(host, 0), *self.unreached_us.get(host, ())
         is_late = any(at_us and 0 <= now - at_us < DECIDE_US for at_us in copied_us)
         if idled_us < IDLE_US and (self._expecting(host) or host in self.missed or is_late):
             return  # it may have been meant for an actor that waited for a copy, and will not be made
@@ -440,7 +442,7 @@ class Quality:
         longer = [
             one.effect.executor
             for one in left
-            if one.host == host and max(one.idle_since_us, booked_us) < worker.idle_since_us
+            if one.host == host and max(one.idle_since_us + DECIDE_US, booked_us) < worker.idle_since_us
         ]
         require(not longer, f"{name} is ended, and {longer} have idled for longer")
 

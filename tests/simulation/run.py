@@ -163,7 +163,7 @@ def _play(world: World, head: Head) -> None:
             head.scheduler.handle_rank(decoded, 0)  # type: ignore[arg-type]
     journal = world.journal
     recalls = journal is not None and bool(journal.earlier)
-    began = JobBegan(None, journal is not None, recalls, survives_losses=options.is_dealt_out)
+    began = JobBegan(None, journal is not None, recalls, options.survives_losses)
     head.scheduler.handle_rank(began, 0)
     head.custodian = custodian(agents[0], head.hear_direct)
     if options.direct_lines:

@@ -70,7 +70,7 @@ FIRST = {
     "what_is_being_copied_is_moved": 27, "what_needs_a_quarantined_gpu_waits_on": 11,
     "what_others_use_up_is_quarantined": 38, "what_says_how_long_it_takes_is_sent_ahead": 11,
     "what_was_taken_back_counts_as_dropped": 4, "who_has_shared_a_gpu_stays_on_it": 12,
-    "who_waits_for_a_source_is_forgotten": 1677,
+    "who_waits_for_a_source_is_forgotten": 3148,
 }  # fmt: skip
 """Where the search for a bug begins that shows in few seeds. It only saves time: all seeds are looked at."""
 

@@ -367,7 +367,8 @@ class Head:
                 held_back(queue.function.spec.name, len(queue.ready))
                 mark_dirty(state, queue)
         for actor in state.actors.values():
-            is_looked_at = actor.state == ALIVE and not checkpoints.holds_back(state, actor)
+            is_decided = actor not in state.called  # what has arrived since the last decision is not compared yet
+            is_looked_at = actor.state == ALIVE and is_decided and not checkpoints.holds_back(state, actor)
             for calls in actor.callers.values() if is_looked_at else ():
                 function = calls[0].function
                 if calls[0].state == READY and is_timed(actor, function) and deadline.why_not(state, function, now):

@@ -70,6 +70,17 @@ def test_a_slower_one_is_left_while_the_faster_one_ends_sooner() -> None:
         assert cluster.explain(more[0])["state"] == "ready"
 
 
+@pytest.mark.parametrize(("waiting", "is_taken"), [(1, False), (2, True)])
+def test_a_slower_one_is_taken_as_soon_as_all_by_the_faster_one_would_end_later(waiting: int, is_taken: bool) -> None:
+    """On the GPU one more ends after 20 s, two after 30 s. On CPUs the first of them ends after 25 s."""
+    with measured(Cluster().node(cpus=5, gpus=1), cpu_s=25, gpu_s=10) as cluster:
+        (on_gpu,) = fit(cluster)
+        assert gpus_of(cluster, on_gpu) == [1]
+        calls = fit(cluster, waiting)
+        assert gpus_of(cluster, *calls[:is_taken]) == [0] * is_taken
+        cluster.nothing()
+
+
 def test_a_slower_one_is_taken_where_the_faster_one_is_used_by_others() -> None:
     with measured(Cluster().node(cpus=5, gpus=1), cpu_s=100, gpu_s=1) as cluster:
         cluster.placed(cluster.submit(name="other", gpu=1))

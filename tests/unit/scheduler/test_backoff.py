@@ -168,6 +168,18 @@ def test_calls_for_which_no_executor_comes_up_fail_after_a_few_tries() -> None:
         assert cluster.is_clean()
 
 
+def test_a_call_whose_next_executor_may_be_forked_waits_for_something_else() -> None:
+    with Cluster().node() as cluster:
+        call = cluster.submit(name="fit")
+        for _ in range(2):
+            stillborn(cluster, call)
+        cluster.placed(cluster.submit(name="other", priority=1))  # has the only CPU from now on
+        cluster.later(backoff.wait_us(2) - 1)
+        assert "2 time(s) in a row: the next one is forked in 1e-06 s" in cluster.explain(call)["why"]
+        cluster.later(1)
+        assert cluster.explain(call)["why"].startswith("It needs 1 CPU. host0: 0 CPU, 0 GPU free.")
+
+
 def test_an_executor_that_comes_up_ends_the_row() -> None:
     with Cluster().node() as cluster:
         call = cluster.submit()

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from mpi_runtime.scheduler.dispatch import backfill
 from mpi_runtime.scheduler.protocol.effects import Fetch, TakeBack
-from mpi_runtime.scheduler.protocol.events import Alternative, CancelRequested
+from mpi_runtime.scheduler.protocol.events import Alternative, CancelRequested, Where
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, RankJoined
 from tests.builders import LARGE, UNIT, Cluster
 
@@ -164,6 +165,31 @@ def test_what_is_expected_counts_for_backfilling() -> None:
         cluster.placed(short)
         assert cluster.explain(large)["state"] == "ready"
         cluster.forget()
+
+
+def test_calls_that_turn_out_shorter_elsewhere_run_on_a_reserved_node_at_once() -> None:
+    """Inner calls of the same function have shown it. Their executor gets the next of them, so nothing becomes free."""
+    fit: dict[str, Any] = {"name": "fit", "time_limit_us": 3600 * S, "expect_us": 3600 * S}
+    with Cluster().node(cpus=2).node() as cluster:
+        first = Where(node=f"{0:032x}")
+        running, other = (cluster.submit(name=name, where=first, time_limit_us=60 * S) for name in ("running", "other"))
+        cluster.placed(running)
+        ending_now = cluster.placed(other)
+        parent = cluster.placed(cluster.submit(name="parent", cpu=0))
+        inner = cluster.submit(client=parent, **fit)
+        elsewhere = cluster.placed(inner)
+        cluster.submit(name="large", cpu=2)
+        cluster.done(ending_now, other)
+        cluster.forget()
+        outer, next_inner = cluster.submit(**fit), cluster.submit(client=parent, **fit)
+        cluster.nothing()
+        assert cluster.state.nodes[0].reserved_for is not None
+        cluster.done(elsewhere, inner, us=20 * S)
+        assert cluster.placed(next_inner) == elsewhere
+        assert cluster.placed(outer) == ending_now
+        cluster.forget()
+        backfill.look_again(cluster.state, cluster.now)
+        assert not cluster.state.freed, "nothing has changed: nothing is served again"
 
 
 def test_what_was_measured_counts_where_no_limit_is_said() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Fetch, StopExecutor
-from mpi_runtime.scheduler.protocol.events import METHOD, CancelRequested, KillRequested, Value
+from mpi_runtime.scheduler.protocol.events import METHOD, CancelRequested, EndAnnounced, KillRequested, Value
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched
 from tests.builders import LARGE, Cluster
 from tests.unit.scheduler.test_deadline import S, ending
@@ -95,6 +95,50 @@ def test_time_runs_out_while_it_waits_for_its_turn() -> None:
         cluster.done(executor, first, us=101 * S)
         cluster.forget()
         assert cluster.explain(late)["why"].startswith("It is not started")
+
+
+def test_an_end_that_is_announced_early_is_compared_with_what_waits_already() -> None:
+    """Also where the actor is busy, so that the user hears of it before the job is over."""
+    with ending(300) as cluster:
+        actor, executor = living(cluster)
+        first, late = train(cluster, actor, limit_s=200), train(cluster, actor, limit_s=200)
+        cluster.placed(first)
+        cluster.client_says(0, EndAnnounced())
+        (note,) = cluster.notes
+        assert note.startswith("calls of Actor.train, each of which may take 200 s (its time_limit), are not started")
+        cluster.done(executor, first, us=S)
+        cluster.forget()
+        assert cluster.explain(late)["why"].startswith("It is not started")
+
+
+def test_tasks_that_wait_for_room_are_compared_with_an_end_that_is_announced_early() -> None:
+    with ending(300) as cluster:
+        cluster.placed(cluster.submit(name="other"))
+        late = cluster.submit(name="fit", time_limit_us=200 * S)
+        cluster.client_says(0, EndAnnounced())
+        (note,) = cluster.notes
+        assert note.startswith("calls of fit, each of which may take 200 s (its time_limit), are not started any more")
+        assert cluster.explain(late)["why"].startswith("It is not started")
+
+
+def test_an_end_that_was_not_known_is_compared_once_it_is_announced() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = living(cluster)
+        before = [train(cluster, actor), call(cluster, actor, "slow"), call(cluster, actor, "look")]
+        assert cluster.running(*before) == [executor] * 3
+        for id, us in zip(before, (S, 60 * S, S), strict=True):
+            cluster.done(executor, id, us=us)
+        cluster.forget()
+        cluster.client_says(0, EndAnnounced())
+        look = call(cluster, actor, "look")
+        assert cluster.placed(look) == executor
+        limited, slow = train(cluster, actor), call(cluster, actor, "slow")
+        cluster.nothing()
+        assert cluster.explain(limited)["why"].startswith("It is not started: it may take 600 s (its time_limit)")
+        cluster.client_says(0, CancelRequested(limited, False, False))
+        assert cluster.told(limited).code == "TaskCancelledError"
+        cluster.nothing()
+        assert cluster.explain(slow)["why"].startswith("It is not started: it may take 60 s (as earlier calls did)")
 
 
 @pytest.mark.parametrize("limits", [{"": 2}, {"": 1, "io": 2}])

@@ -34,6 +34,13 @@ from mpi_runtime.scheduler.values import lineage
 from tests.builders import LARGE, UNIT, Cluster
 
 
+def losing() -> Cluster:
+    """A cluster in a job that continues without ranks that die."""
+    cluster = Cluster()
+    cluster.begin(survives_losses=True)
+    return cluster
+
+
 def on(number: int) -> Where:
     """Only on the node with this number."""
     return Where(node=f"{number:032x}")
@@ -59,7 +66,7 @@ def large(cluster: Cluster, *arguments: bytes, node: int, offset: int = 64, soft
 
 
 def test_what_ran_is_run_again_at_the_cost_of_a_retry_and_what_waited_at_none() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         first = cluster.submit(where=on(1), max_retries=1)
         cluster.done(cluster.placed(first), first, us=10)
         cluster.forget()
@@ -80,7 +87,7 @@ def test_what_ran_is_run_again_at_the_cost_of_a_retry_and_what_waited_at_none() 
 
 
 def test_a_call_that_may_run_once_is_not_run_again() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         id = cluster.submit()
         executor = cluster.placed(id)
         lose(cluster, rank_of(cluster, executor))
@@ -92,7 +99,7 @@ def test_a_call_that_may_run_once_is_not_run_again() -> None:
 
 
 def test_calls_after_the_loss_of_the_last_rank_that_runs_calls_say_so() -> None:
-    with Cluster().head().node() as cluster:
+    with losing().head().node() as cluster:
         id = cluster.submit(max_retries=1, name="g")
         actor = cluster.actor(cpu=0, max_restarts=1)
         method = cluster.method(actor)
@@ -108,7 +115,7 @@ def test_calls_after_the_loss_of_the_last_rank_that_runs_calls_say_so() -> None:
 
 def test_a_call_that_was_not_sent_yet_has_not_run() -> None:
     """Its argument has come in the same moment in which its rank is found to be gone."""
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         value = cluster.put(size=LARGE, rank=0)
         id = cluster.submit(value, where=Where(node=f"{1:032x}", soft=True))
         order = cluster.one(Fetch, to=1)
@@ -121,7 +128,7 @@ def test_a_call_that_was_not_sent_yet_has_not_run() -> None:
 
 
 def test_what_the_dead_have_said_comes_too_late() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         id = cluster.submit(max_retries=1)
         executor = cluster.placed(id)
         value = cluster.put(size=LARGE, rank=0)
@@ -139,14 +146,14 @@ def test_what_the_dead_have_said_comes_too_late() -> None:
 
 
 def test_rank_0_and_ranks_that_never_were_are_not_lost() -> None:
-    with Cluster().node(cpus=1) as cluster:
+    with losing().node(cpus=1) as cluster:
         for rank in (0, 7):
             with pytest.raises(RefusedError):
                 cluster.scheduler.handle_rank(RankLost(rank), cluster.now)
 
 
 def test_a_node_with_another_rank_goes_on_with_all_that_it_has() -> None:
-    with Cluster().head().node(cpus=2, ranks=2, memory=1 << 30, disk=1) as cluster:
+    with losing().head().node(cpus=2, ranks=2, memory=1 << 30, disk=1) as cluster:
         before = cluster.ask("cluster_resources")
         lose(cluster, 1)
         assert cluster.ask("cluster_resources") == before
@@ -155,7 +162,7 @@ def test_a_node_with_another_rank_goes_on_with_all_that_it_has() -> None:
 
 
 def test_gpus_that_only_the_lost_rank_could_use_are_given_to_nobody() -> None:
-    with Cluster().head() as cluster:
+    with losing().head() as cluster:
         for rank in (1, 2):
             device = Device(f"GPU-{rank}", "A", memory=1 << 30)
             cluster.join(RankJoined(rank, 1, "host1", [rank], -1, 0, 0, {}, 1 << 30, devices=[device]))
@@ -174,7 +181,7 @@ def test_gpus_that_only_the_lost_rank_could_use_are_given_to_nobody() -> None:
 
 
 def test_an_object_with_another_copy_lives_on() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         id = large(cluster, node=1)
         user = cluster.submit(id, where=on(2))
         assert cluster.one(Fetch, to=2) == Fetch(id, 1, 64, LARGE, 1)
@@ -188,7 +195,7 @@ def test_an_object_with_another_copy_lives_on() -> None:
 
 
 def test_a_lost_value_is_made_again_by_its_call() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         id = cluster.submit(max_retries=3)
         cluster.returned(cluster.placed(id), id, Value(b"", Stored(1, 64, LARGE)))
         cluster.forget()
@@ -209,7 +216,7 @@ def test_a_lost_value_is_made_again_by_its_call() -> None:
 def test_values_that_are_gone_are_made_again_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program has let go of the first value of a chain; the last needs it. Two calls in a row are just allowed."""
     monkeypatch.setattr(rebuilding, "LINEAGE_DEPTH_MAX", 2)
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         seed = cluster.put()
         first = cluster.submit(seed, max_retries=3)
         one = cluster.placed(first)
@@ -231,7 +238,7 @@ def test_values_that_are_gone_are_made_again_on_the_way(monkeypatch: pytest.Monk
 
 
 def test_put_values_and_those_of_calls_that_may_run_once_are_lost_with_their_story() -> None:
-    with Cluster().head().node(cpus=2).node(cpus=2) as cluster:
+    with losing().head().node(cpus=2).node(cpus=2) as cluster:
         putting = cluster.submit()
         executor = cluster.placed(putting)
         put = cluster.put(client=executor, size=LARGE, rank=1, offset=64)
@@ -253,7 +260,7 @@ def test_put_values_and_those_of_calls_that_may_run_once_are_lost_with_their_sto
 
 
 def test_retries_are_used_up_by_making_a_value_again() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1).node(cpus=1) as cluster:
         id = cluster.submit(max_retries=1)
         for rank in (1, 2):
             cluster.returned(cluster.placed(id), id, Value(b"", Stored(rank, 64, LARGE)))
@@ -267,7 +274,7 @@ def test_retries_are_used_up_by_making_a_value_again() -> None:
 @pytest.mark.parametrize("has_let_go", [False, True])
 def test_what_no_node_can_make_any_more_is_lost_and_says_so(has_let_go: bool) -> None:
     """The call could run only on the host that is lost; another one had used its value."""
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         first = large(cluster, node=1, offset=0)
         last = cluster.submit(first, max_retries=3, name="g")
         cluster.returned(cluster.placed(last), last, Value(b"", Stored(1, 64, LARGE)))
@@ -285,7 +292,7 @@ def test_what_no_node_can_make_any_more_is_lost_and_says_so(has_let_go: bool) ->
 
 
 def test_what_was_made_in_a_group_that_is_removed_is_lost_and_says_so() -> None:
-    with Cluster().head().node(cpus=2).node(cpus=2) as cluster:
+    with losing().head().node(cpus=2).node(cpus=2) as cluster:
         group = cluster.group({"cpu": 2})
         id = cluster.submit(where=Where(group=group), max_retries=3)
         executor = cluster.placed(id)
@@ -299,9 +306,21 @@ def test_what_was_made_in_a_group_that_is_removed_is_lost_and_says_so() -> None:
         assert "cannot be run again: f was to run in placement group" in cluster.told(id).message
 
 
+@pytest.mark.parametrize(("survives_losses", "records"), [(False, 0), (True, 2)])
+def test_calls_are_remembered_only_where_a_value_can_be_lost_alone(survives_losses: bool, records: int) -> None:
+    with Cluster().head().node(cpus=1) as cluster:
+        cluster.begin(survives_losses=survives_losses)
+        small = cluster.put()
+        first = large(cluster, small, node=1)
+        large(cluster, first, node=1, offset=64 + LARGE)
+        cluster.released(small)
+        assert len(cluster.state.lineages) == records
+        assert (cluster.state.lineage_bytes > 0, small in cluster.state.objects) == (survives_losses, survives_losses)
+
+
 def test_what_is_kept_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineage, "LINEAGE_BYTES_MAX", 2000)
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         old, *new = (large(cluster, node=1, offset=64 * number) for number in range(3))
         assert list(cluster.state.lineages) == new
         lose(cluster, 1)
@@ -312,7 +331,7 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.M
 
 def test_chains_are_made_again_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "LINEAGE_DEPTH_MAX", 2)
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         ids = [large(cluster, node=1, offset=0, soft=True)]
         for number in range(1, 4):
             ids.append(large(cluster, ids[-1], node=1, offset=number * 64, soft=True))
@@ -325,7 +344,7 @@ def test_chains_are_made_again_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_calls_wait_again_for_an_argument_that_is_lost() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         id = cluster.submit(max_retries=3)
         cluster.returned(cluster.placed(id), id, Value(b"", Stored(1, 64, LARGE)))
         busy = cluster.submit(where=on(2))
@@ -343,7 +362,7 @@ def test_calls_wait_again_for_an_argument_that_is_lost() -> None:
 
 def test_a_copy_that_was_on_its_way_comes_from_elsewhere() -> None:
     """Of the first source nothing is known any more: what comes from it after all is freed."""
-    with Cluster().head().node(cpus=1).node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1).node(cpus=1) as cluster:
         id = large(cluster, node=1)
         user = cluster.submit(id, where=on(2))
         cluster.rank_says(Fetched(2, id, 128))
@@ -361,7 +380,7 @@ def test_a_copy_that_was_on_its_way_comes_from_elsewhere() -> None:
 
 
 def test_nobody_is_told_of_a_copy_that_cannot_be_had_before_it_is_clear_why() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         id = cluster.submit(max_retries=3)
         cluster.returned(cluster.placed(id), id, Value(b"", Stored(1, 64, LARGE)))
         assert cluster.told(id) == ReadyElsewhere(id)
@@ -380,7 +399,7 @@ def test_nobody_is_told_of_a_copy_that_cannot_be_had_before_it_is_clear_why() ->
 
 
 def test_a_copy_goes_to_another_rank_of_the_host_whose_first_is_lost() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=2, ranks=2) as cluster:
+    with losing().head().node(cpus=1).node(cpus=2, ranks=2) as cluster:
         id = large(cluster, node=1)
         cluster.submit(id, where=on(2))
         cluster.one(Fetch, to=2)
@@ -392,8 +411,7 @@ def test_a_copy_goes_to_another_rank_of_the_host_whose_first_is_lost() -> None:
 
 def test_a_call_that_waits_for_a_copy_gets_what_its_host_has_lost_from_elsewhere() -> None:
     """One of its arguments was in the arena of another rank of its host."""
-    with Cluster().head().node(cpus=1).node(cpus=2, ranks=2) as cluster:
-        cluster.begin(survives_losses=True)
+    with losing().head().node(cpus=1).node(cpus=2, ranks=2) as cluster:
         calls = [cluster.submit(where=on(2), max_retries=3) for _ in range(2)]
         beside, other = (cluster.placed(one) for one in calls)
         assert (rank_of(cluster, beside), rank_of(cluster, other)) == (2, 3)
@@ -419,7 +437,7 @@ def test_a_call_that_waits_for_a_copy_gets_what_its_host_has_lost_from_elsewhere
 
 
 def test_an_actor_is_created_elsewhere_and_keeps_its_name_and_calls() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         actor = cluster.actor(max_restarts=1)
         cluster.done(cluster.placed(actor), actor)
         once, twice = cluster.method(actor), cluster.method(actor, max_retries=1)
@@ -435,7 +453,7 @@ def test_an_actor_is_created_elsewhere_and_keeps_its_name_and_calls() -> None:
 
 
 def test_an_actor_that_is_not_started_again_dies() -> None:
-    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+    with losing().head().node(cpus=1).node(cpus=1) as cluster:
         actor = cluster.actor()
         cluster.done(cluster.placed(actor), actor)
         call = cluster.method(actor)
@@ -447,7 +465,7 @@ def test_an_actor_that_is_not_started_again_dies() -> None:
 
 
 def test_bundles_of_a_lost_node_are_placed_elsewhere_and_others_stay() -> None:
-    with Cluster().head().node(cpus=2).node(cpus=2).node(cpus=2) as cluster:
+    with losing().head().node(cpus=2).node(cpus=2).node(cpus=2) as cluster:
         group = cluster.group({"cpu": 2}, {"cpu": 2}, strategy="STRICT_SPREAD")
         cluster.told(group)
         assert cluster.nodes_of(group) == [1, 2]
@@ -459,7 +477,7 @@ def test_bundles_of_a_lost_node_are_placed_elsewhere_and_others_stay() -> None:
 
 
 def test_a_group_that_can_be_placed_nowhere_any_more_is_removed() -> None:
-    with Cluster().head().node(cpus=2).node(cpus=2) as cluster:
+    with losing().head().node(cpus=2).node(cpus=2) as cluster:
         group = cluster.group({"cpu": 2}, {"cpu": 2}, strategy="STRICT_SPREAD")
         cluster.told(group)
         call = cluster.submit(where=Where(group=group, bundle=1), max_retries=1)
@@ -471,7 +489,7 @@ def test_a_group_that_can_be_placed_nowhere_any_more_is_removed() -> None:
 
 
 def test_what_no_node_can_serve_any_more_fails() -> None:
-    with Cluster().head().node(cpus=4).node(cpus=1) as cluster:
+    with losing().head().node(cpus=4).node(cpus=1) as cluster:
         running, queued = cluster.submit(cpu=4, max_retries=1), cluster.submit(cpu=3)
         pinned = cluster.submit(where=on(1))
         cluster.placed(running)
@@ -481,7 +499,7 @@ def test_what_no_node_can_serve_any_more_fails() -> None:
 
 
 def test_what_is_told_of_resources_is_what_is_left() -> None:
-    with Cluster().head().node(cpus=4).node(cpus=1) as cluster:
+    with losing().head().node(cpus=4).node(cpus=1) as cluster:
         lose(cluster, 1)
         assert cluster.ask("cluster_resources")["CPU"] == 1
         assert cluster.state.nodes[2].free.cpu == UNIT

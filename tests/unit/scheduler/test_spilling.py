@@ -97,6 +97,24 @@ def test_a_value_on_disk_is_read_there_if_memory_stays_full() -> None:
         cluster.forget()
 
 
+def test_while_memory_is_full_calls_are_not_sent_ahead() -> None:
+    """Each executor has one: those that wait behind it would keep their arguments in memory."""
+    with Cluster().node() as cluster:
+        first = cluster.submit()
+        executor = cluster.placed(first)
+        cluster.done(executor, first)
+        cluster.told(first)
+        cluster.rank_says(RoomWanted(0, LARGE, [0]))
+        cluster.forget()
+        ids = cluster.submit_many(3)
+        assert cluster.placed(ids[0]) == executor
+        cluster.nothing()
+        cluster.rank_says(RoomWanted(0, 0, []))
+        cluster.done(executor, ids[0])
+        cluster.told(ids[0])
+        assert cluster.running(*ids[1:]) == [executor] * 2
+
+
 def test_copies_leave_first_and_are_not_written() -> None:
     """Of two values one is on another host too: that one makes room."""
     with Cluster().node().node() as cluster:

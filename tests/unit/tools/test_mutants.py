@@ -93,6 +93,13 @@ def test_each_file_is_found_and_has_unit_tests() -> None:
     assert world == (*run.SIMULATION, "--spills")
 
 
+def test_a_command_has_a_temporary_directory_of_its_own(tmp_path: Path) -> None:
+    (tree := tmp_path / "tree").mkdir()
+    printed = run.run(tree, ("-c", "import sys, tempfile; sys.exit(tempfile.gettempdir())"), 60.0)
+    assert printed == f"{tree}.tmp\n"
+    assert [path.name for path in tree.iterdir()] == [], "what is copied stays as it is"
+
+
 def test_a_mutant_is_killed_survives_or_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = b"def twice(value):\n    while value < 0:\n        value += 1\n    return 2 * value\n"
     (tmp_path / "m.py").write_bytes(source)
