@@ -14,6 +14,7 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.study.events import Event, Moved, Revived, Sized
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trials.written import written
 
 
 def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
@@ -30,7 +31,7 @@ def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
 def check_config(study: Study, trial_id: str, config: Any) -> None:
     """Raise JournalError unless a trial has its configuration of the earlier run."""
     trial = study.trials.get(trial_id)
-    if trial is None or study_log.written(trial.config) != config:
+    if trial is None or _without_ids(written(trial.config)) != _without_ids(written(config)):
         raise JournalError(
             f"Trial {trial_id} had the configuration {config}, and the searcher now suggests "
             f"{trial.config if trial else 'none'}. An experiment can be resumed only if its searcher, its space and "
@@ -49,8 +50,8 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _without_ids(value: Any) -> str:
-    """A value as text, without the ids of references."""
-    return re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value))
+    """A value as text, without the ids of references and the addresses of objects."""
+    return re.sub(r"\b(ObjectRef\(|Actor\(\w+, | at 0x)[0-9a-f]+", r"\1", repr(value))
 
 
 def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
