@@ -9,14 +9,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from numbers import Number
+from numbers import Complex, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mpi_runtime
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trial import text
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
-from mpi_runtime.tune.trials.written import DEPTH, written
+from mpi_runtime.tune.trials.written import DEPTH, fits, written
 from mpi_runtime.util.streams import emit
 
 if TYPE_CHECKING:
@@ -245,9 +245,9 @@ def plain(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     if not isinstance(metrics, Mapping):
         raise TypeError(f"report() takes a dictionary of values by name, not {metrics!r}")
     found, odd = {}, ""
-    for name, value in _with_numbers(metrics).items():
-        if type(name) is str and type(value) is float:
-            found[text(name)] = value
+    for name, value in _with_numbers([*metrics.items()]).items():
+        if type(name) is str and name.isascii() and (type(value) is float or (type(value) is int and fits(value))):
+            found[name] = value  # most of them
             continue
         texts: list[str] = []
         [(key, whole)] = written({name: value}, texts).items()
@@ -256,17 +256,25 @@ def plain(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     return found, odd
 
 
-def _with_numbers(metrics: Mapping[Any, Any], prefix: str = "", inside: tuple[int, ...] = ()) -> dict[Any, Any]:
+def _with_numbers(items: list[tuple[Any, Any]], prefix: str = "", inside: tuple[int, ...] = ()) -> dict[Any, Any]:
     """The metrics with scalars as numbers. `inside`: the ids of the dictionaries around; one may be in itself."""
-    found = {}
-    for name, value in metrics.items():
+    found: dict[Any, Any] = {}
+    for name, value in items:
         if type(value) in SIMPLE:
             found[name] = value
-        elif issubclass(type(value), Mapping) and len(inside) < DEPTH and id(value) not in inside:
-            found[name] = _with_numbers(value, f"{prefix}{text(name)}/", (*inside, id(value)))
+        elif len(inside) < DEPTH and id(value) not in inside and (own := _items(value)) is not None:
+            found[name] = _with_numbers(own, f"{prefix}{text(name)}/", (*inside, id(value)))
         else:
             found[name] = _scalar(value, f"{prefix}{text(name)}")
     return found
+
+
+def _items(value: Any) -> list[tuple[Any, Any]] | None:
+    """The entries of a dictionary; None: it is something else."""
+    try:
+        return [*value.items()] if issubclass(type(value), Mapping) else None
+    except Exception:  # code of its class
+        return None
 
 
 def _scalar(value: Any, name: str) -> Any:
@@ -285,8 +293,9 @@ def _scalar(value: Any, name: str) -> Any:
             return str.__str__(whole)
         if isinstance(whole, int):
             return int.__int__(whole)
-        return float(whole) if isinstance(whole, Number) else whole  # type: ignore[arg-type]
-    except Exception:  # complex numbers, and code of its class
+        is_complex = isinstance(whole, Complex) and not isinstance(whole, Real)
+        return float(whole) if hasattr(type(whole), "__float__") and not is_complex else whole
+    except Exception:  # code of its class
         return value
 
 

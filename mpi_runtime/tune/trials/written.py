@@ -34,7 +34,7 @@ def written(value: Any, texts: list[str] | None = None, inside: tuple[int, ...] 
         if whole != value:
             texts.append("str that is not UTF-8")
         return whole
-    if kind is int and LOWEST <= value <= HIGHEST:
+    if kind is int and fits(value):
         return value
     try:
         if isinstance(value, Mapping | list | tuple | set | frozenset):
@@ -62,6 +62,11 @@ def _key(name: Any, texts: list[str]) -> str | int:
         return made
     texts.append(name_of(type(name)))
     return text(name)
+
+
+def fits(number: int) -> bool:
+    """Whether an integer can be written."""
+    return LOWEST <= number <= HIGHEST
 
 
 def hooked(value: Any, texts: list[str]) -> Any:
