@@ -226,9 +226,7 @@ def shown_by(reporter: Any, verbose: int) -> list[Callback]:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, float) or value is None:
-        return "" if value is None else f"{value:.5g}"
     try:
-        return in_utf8(str(value)[:20])
+        return f"{value:.5g}" if isinstance(value, float) else "" if value is None else in_utf8(str(value)[:20])
     except Exception:  # code of its class
         return text(value)[:20]

@@ -39,6 +39,7 @@ from mpi_runtime.tune.trial import (
     as_number,
     check_goal,
     count_in,
+    is_number,
     named_in,
     required,
     sign_of,
@@ -459,12 +460,11 @@ def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> fl
 def _check_counts(trial: Trial, metrics: Mapping[str, Any]) -> None:
     for name in ("training_iteration", "timesteps_this_iter"):
         if metrics.get(name) is not None and count_in(metrics, name) is None:
-            is_large = isinstance(metrics[name], int | float)
-            raise _no_number("count", name, trial, metrics[name], is_large)
+            raise _no_number("count", name, trial, metrics[name], is_number(metrics[name]))
 
 
 def _no_number(role: str, name: str, trial: Trial, value: Any, is_large: bool) -> ReportError:
-    shown = repr(value) if isinstance(value, str) else text(value)
+    shown = repr(value) if type(value) is str else text(value)
     why = "is too large" if is_large else "is not a number"
     return ReportError(f"The {role} {name!r} of trial {trial.trial_id} is {shown:.100}, which {why}. Report one.")
 
