@@ -14,16 +14,20 @@ import numpy
 import pytest
 
 from mpi_runtime import tune
+from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment.resuming import resumed
 from mpi_runtime.tune.search import TuneBOHB
 from mpi_runtime.tune.show.loggers import CSVLoggerCallback, JsonLoggerCallback
 from mpi_runtime.tune.show.progress import _short
+from mpi_runtime.tune.study.events import Failed
 from mpi_runtime.tune.study.stoppers import ExperimentPlateauStopper, Stopper, TrialPlateauStopper
+from mpi_runtime.tune.study.virtual_time import _Simulation
 from mpi_runtime.tune.trial import Trial, text
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.reporting import plain
 from mpi_runtime.tune.trials.written import written
 from tests.odd_values import odd_values, recursive_dictionary, simple
-from tests.unit.tune.test_edges import SEARCHERS, each_scheduler
+from tests.unit.tune.test_edges import SEARCHERS, Journaled, each_scheduler, made, replayed
 
 STOPS: dict[str, Any] = {
     "none": None,
@@ -183,3 +187,29 @@ def test_files_and_tables_have_a_row_for_each_odd_report(tmp_path: Path) -> None
     for value in kinds:
         assert len(_short(value).encode()) <= 60
         assert text(value).encode() is not None
+
+
+@each_scheduler
+def test_a_search_with_odd_reports_ends_after_a_cut_at_any_line(scheduler: Any, tmp_path: Path) -> None:
+    """Also between a report and the failure that follows from it."""
+
+    def reports(config: dict[str, Any], checkpoint: Any) -> Iterator[tuple[float, dict[str, Any], Any]]:
+        rng = random.Random(config["x"])
+        odd = {rng.randrange(9): rng.choice([None, [1], "x"])} if rng.random() < 0.5 else {}
+        for epoch in range(0 if checkpoint is None else checkpoint.number, 9):
+            yield 1.0, {"score": odd.get(epoch, config["x"])}, Saved(epoch + 1, str(epoch + 1))
+
+    for epoch in range(1, 10):
+        (tmp_path / str(epoch)).mkdir()  # where the checkpoints would be
+    log = study_log.StudyLog(tmp_path, 0, {})
+    Journaled(made(scheduler, TuneBOHB, 2), reports, log).run()
+    log.close()
+    lines = list(study_log.read(tmp_path))
+    assert any(isinstance(line.event, Failed) for line in lines)
+    for cut in range(1, len(lines) + 1):
+        study = made(scheduler, TuneBOHB, 2)
+        now = replayed(study, lines[:cut])
+        orders = [order for event in resumed(study, tmp_path, 2, False, False) for order in study.handle(event, now)]
+        _Simulation(study, reports).to_the_end(orders, now)
+        assert {trial.status for trial in study.trials.values()} <= {Trial.TERMINATED, Trial.ERROR}, cut
+        assert len(study.trials) == 10
