@@ -82,10 +82,10 @@ def test_odd_values_end_no_search_with_another_library(name: str) -> None:
     pytest.importorskip(name)
     found = {"optuna": "OptunaSearch", "hyperopt": "HyperOptSearch", "bayes_opt": "BayesOptSearch"}
     searcher = getattr(tune.search, found.get(name, "NevergradSearch"))()
-    config = tune.TuneConfig("score", "max", search_alg=searcher, num_samples=30)
+    config = tune.TuneConfig("score", "max", search_alg=searcher, num_samples=12)
     space = {"x": tune.uniform(0, 1)}
     done = tune.simulate(steps(["score", "x"], 1), param_space=space, tune_config=config, slots=4)
-    assert len(done.trials) == 30
+    assert len(done.trials) == 12
 
 
 def test_a_searcher_with_a_metric_of_its_own_needs_it_in_each_report() -> None:
