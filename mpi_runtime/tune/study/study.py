@@ -146,7 +146,7 @@ class Study:
             case events.Reported():
                 why = self._reported(self._running[event.trial_id], event, now)
                 if why:
-                    return [Fail(event.trial_id, why)]  # nothing has changed; `Failed` follows
+                    return [Fail(event.trial_id, why)]  # nothing is decided; `Failed` follows
             case events.Ended():
                 self._finish(self._running[event.trial_id], Trial.TERMINATED)
             case events.Failed():
