@@ -48,13 +48,13 @@ def list_all(directory: Path, as_json: bool) -> int:
             "metric": seen.metric,
             "mode": seen.mode,
             "best": best.trial_id if best else None,
-            "value": best.last[metric] if best else None,
+            "value": best.metrics[metric] if best else None,
             "used_by": job,
         })  # fmt: skip
         if as_json:
             continue
         words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items()))
-        end = f", best {metric} {best.last[metric]:.6g} in trial {best.trial_id}" if best else ""
+        end = f", best {metric} {best.metrics[metric]:.6g} in trial {best.trial_id}" if best else ""
         left = seen.remaining() if job else None
         rest = (f"; run by {job}" if job else "") + (f", {left}" if left is not None else "")
         print(f"{path.name}: {plural(len(seen), 'trial')} ({words}){end}{rest}")
@@ -83,7 +83,7 @@ def show_best(directory: Path, as_json: bool) -> int:
         print_json(_facts(best))
         return 0
     print(f"trial {best.trial_id}, {best.status}, {len(best.history)} reports")
-    print(f"{seen.metric}: {best.last[seen.metric or '']}")
+    print(f"{seen.metric}: {best.metrics[seen.metric or '']}")
     print(json.dumps(best.config, indent=2, default=repr))
     return 0
 
@@ -97,7 +97,7 @@ def show_trials(directory: Path, as_json: bool) -> int:
     aim = f", {seen.mode} {seen.metric}" if seen.metric else ""
     print(f"{directory.name}: trials of {seen.name}{aim}")
     for one in seen:
-        value = one.last.get(seen.metric or "", "")
+        value = one.metrics.get(seen.metric or "", "")
         reports, config = len(one.history), json.dumps(one.config, default=repr)
         print(f"{one.trial_id} {one.status:10} {reports:6} reports {_seconds(one):9.1f} s  {value!s:22} {config}")
     return 0
@@ -119,13 +119,12 @@ def _read(directory: Path) -> Watched:
 
 
 def _best(seen: Watched) -> WatchedTrial | None:
-    metric, sign = seen.metric or "", -1 if seen.mode == "min" else 1
-    known = [
-        trial
-        for trial in seen
-        if isinstance(trial.last.get(metric), (int, float)) and math.isfinite(trial.last[metric])
-    ]
-    return max(known, key=lambda trial: sign * trial.last[metric], default=None)
+    from mpi_runtime.tune.trial import number_in
+
+    sign = -1 if seen.mode == "min" else 1
+    numbers = [(trial, number_in(trial.metrics, seen.metric)) for trial in seen]
+    known = [(trial, value) for trial, value in numbers if value is not None and math.isfinite(value)]
+    return max(known, key=lambda pair: sign * pair[1], default=(None, 0.0))[0]
 
 
 VERBS: dict[str, tuple[Callable[[Path, bool], int], str]] = {

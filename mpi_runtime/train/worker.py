@@ -122,7 +122,7 @@ class WorkerRun(TrialRun):
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
         """Report with all other workers: the values of rank 0, and the files of all."""
-        values = plain(metrics)
+        values, odd = plain(metrics)
         number, path = self.next_number, self.next_path()
         self._write(checkpoint, path)
         kinds = self._together("reports", _REPORTS if checkpoint is None else _WRITES)
@@ -132,7 +132,7 @@ class WorkerRun(TrialRun):
             decision = b""
         else:
             saved = self._saved(checkpoint, writers, number, path)
-            decision = _CONTINUES if self.send(values, saved) else _STOPS
+            decision = _CONTINUES if self.send(values, saved, odd) else _STOPS
         self.next_number = number + bool(writers)
         if self._meet(decision)[0] == _STOPS:
             raise StopTrial

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,8 +19,19 @@ OF_EACH_REPORT = frozenset((
 """The values that each report has beside those of the trial."""
 
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+DECIMAL_BITS = 10_000
+"""Python refuses to make decimal text of much larger integers."""
+COUNT_MAX = 2.0**63
+"""The journal and TensorBoard have no larger counts."""
+
+
 class TuneError(Exception):
     """An experiment cannot run or has failed, or a trial with an error of which only the text is known."""
+
+
+class ReportError(ValueError):
+    """A report that cannot be judged, for example because its metric is not a number: its trial fails."""
 
 
 class Progress(NamedTuple):
@@ -144,19 +157,17 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
 
 def score_in(result: Mapping[str, Any], name: str, mode: str) -> float:
     """A reported value for comparisons: higher is better. Minus infinity: it was not reported, or is not a number."""
-    value = value_in(result, name) if has_value(result, name) else None
-    if not isinstance(value, (int, float)) or math.isnan(value):
-        return -math.inf
-    return sign_of(mode) * value
+    value = number_in(result, name)
+    return -math.inf if value is None else sign_of(mode) * value
 
 
 def required(result: Mapping[str, Any], name: str, what: str, where: str) -> Any:
-    """A reported value, or a ValueError that explains `what` it is, and `where` it was looked for."""
+    """A reported value, or a ReportError that explains `what` it is, and `where` it was looked for."""
     try:
         return value_in(result, name)
     except KeyError:
-        raise ValueError(
-            f"The {what} is not in {where}, which has {sorted(result)}. Correct the name, or report it."
+        raise ReportError(
+            f"The {what} is not in {where}, which has {sorted(map(str, result))}. Correct the name, or report it."
         ) from None
 
 
@@ -170,7 +181,59 @@ def has_value(result: Mapping[str, Any], name: str) -> bool:
 
 
 def named_in(result: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """The report, with a value of a nested dictionary (`a/b`) also under its full name."""
-    if name is None or name in result or not has_value(result, name):
+    """The report, with a value of a nested dictionary (`a/b`) also under its full name. Text of a number is one."""
+    if name is None or not has_value(result, name):
         return result
-    return {**result, name: value_in(result, name)}
+    value = value_in(result, name)
+    if not is_number(value):
+        with contextlib.suppress(Exception):  # code of its class
+            value = as_number(value)
+    return result if name in result and result[name] is value else {**result, name: value}
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number of Python. Unlike `isinstance` this runs no code of its class."""
+    return issubclass(type(value), int | float)
+
+
+def as_number(value: Any) -> float:
+    """A reported value as a number. Raises TypeError, ValueError, OverflowError or an error of its class."""
+    found = float(value)
+    if isinstance(value, str) and math.isinf(found) and value.strip("+-").isdigit():
+        raise OverflowError(f"{value:.20}... is too large")  # an integer that was kept as text
+    return found
+
+
+def number_in(report: Mapping[str, Any], name: str | None) -> float | None:
+    """The number with this name in a report. None: there is none, or it is NaN."""
+    value = value_in(report, name) if name is not None and has_value(report, name) else None
+    return float(value) if is_number(value) and not math.isnan(value) else None
+
+
+def count_in(report: Mapping[str, Any], name: str) -> float | None:
+    """The count with this name in a report. None: there is none that can be written."""
+    value: Any = report.get(name)
+    try:
+        count = as_number(value)
+    except Exception:  # code of its class
+        return None
+    if not abs(count) < COUNT_MAX:  # NaN is not
+        return None
+    return value if is_number(value) else count
+
+
+def text(value: Any) -> str:
+    """A value as text in UTF-8: text as it is, the `repr` of others without addresses. Never raises."""
+    try:
+        if type(value) is not str:
+            is_large = isinstance(value, int) and value.bit_length() > DECIMAL_BITS
+            value = hex(value) if is_large else ADDRESS.sub("", repr(value))
+        found: str = value if value.isascii() else value.encode(errors="backslashreplace").decode()
+        return found
+    except Exception:  # code of its class
+        return f"<{name_of(type(value))}>"
+
+
+def name_of(kind: type) -> str:
+    """The name of a class, whatever its metaclass has by that name."""
+    return text(vars(type)["__name__"].__get__(kind))

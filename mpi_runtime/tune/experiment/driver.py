@@ -22,16 +22,17 @@ from typing import Any
 import mpi_runtime
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
+from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.errors.remote import to_bytes
 from mpi_runtime.show import log
 from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.callback import Callback, notify
-from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
+from mpi_runtime.tune.study.events import Continue, Event, Fail, Order, Start
 from mpi_runtime.tune.study.settings import TuneConfig
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Trial, TuneError
 from mpi_runtime.tune.trials.bundles import GangRequest, PlacementGroupFactory, amounts
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
@@ -93,7 +94,8 @@ class Driver:
         self._known = 0
         """The number of trials in the journal."""
         self._count = 0
-        self._is_leaving = self._has_warned = False
+        self._is_leaving = False
+        self._warned: set[str] = set()
         self._has_failed = False
         """The study raised, or Ctrl-C came: send it no further events."""
         self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
@@ -179,7 +181,7 @@ class Driver:
             self._saved_at_end(run.trial_id)
             return
         try:
-            metrics, saved, where = mpi_runtime.get(ref)
+            metrics, saved, where, odd = mpi_runtime.get(ref)
         except HeadDiedError:
             raise
         except TaskError as error:
@@ -187,26 +189,36 @@ class Driver:
             if run.is_from_memory and isinstance(error.cause, ObjectLostError):
                 self._happened(self._plan.kept.back(run.trial_id))  # a host was lost with the checkpoint: not a failure
             else:
-                self._broken(events.Failed(run.trial_id, str(error)), error)
+                self._broken(events.Failed(run.trial_id, in_utf8(str(error))), error)
             return
         except MpiRuntimeError as error:
             self._gone(run)
-            self._broken(events.Crashed(run.trial_id, f"{type(error).__name__}: {error}"), error)
+            self._broken(events.Crashed(run.trial_id, in_utf8(f"{type(error).__name__}: {error}")), error)
             return
         run.asks = True
         if where is not None:
             self.where[run.trial_id] = where
         host, pid = self.where[run.trial_id]
+        if odd:
+            self._warn_once(
+                "text",
+                f"Trial {run.trial_id} has reported what cannot be written in {odd}, so it is text in results, loggers "
+                "and stoppers. Report numbers, text, lists and dictionaries; the rest belongs in a checkpoint.",
+            )
         metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **metrics}
         self._happened(events.Reported(run.trial_id, metrics, saved))
 
-    def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError) -> None:
+    def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError | None = None) -> None:
+        """A trial has failed. `error`: None if only the words of the event are known."""
         trial = self.study.trials[event.trial_id]
         path = self._plan.directory / trial.trial_id
         path.mkdir(exist_ok=True)
-        with (path / "error.txt").open("a") as file:
-            file.write(f"{type(error).__name__}\n{error}\n")
-        (path / ERROR_FILE).write_bytes(to_bytes(error))
+        with (path / "error.txt").open("a", encoding="utf-8") as file:
+            file.write(in_utf8(f"{type(error or TuneError()).__name__}\n{error or event.error}\n"))
+        if error is None:
+            (path / ERROR_FILE).unlink(missing_ok=True)
+        else:
+            (path / ERROR_FILE).write_bytes(to_bytes(error))
         self._happened(event)
         for callback in self._plan.callbacks:
             if trial.status != Trial.ERROR:
@@ -240,19 +252,26 @@ class Driver:
                 run.asks = False
                 run.stream.resume()
             else:
-                self._halt(order)
+                self._halt(order.trial_id)
         notify(self._plan.callbacks, self._count, study, event, changed.values())
         for trial in changed.values():
             if trial.is_finished:
                 self._finish(trial)
-            elif trial.status == Trial.PAUSED and trial.checkpoint is None and not self._has_warned:
-                self._has_warned = True
-                warnings.warn(
+            elif trial.status == Trial.PAUSED and trial.checkpoint is None:
+                self._warn_once(
+                    "pause",
                     f"{type(study.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, "
                     "but it has reported no checkpoint, so it will start from scratch. Use "
                     "report(metrics, checkpoint=...), or a scheduler that only stops, such as ASHAScheduler().",
-                    stacklevel=2,
                 )
+        for order in orders:
+            if isinstance(order, Fail):
+                self._broken(events.Failed(order.trial_id, order.why))
+
+    def _warn_once(self, about: str, words: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            warnings.warn(words, stacklevel=2)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove checkpoints when the lines so far are on disk."""
@@ -307,8 +326,8 @@ class Driver:
             self._functions[asked] = made
         return made
 
-    def _halt(self, order: Halt) -> None:
-        run = self._runs.pop(order.trial_id)
+    def _halt(self, trial_id: str) -> None:
+        run = self._runs.pop(trial_id)
         self._ending[run.stream.completed()] = run
         if not run.asks:
             run.stream.close()
@@ -356,7 +375,7 @@ class Driver:
 
     def _end(self) -> None:
         for run in [*self._runs.values()]:
-            self._halt(Halt(run.trial_id))
+            self._halt(run.trial_id)
         deadline = time.monotonic() + GRACE_S
         while self._ending and mpi_runtime.is_initialized():
             refs = [*self._ending]

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-import mpi_runtime
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import private, segments
 from mpi_runtime.journal.claim import Claim
@@ -26,6 +25,7 @@ from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.study.events import Event, Moved, Reported
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.checkpoint import Saved
+from mpi_runtime.tune.trials.written import encoder, written
 
 LINE, HEADER = "tune", "tune header"
 SYNC_S = 1.0
@@ -45,21 +45,7 @@ class Line(msgspec.Struct, array_like=True):
     """The configurations of new trials."""
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, (mpi_runtime.ObjectRef, mpi_runtime.ActorHandle)):
-        return type(value).__name__  # it differs in each job
-    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        return value.item()
-    return repr(value)
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 _decoder = msgspec.msgpack.Decoder(Line)
-
-
-def written(value: Any) -> Any:
-    """A value after writing and reading."""
-    return msgspec.msgpack.decode(_encoder.encode(value))
 
 
 def read(directory: Path) -> Iterator[Line]:
@@ -75,6 +61,9 @@ def read(directory: Path) -> Iterator[Line]:
                     continue  # after damage: a later run has written this number again
                 number += 1
                 event = line.event
+                if isinstance(event, Reported) and not all(type(name) is str for name in event.metrics):
+                    metrics = {str(name): value for name, value in event.metrics.items()}  # of an earlier version
+                    line.event = event = msgspec.structs.replace(event, metrics=metrics)
                 if isinstance(event, Reported | Moved) and event.checkpoint is not None:
                     saved = Saved(event.checkpoint["number"], event.checkpoint["path"])  # its reference is void
                     line.event = msgspec.structs.replace(event, checkpoint=saved)
@@ -147,24 +136,15 @@ class StudyLog:
         try:
             self.path, self._file = segments.create(directory)
             segments.write_all(self._file, segments.frame(Began(sys.argv[0], job, time.time())))
-            segments.write_all(self._file, segments.frame(Noted(HEADER, 0, _encoder.encode(header))))
+            segments.write_all(self._file, segments.frame(Noted(HEADER, 0, encoder.encode(header))))
         except BaseException:
             self._claim.release()
             raise
 
     def add(self, now: float, event: Event, states: dict[str, str], configs: dict[str, Any]) -> None:
         """Write a line. It survives the end of this process at once, and that of the host after a second."""
-        try:
-            data = _encoder.encode(Line(self._number, now, event, states, configs))
-        except (OverflowError, UnicodeEncodeError) as error:
-            trial_id = getattr(event, "trial_id", min(configs, default=""))
-            what, cure = "an integer of more than 64 bits", "a float, or a string"
-            if isinstance(error, UnicodeEncodeError):
-                what, cure = "a string that is not UTF-8, such as the name of a file", "its repr()"
-            raise ValueError(
-                f"Trial {trial_id} has {what}, in its configuration or report, which cannot be written ({error}). "
-                f"Use {cure}."
-            ) from None
+        known = {trial_id: written(config) for trial_id, config in configs.items()}
+        data = encoder.encode(Line(self._number, now, event, states, known))
         segments.write_all(self._file, segments.frame(Noted(LINE, self._number, data)))
         self._number += 1
 

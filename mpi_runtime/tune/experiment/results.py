@@ -17,7 +17,7 @@ from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.watched import Watched
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial, TuneError, flat, has_value, score_in, sign_of
+from mpi_runtime.tune.trial import Trial, TuneError, flat, has_value, number_in, score_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
@@ -111,8 +111,7 @@ class Result:
         if trial is None:
             raise ValueError(f"{place.parent} has no trial {place.name!r}: it has {known or 'none'}")
         told = trial.history
-        rated = [one for one in told if seen.metric in one] if seen.metric and seen.mode else []
-        best = max(rated, key=lambda one: sign_of(str(seen.mode)) * float(one[str(seen.metric)]), default={})
+        best = best_report(told, seen.metric, seen.mode) if seen.metric and seen.mode else {}
         kept = [(at, told[index]) for index, one in trial.kept.values() if (at := opened(seen.directory, one))]
         last, checkpoint = told[-1] if told else {}, kept[-1][0] if kept else None
         error = error_of(Path(trial.path), str(trial.error)) if trial.status == Trial.ERROR else None
@@ -259,9 +258,7 @@ class ResultGrid(Sequence[Result]):
         for result in self:
             report = result.metrics
             if filter_metric is not None:
-                reports = [one for one in result.history if filter_metric in one]
-                sign = sign_of(filter_mode or self.mode or "max")
-                report = max(reports, key=lambda one: sign * float(one[filter_metric]), default=report)
+                report = best_report(result.history, filter_metric, filter_mode or self.mode or "max") or report
             rows.append({**flat(report), **flat(result.config, "config/"), "logdir": result.path})
         return load("a data frame", "pandas").DataFrame(rows)
 
@@ -301,7 +298,7 @@ def best_of(results: ResultGrid, metric: str, mode: str, scope: str, finite: boo
     sign, best, found = sign_of(mode), -math.inf, None
     for result in results:
         value = _value(result, metric, scope, sign)
-        if value is None or math.isnan(value) or (finite and math.isinf(value)):
+        if value is None or (finite and math.isinf(value)):
             continue
         if found is None or sign * value > best:
             best, found = sign * value, result
@@ -310,14 +307,15 @@ def best_of(results: ResultGrid, metric: str, mode: str, scope: str, finite: boo
 
 def _value(result: Result, metric: str, scope: str, sign: float) -> float | None:
     if scope == "last":
-        return _number(result.metrics.get(metric))
+        return number_in(result.metrics, metric)
     reports = result.history or ([result.best] if scope == "all" else [])
-    values = [_number(one.get(metric)) for one in reports]
-    known = [value for value in values if value is not None and not math.isnan(value)][-SCOPES[scope] :]
+    known = [value for one in reports if (value := number_in(one, metric)) is not None][-SCOPES[scope] :]
     if not known:
         return None
     return math.fsum(known) / len(known) if scope != "all" else max(known, key=lambda one: sign * one)
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
+def best_report(reports: Sequence[dict[str, Any]], metric: str, mode: str) -> dict[str, Any]:
+    """The report with the best number of this name; empty if none has one."""
+    rated = [(sign_of(mode) * value, one) for one in reports if (value := number_in(one, metric)) is not None]
+    return max(rated, key=lambda pair: pair[0])[1] if rated else {}

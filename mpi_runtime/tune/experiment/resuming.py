@@ -11,10 +11,11 @@ import cloudpickle
 
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import JournalError
-from mpi_runtime.tune.study.events import Event, Moved, Revived, Sized
+from mpi_runtime.tune.study.events import Ended, Event, Fail, Moved, Revived, Sized
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import ADDRESS, Trial
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
+from mpi_runtime.tune.trials.written import written
 
 
 def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
@@ -24,19 +25,40 @@ def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
             study.slots = line.event.slots
             study.begin(line.now)
         else:
-            study.handle(line.event, line.now)
+            orders = study.handle(line.event, line.now)
+            if orders and isinstance(orders[0], Fail):
+                _settle(study, line, orders[0].trial_id)
         yield line
+
+
+def _settle(study: Study, line: study_log.Line, trial_id: str) -> None:
+    """End a trial as an earlier version has, which judged reported objects that are text in the journal."""
+    if line.states.get(trial_id) == Trial.TERMINATED:
+        study.handle(Ended(trial_id), line.now)
 
 
 def check_config(study: Study, trial_id: str, config: Any) -> None:
     """Raise JournalError unless a trial has its configuration of the earlier run."""
     trial = study.trials.get(trial_id)
-    if trial is None or study_log.written(trial.config) != config:
+    if trial is None or not _is_same(trial.config, config):
         raise JournalError(
             f"Trial {trial_id} had the configuration {config}, and the searcher now suggests "
             f"{trial.config if trial else 'none'}. An experiment can be resumed only if its searcher, its space and "
             "its functions give the same values for the same seed and the same reports."
         )
+
+
+def _is_same(value: Any, known: Any) -> bool:
+    """Whether this is the value that was written. The order of a set differs in each process."""
+    if isinstance(value, Mapping) and isinstance(known, dict) and len(value) == len(known):
+        names = written(dict.fromkeys(value)) == written(dict.fromkeys(known))
+        return names and all(map(_is_same, value.values(), known.values()))
+    if isinstance(value, list | tuple) and isinstance(known, list) and len(value) == len(known):
+        return all(map(_is_same, value, known))
+    new, old = written(value), written(known)
+    if isinstance(value, set | frozenset) and isinstance(old, list):
+        return sorted(map(_without_ids, new)) == sorted(map(_without_ids, old))
+    return _without_ids(new) == _without_ids(old)
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -50,8 +72,8 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _without_ids(value: Any) -> str:
-    """A value as text, without the ids of references."""
-    return re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value))
+    """A value as text, without the ids of references and the addresses of objects."""
+    return ADDRESS.sub("", re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value)))
 
 
 def resumed(study: Study, kept: KeptCheckpoints, slots: int, revived: Collection[str], restart: bool) -> list[Event]:

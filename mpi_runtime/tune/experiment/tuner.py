@@ -201,7 +201,6 @@ class Tuner:
             InfeasibleResourceError: no node is large enough for a trial.
             JournalError: another program runs this experiment.
             TuneError: a trial has failed, and FailureConfig has fail_fast="raise".
-            ValueError: a report lacks the metric, or it is not a number.
         """
         run, slots = self._run, self._slots()  # first: where the job starts, other ranks become workers
         if self._directory is None and run.on_walltime == "requeue":

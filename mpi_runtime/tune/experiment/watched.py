@@ -13,8 +13,9 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
-from mpi_runtime.tune.trial import Trial, named_in, number_of
+from mpi_runtime.tune.trial import Trial, count_in, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
+from mpi_runtime.tune.trials.written import written
 
 
 @dataclass
@@ -73,7 +74,7 @@ class Watched(list[WatchedTrial]):
             self._now_s = line.now
             for trial_id, config in line.configs.items():
                 path = os.path.join(directory, trial_id)
-                self.append(WatchedTrial(trial_id, config, path, began_s=line.now))
+                self.append(WatchedTrial(trial_id, written(config), path, began_s=line.now))
             for trial_id, status in line.states.items():
                 self.of(trial_id).moved(status, line.now)
             event = line.event
@@ -87,8 +88,10 @@ class Watched(list[WatchedTrial]):
             if isinstance(event, Reported):
                 trial = self.of(event.trial_id)
                 trial.last, trial.reported_s = dict(event.metrics), line.now
-                metrics = named_in(trial.last, self.metric)
-                trial.history.append({"training_iteration": len(trial.history) + 1, "time_s": line.now, **metrics})
+                metrics, count = named_in(trial.last, self.metric), count_in(trial.last, "training_iteration")
+                iteration = len(trial.history) + 1 if count is None else count
+                counted = {"training_iteration": iteration}
+                trial.history.append(counted | {"time_s": line.now} | metrics | counted)
             elif isinstance(event, (Failed, Crashed)):
                 self.of(event.trial_id).error = RuntimeError(str(event.error))
 

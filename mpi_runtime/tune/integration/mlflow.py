@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpi_runtime.errors.optional import load
-from mpi_runtime.tune.show.loggers import LoggerCallback, numbers_in
+from mpi_runtime.tune.show.loggers import LoggerCallback, numbers_in, step_of
 from mpi_runtime.tune.trial import Trial, flat
+from mpi_runtime.tune.trials.written import written
 
 TAG = "mpi_runtime.trial"
 """The tag of a run with the directory of its trial, by which a resumed experiment finds the run."""
@@ -70,14 +71,13 @@ class MLflowLoggerCallback(LoggerCallback):
             self._log_parameters(trial)
 
     def _log_parameters(self, trial: Trial) -> None:
-        for name, value in flat(trial.config).items():
+        for name, value in flat(written(trial.config)).items():
             self._client.log_param(self._runs[trial.trial_id], name, value)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         entities = load("MLflowLoggerCallback", "mlflow.entities", "mlflow")
-        step = int(result.get("timesteps_total") or result["training_iteration"])
         now_ms = int(time.time() * 1000)
-        values = [entities.Metric(name, value, now_ms, step) for name, value in numbers_in(result).items()]
+        values = [entities.Metric(name, value, now_ms, step_of(result)) for name, value in numbers_in(result).items()]
         self._client.log_batch(self._runs[trial.trial_id], values)
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:

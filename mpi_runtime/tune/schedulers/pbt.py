@@ -15,7 +15,7 @@ from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import YIELD, Exploit, TrialScheduler, Verdicts
 from mpi_runtime.tune.space.domains import Domain, Function, Rng
 from mpi_runtime.tune.space.variants import rng_of
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import ReportError, Trial
 
 INITIAL, PERTURBATION = 2, 3
 """Streams of random numbers: for first values, and for perturbations."""
@@ -103,7 +103,7 @@ class PopulationBasedTraining(TrialScheduler):
         if time < self._burn_in or time - self._compared_at[me] < self._interval:
             return {}
         if trial.checkpoint is None:
-            raise ValueError(
+            raise ReportError(
                 f"Trial {me} has reported no checkpoint up to {self.time_attr}={time}, so no other trial can continue "
                 "from it. Population based training needs report(metrics, checkpoint=...) in each interval."
             )
@@ -210,7 +210,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         if place == len(self._policy) or time < self._policy[place][0]:
             return {}
         if trial.checkpoint is None or trial.checkpoint_at.iteration != trial.iteration:
-            raise ValueError(
+            raise ReportError(
                 f"The parameters of trial {trial.trial_id} change at report {time:g}, but that has no checkpoint to "
                 "continue from. Use report(metrics, checkpoint=...) as in the experiment that is replayed."
             )

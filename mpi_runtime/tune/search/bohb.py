@@ -18,7 +18,7 @@ from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
-from mpi_runtime.tune.trial import number_of, required
+from mpi_runtime.tune.trial import ReportError, count_in, number_of, required, text
 
 MODEL = 4
 """The stream of random numbers for suggestions."""
@@ -76,15 +76,17 @@ class TuneBOHB(LearningSearcher):
         """By time: the losses of trials."""
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        loss = self.loss_of(result)
+        loss, time = self.loss_of(result), count_in(result, self._time_attr)
         if trial_id not in self._points:
             return
-        what = f"time_attr {self._time_attr!r} of TuneBOHB"
-        time = float(required(result, self._time_attr, what, f"the report of trial {trial_id}"))
+        if time is None:
+            what = f"time_attr {self._time_attr!r} of TuneBOHB"
+            value = required(result, self._time_attr, what, f"the report of trial {trial_id}")
+            raise ReportError(f"The {what} is {text(value):.100} in the report of trial {trial_id}. Report a number.")
         self._losses.setdefault(time, {})[trial_id] = math.inf if loss is None else loss
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        if result is not None:
+        if result is not None and count_in(result, self._time_attr) is not None:
             self.on_trial_result(trial_id, result)
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mpi_runtime.tune.search.base import Searcher, points_of
 from mpi_runtime.tune.space.flat import domains, named, nested
-from mpi_runtime.tune.trial import required
+from mpi_runtime.tune.trial import as_number, value_in
 
 
 class LearningSearcher(Searcher):
@@ -65,13 +65,10 @@ class LearningSearcher(Searcher):
         self.tell(trial_id, self.loss_of(result))
 
     def loss_of(self, result: Mapping[str, Any] | None) -> float | None:
-        """The loss in a report; None: there is no number. A report without the metric is an error."""
-        if result is None:
-            return None
-        found = required(result, str(self.metric), f"metric {self.metric!r} of {type(self).__name__}", "a report")
+        """The loss in a report; None: there is no number. The study refuses reports without the metric."""
         try:
-            value = float(found)
-        except (TypeError, ValueError):
+            value = as_number(value_in(result or {}, str(self.metric)))
+        except Exception:  # code of its class
             return None
         if math.isnan(value):
             return None

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
+from mpi_runtime.tune.trial import number_in
 
 TRIAL_INDEX = "__trial_index__"
 """The key for the number of a repetition in the configuration."""
@@ -140,6 +141,6 @@ class Repeater(_Around):
         if not good or self.metric is None:
             self.searcher.on_trial_complete(leader, result=good[-1] if good else None, error=not good)
             return
-        values = [one[self.metric] for one in good if self.metric in one and not math.isnan(one[self.metric])]
+        values = [value for one in good if (value := number_in(one, self.metric)) is not None]
         mean = math.fsum(values) / len(values) if values else math.nan
         self.searcher.on_trial_complete(leader, result={**good[-1], self.metric: mean}, error=False)

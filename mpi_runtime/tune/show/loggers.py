@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ from typing import Any
 from mpi_runtime.errors.optional import load
 from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import Trial, flat
+from mpi_runtime.tune.trial import Trial, count_in, flat
+from mpi_runtime.tune.trials.written import written
 
 FLUSH_S = 1.0
 
@@ -75,7 +77,7 @@ class _Lines(LoggerCallback):
 
     def log_trial_start(self, trial: Trial) -> None:
         self._paths[trial.trial_id] = path = Path(trial.local_path, self.file_name)
-        path.write_text("")
+        path.write_text("", encoding="utf-8")
 
     def add(self, trial: Trial, line: str) -> None:
         """Add a line to a file."""
@@ -93,7 +95,7 @@ class _Lines(LoggerCallback):
         self._flushed_s = time.monotonic()
         waiting, self._waiting = self._waiting, {}
         for trial_id, lines in waiting.items():
-            with self._paths[trial_id].open("a") as file:
+            with self._paths[trial_id].open("a", encoding="utf-8") as file:
                 file.write("".join(lines))
 
 
@@ -104,10 +106,12 @@ class JsonLoggerCallback(_Lines):
 
     def log_trial_start(self, trial: Trial) -> None:
         super().log_trial_start(trial)
-        Path(trial.local_path, "params.json").write_text(json.dumps(trial.config, default=repr, indent=2) + "\n")
+        Path(trial.local_path, "params.json").write_text(
+            json.dumps(written(trial.config), default=repr, indent=2) + "\n"
+        )
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        self.add(trial, json.dumps(result, default=repr) + "\n")
+        self.add(trial, json.dumps(written(result), default=repr) + "\n")
 
 
 class CSVLoggerCallback(_Lines):
@@ -134,8 +138,12 @@ class CSVLoggerCallback(_Lines):
     def _widen(self, trial: Trial, names: list[str]) -> None:
         self.flush()
         path = self._paths[trial.trial_id]
-        with path.open(newline="") as file:
-            rows = list(csv.reader(file))[1:]
+        longest = csv.field_size_limit(sys.maxsize)
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                rows = list(csv.reader(file))[1:]
+        finally:
+            csv.field_size_limit(longest)
         self._names[trial.trial_id] = names
         replace_file(os.fspath(path), "".join(_csv(row + [""] * (len(names) - len(row))) for row in [names, *rows]))
 
@@ -145,9 +153,14 @@ def numbers_in(result: Mapping[str, Any], with_config: bool = False) -> dict[str
     shown = result if with_config else {name: value for name, value in result.items() if name != "config"}
     return {
         name: value
-        for name, value in flat(shown).items()
+        for name, value in flat(written(shown)).items()
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
     }
+
+
+def step_of(result: Mapping[str, Any]) -> int:
+    """The steps of the environment behind a report, or without them the number of the report."""
+    return int(count_in(result, "timesteps_total") or result["training_iteration"])
 
 
 class TBXLoggerCallback(LoggerCallback):
@@ -166,9 +179,8 @@ class TBXLoggerCallback(LoggerCallback):
         writer = self._writers.get(trial.trial_id)
         if writer is None:
             writer = self._writers[trial.trial_id] = self._writer_of(trial.local_path, flush_secs=5)
-        step = int(result.get("timesteps_total") or result["training_iteration"])
         for name, value in numbers_in(result).items():
-            writer.add_scalar(f"ray/tune/{name}", value, global_step=step)
+            writer.add_scalar(f"ray/tune/{name}", value, global_step=step_of(result))
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         writer = self._writers.pop(trial.trial_id, None)
@@ -188,4 +200,4 @@ LOGGERS = {"csv": CSVLoggerCallback, "json": JsonLoggerCallback, "tensorboard": 
 def _csv(values: Sequence[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue()
+    return text.getvalue().replace("\0", "\\0")  # Python 3.10 cannot read it

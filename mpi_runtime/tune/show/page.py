@@ -12,6 +12,7 @@ from mpi_runtime.show.numbers import clock, count, plural, seconds, three
 from mpi_runtime.show.page import Block, Column, Document, card, table
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.trial import OF_EACH_REPORT, flat, sign_of
+from mpi_runtime.tune.trials.written import written
 
 POINTS_MAX = 100
 """The most points of a curve."""
@@ -73,15 +74,15 @@ def _reported(results: Any) -> list[str]:
 
 def _trials(results: Any, metric: str | None) -> list[dict[str, Any]]:
     """One entry for each trial, as the charts need it."""
-    begin_s = min((one["time_s"] for result in results for one in result.history[:1]), default=0.0)
+    begin_s = min((_time_s(one) for result in results for one in result.history[:1]), default=0.0)
     found = []
     for result in results:
         history = result.history
         points = [(one["training_iteration"], _finite(one.get(metric or ""))) for one in history]
         points = [point for point in points if point[1] is not None]
-        took_s = result.metrics.get("time_total_s", 0.0)
-        first_s = (history[0]["time_s"] if history else begin_s) - (took_s / len(history) if history else 0.0)
-        end_s = round((history[-1]["time_s"] if history else first_s) - begin_s, 3)
+        took_s = _finite(result.metrics.get("time_total_s")) or 0.0
+        first_s = (_time_s(history[0]) if history else begin_s) - (took_s / len(history) if history else 0.0)
+        end_s = round((_time_s(history[-1]) if history else first_s) - begin_s, 3)
         one = {"id": result.trial_id, "status": result.status, "value": _finite(result.metrics.get(metric or ""))}
         one |= {"ys": _thinned(points), "end": end_s, "took": took_s}
         found.append({**one, "reports": len(history), "error": _first_line(result.error)})
@@ -111,7 +112,7 @@ def _cards(
     states = Counter(one["status"] for one in trials)
     failed, ended = states["ERROR"], sum(states[state] for state in ENDED)
     best = known[0] if known and results.mode else None
-    config = flat(results[[one["id"] for one in trials].index(best["id"])].config) if best else {}
+    config = flat(written(results[[one["id"] for one in trials].index(best["id"])].config)) if best else {}
     values = [[name, _text(value)] for name, value in list(config.items())[:4]]
     which = "no mode is known: min or max?" if known else "no trial has reported a number"
     which = f"trial {best['id']}, after {plural(best['reports'], 'report')}" if best else which
@@ -150,7 +151,7 @@ def _when(results: Any, trials: list[dict[str, Any]], ended: int, failed: int, i
 
 def _axes(results: Any, known: list[dict[str, Any]], metric: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The axes of parallel coordinates, and the trials with a value for each."""
-    by_id = {result.trial_id: flat(result.config) for result in results}
+    by_id = {result.trial_id: flat(written(result.config)) for result in results}
     names = list(dict.fromkeys(name for one in known for name in by_id[one["id"]]))
     columns = {name: [by_id[one["id"]].get(name) for one in known] for name in names}
     chosen = [name for name in names if len({repr(value) for value in columns[name]}) > 1][: AXES_MAX - 1]
@@ -211,7 +212,7 @@ def _rungs(results: Any, known: list[dict[str, Any]]) -> Block:
 
 
 def _table(results: Any, trials: list[dict[str, Any]], metric: str | None, mode: str | None) -> Block:
-    configs = [flat(result.config) for result in results]
+    configs = [flat(written(result.config)) for result in results]
     parameters = list(dict.fromkeys(name for config in configs for name in config))
     metrics = [] if metric else _reported(results)[:6]
     rows, details = [], {}
@@ -260,6 +261,11 @@ def _thinned(points: list[Any]) -> list[Any]:
     """About `POINTS_MAX` points, with the last."""
     chosen = points[:: max(1, len(points) // POINTS_MAX)]
     return chosen if not points or chosen[-1] == points[-1] else [*chosen, points[-1]]
+
+
+def _time_s(report: dict[str, Any]) -> float:
+    """When it was made; 0 if the trial has reported something else by this name."""
+    return _finite(report.get("time_s")) or 0.0
 
 
 def _finite(value: Any) -> float | None:

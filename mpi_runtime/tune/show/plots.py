@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from mpi_runtime.errors.optional import load
-from mpi_runtime.tune.trial import flat
+from mpi_runtime.tune.trial import flat, number_in
+from mpi_runtime.tune.trials.written import written
 
 
 def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
@@ -17,13 +18,12 @@ def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
     name, axes = _metric(results, metric), _axes(ax)
     best = results.get_best_result(name, results.mode or "max").trial_id
     for result in results:
-        reports = [one for one in result.history if name in one]
+        points = [(one["training_iteration"], one[name]) for one in result.history if number_in(one, name) is not None]
         style: dict[str, Any] = {"color": "C0", "linewidth": 0.7, "alpha": 0.5}
         if result.trial_id == best:
             style = {"color": "C3", "linewidth": 2, "label": f"trial {best} (best)"}
-        marker = "o" if len(reports) == 1 else None
-        numbers = [one["training_iteration"] for one in reports]
-        axes.plot(numbers, [one[name] for one in reports], marker=marker, **style)
+        marker = "o" if len(points) == 1 else None
+        axes.plot([at for at, _ in points], [value for _, value in points], marker=marker, **style)
     axes.set_xlabel("report")
     axes.set_ylabel(name)
     axes.legend()
@@ -78,9 +78,9 @@ def importances(results: Any, metric: str) -> dict[str, float]:
 def table(results: Any, metric: str) -> tuple[list[str], list[list[Any]], list[float]]:
     """Names of parameters, their values and the last value of the metric, of all trials that have reported it."""
     known = [
-        (flat(result.config), float(result.metrics[metric]))
+        (flat(written(result.config)), value)
         for result in results
-        if isinstance(result.metrics.get(metric), (int, float)) and math.isfinite(result.metrics[metric])
+        if (value := number_in(result.metrics, metric)) is not None and math.isfinite(value)
     ]
     names = list(dict.fromkeys(name for config, _ in known for name in config))
     names = [name for name in names if len({repr(config.get(name)) for config, _ in known}) > 1]

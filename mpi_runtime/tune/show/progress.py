@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial, flat, has_value
+from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial, flat, has_value, text
 
 LINE_S = 10.0
 TABLE_S = 0.5
@@ -158,16 +159,17 @@ class CLIReporter(ProgressReporter):
 
     def _draw(self, is_end: bool) -> None:
         from rich.console import Group
+        from rich.markup import escape
         from rich.table import Table
 
         head, rows = self.table()
-        table = Table(*head)
+        table = Table(*map(escape, map(str, head)))
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         if not self._is_open:
             self._is_open = True
             self._live_table.start()
-        self._live_table.update(Group(table, self.summary()), refresh=True)
+        self._live_table.update(Group(table, escape(self.summary())), refresh=True)
         if is_end:
             self._live_table.stop()
 
@@ -224,4 +226,7 @@ def shown_by(reporter: Any, verbose: int) -> list[Callback]:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)[:20]
+    try:
+        return f"{value:.5g}" if isinstance(value, float) else "" if value is None else in_utf8(str(value)[:20])
+    except Exception:  # code of its class
+        return text(value)[:20]

@@ -14,7 +14,8 @@ class Reported(Struct, frozen=True, tag=True):
     """A running trial has reported, and waits for its verdict. The study never looks into a checkpoint."""
 
     trial_id: str
-    metrics: Mapping[str, Any]
+    metrics: Mapping[Any, Any]
+    """By names. Journals of earlier versions may have others than text, see `log.read`."""
     checkpoint: Any = None
 
 
@@ -80,6 +81,13 @@ class Continue(Struct, frozen=True):
     trial_id: str
 
 
+class Fail(Struct, frozen=True):
+    """End the run of a trial at its report, which cannot be judged, and send `Failed` next."""
+
+    trial_id: str
+    why: str
+
+
 class Halt(Struct, frozen=True):
     """End the run of a trial: at the report that waits for its verdict, or at once."""
 
@@ -87,4 +95,4 @@ class Halt(Struct, frozen=True):
 
 
 Event = Reported | Ended | Failed | Crashed | Moved | Revived | Sized | Woken
-Order = Start | Continue | Halt
+Order = Start | Continue | Fail | Halt

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from mpi_runtime.tune.trial import flat, has_value, required, sign_of, value_in
+from mpi_runtime.tune.trial import ReportError, as_number, flat, has_value, required, sign_of, text, value_in
 
 Result = Mapping[str, Any]
 
@@ -171,10 +171,8 @@ def as_stopper(
     if isinstance(stop, Stopper):
         return stop
     if isinstance(stop, Mapping):
-        limits = flat(stop).items()  # a value that is missing does not reach its limit
-        return FunctionStopper(
-            lambda _, all: any(has_value(all, key) and value_in(all, key) >= end for key, end in limits)
-        )
+        limits = flat(stop).items()
+        return FunctionStopper(lambda _, all: any(_reaches(all, key, end) for key, end in limits))
     if isinstance(stop, list) and all(isinstance(one, Stopper) for one in stop):
         return CombinedStopper(*stop)
     if callable(stop):
@@ -210,7 +208,26 @@ def _check(std: Any, **counts: tuple[Any, int]) -> None:
 
 
 def _value(metric: str, trial_id: str, result: Result) -> float:
-    return float(required(result, metric, f"metric {metric!r} of a stopper", f"the report of trial {trial_id}"))
+    what = f"metric {metric!r} of a stopper"
+    value = required(result, metric, what, f"the report of trial {trial_id}")
+    try:
+        return as_number(value)
+    except Exception:  # code of its class
+        raise ReportError(
+            f"The {what} is {text(value):.100} in the report of trial {trial_id}, which is not a number. Report one."
+        ) from None
+
+
+def _reaches(result: Result, key: str, end: Any) -> bool:
+    """Whether a value of a report reaches its limit. One that is missing, or None, does not."""
+    value = value_in(result, key) if has_value(result, key) else None
+    try:
+        return value is not None and bool(value >= end)
+    except Exception:  # code of its class
+        raise ReportError(
+            f"`stop` ends trials at {key}={end!r}, and a report has {text(value):.100}, which cannot be compared with "
+            "it. Report a number."
+        ) from None
 
 
 def _spread(values: Iterable[float]) -> float:

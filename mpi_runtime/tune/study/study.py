@@ -29,10 +29,22 @@ from mpi_runtime.tune.search.base import DRAWS, BasicVariantGenerator, Searcher
 from mpi_runtime.tune.space.variants import has_grid, resolve, rng_of
 from mpi_runtime.tune.space.variants import merged as merged_space
 from mpi_runtime.tune.study import events
-from mpi_runtime.tune.study.events import Continue, Event, Halt, Order, Start
+from mpi_runtime.tune.study.events import Continue, Event, Fail, Halt, Order, Start
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.stoppers import CombinedStopper, as_stopper, ends_all, time_limit
-from mpi_runtime.tune.trial import DEFAULT_METRIC, Trial, check_goal, named_in, required, sign_of
+from mpi_runtime.tune.trial import (
+    DEFAULT_METRIC,
+    ReportError,
+    Trial,
+    as_number,
+    check_goal,
+    count_in,
+    is_number,
+    named_in,
+    required,
+    sign_of,
+    text,
+)
 
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
@@ -136,10 +148,12 @@ class Study:
         return self._filled(now)
 
     def handle(self, event: Event, now: float) -> list[Order]:
-        """Handle an event, and return orders to be performed in this order. ValueError: a report has no such number."""
+        """Handle an event, and return orders to be performed in this order."""
         match event:
             case events.Reported():
-                self._reported(self._running[event.trial_id], event, now)
+                why = self._reported(self._running[event.trial_id], event, now)
+                if why:
+                    return [Fail(event.trial_id, why)]  # nothing is decided; `Failed` follows
             case events.Ended():
                 self._finish(self._running[event.trial_id], Trial.TERMINATED)
             case events.Failed():
@@ -180,39 +194,65 @@ class Study:
         trial.moved(status)
         self.changed[trial.trial_id] = trial
 
-    def _reported(self, trial: Trial, event: events.Reported, now: float) -> None:
+    def _reported(self, trial: Trial, event: events.Reported, now: float) -> str:
+        """Decide about a report. Returns why it cannot be judged; empty: it was."""
         result = self._completed(trial, event.metrics, now)
-        time, score = self._compared(trial, result)
         if event.checkpoint is not None:
             trial.checkpoint, trial.checkpoint_at = event.checkpoint, trial.progress
-        if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
-            trial.best_score, trial.best_result = score, result
         trial.last_result = result
-        verdicts = self.scheduler.on_trial_result(trial, time, score)
-        verdict = verdicts.pop(trial.trial_id, CONTINUE)
-        if self.stopper(trial.trial_id, result) or result["done"]:
-            verdict = STOP
-        self._perform(trial, verdict, result)
+        try:
+            _check_counts(trial, event.metrics)
+            verdicts = self._judged(trial, result)
+        except ReportError as error:
+            return str(error)
+        self._perform(trial, verdicts.pop(trial.trial_id))
         self._apply(verdicts)
+        return ""
 
     def _completed(self, trial: Trial, metrics: Mapping[str, Any], now: float) -> dict[str, Any]:
         """The report with the values that every report has."""
         passed = now - trial.last_event_at
         trial.last_event_at = now
         trial.time_total_s += passed
-        trial.iteration += 1
-        if "training_iteration" in metrics:
-            trial.iteration = int(_number("count", "training_iteration", trial, metrics))
+        count = count_in(metrics, "training_iteration")
+        iteration = trial.iteration + 1 if count is None else count
+        trial.iteration = int(iteration)
         known: dict[str, Any] = {
-            "training_iteration": trial.iteration,
+            "training_iteration": iteration,
             "time_this_iter_s": passed,
             "time_total_s": trial.time_total_s,
             "config": trial.config,
         }
-        if metrics.get("timesteps_this_iter") is not None:
-            trial.timesteps += _number("count", "timesteps_this_iter", trial, metrics)
+        steps = count_in(metrics, "timesteps_this_iter")
+        if steps is not None:
+            trial.timesteps += steps
             known["timesteps_total"] = int(trial.timesteps)
-        return named_in({**known, "done": False, **metrics, "trial_id": trial.trial_id}, self.metric)
+        result = {**known, "done": False, **metrics, "training_iteration": iteration, "trial_id": trial.trial_id}
+        return named_in(result, self.metric)
+
+    def _judged(self, trial: Trial, result: dict[str, Any]) -> Verdicts:
+        """The decisions that follow from a report, about its trial and others. ReportError: it cannot be judged."""
+        time, score = self._compared(trial, result)
+        if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
+            trial.best_score, trial.best_result = score, result
+        is_stopped = self._is_stopped(trial, result)
+        verdicts = self.scheduler.on_trial_result(trial, time, score)
+        if is_stopped:
+            verdicts[trial.trial_id] = STOP
+        if verdicts.setdefault(trial.trial_id, CONTINUE) != STOP and trial.trial_id not in self._searched:
+            self.searcher.on_trial_result(trial_id=trial.trial_id, result=result)
+        return verdicts
+
+    def _is_stopped(self, trial: Trial, result: dict[str, Any]) -> bool:
+        try:
+            return bool(self.stopper(trial.trial_id, result) or result["done"])
+        except ReportError:
+            raise
+        except Exception as error:  # of a function that reads the report
+            raise ReportError(
+                f"`stop` cannot judge report {trial.iteration} of trial {trial.trial_id}: it raised {text(error)}. "
+                f"The report has {sorted(map(str, result))}. Report what `stop` reads, or have it read less."
+            ) from error
 
     def _compared(self, trial: Trial, result: dict[str, Any]) -> tuple[float, float]:
         """The time and the score of a report for the scheduler; a higher score is better."""
@@ -220,26 +260,27 @@ class Study:
         if self.metric is not None and (self._is_named or self.metric in result or self.scheduler.needs_metric):
             value = _number("metric", self.metric, trial, result)
             score = -math.inf if math.isnan(value) else self._sign * value
+        wanted = getattr(self.searcher, "metric", None)
+        if wanted is not None and wanted != self.metric:
+            required(result, wanted, f"metric {wanted!r} of {type(self.searcher).__name__}", _where(trial))
         if not self.scheduler.needs_metric:
             return float(trial.iteration), score
         name = self.scheduler.time_attr
         time = _number("time_attr", name, trial, result)
         if math.isnan(time) or (trial.last_time is not None and time < trial.last_time):
-            raise ValueError(
+            raise ReportError(
                 f"{name} of trial {trial.trial_id} went from {trial.last_time} to {time}. The scheduler measures "
                 "progress by it, so it must not decrease. Choose another time_attr, or report one that grows."
             )
         trial.last_time = time
         return time, score
 
-    def _perform(self, trial: Trial, verdict: Verdict, result: dict[str, Any]) -> None:
+    def _perform(self, trial: Trial, verdict: Verdict) -> None:
         """Apply the decision about the trial that has reported."""
         if verdict == STOP:
             self._orders.append(Halt(trial.trial_id))
             self._finish(trial, Trial.TERMINATED)
             return
-        if trial.trial_id not in self._searched:
-            self.searcher.on_trial_result(trial_id=trial.trial_id, result=result)
         if verdict == YIELD:
             other = self._next()
             if other is not None:
@@ -416,10 +457,24 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
     """A reported value as a number. `role` is its purpose, for errors."""
-    value = required(result, name, f"{role} {name!r}", f"the report of trial {trial.trial_id}")
+    value = required(result, name, f"{role} {name!r}", _where(trial))
     try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(
-            f"The {role} {name!r} of trial {trial.trial_id} is {value!r:.100}, which is not a number. Report one."
-        ) from None
+        return as_number(value)
+    except Exception as error:  # code of its class
+        raise _no_number(role, name, trial, value, isinstance(error, OverflowError)) from None
+
+
+def _check_counts(trial: Trial, metrics: Mapping[str, Any]) -> None:
+    for name in ("training_iteration", "timesteps_this_iter"):
+        if metrics.get(name) is not None and count_in(metrics, name) is None:
+            raise _no_number("count", name, trial, metrics[name], is_number(metrics[name]))
+
+
+def _no_number(role: str, name: str, trial: Trial, value: Any, is_large: bool) -> ReportError:
+    shown = repr(value) if type(value) is str else text(value)
+    why = "is too large" if is_large else "is not a number"
+    return ReportError(f"The {role} {name!r} of trial {trial.trial_id} is {shown:.100}, which {why}. Report one.")
+
+
+def _where(trial: Trial) -> str:
+    return f"the report of trial {trial.trial_id}"

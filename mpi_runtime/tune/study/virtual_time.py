@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.tune.study.events import Continue, Ended, Event, Failed, Order, Reported, Start, Woken
+from mpi_runtime.tune.study.events import Continue, Ended, Event, Fail, Failed, Order, Reported, Start, Woken
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Trial, TuneError
 
 Steps = Iterator[tuple[float, Mapping[str, Any], Any]]
 """A simulated trial: for each report seconds of work, metrics and a checkpoint."""
@@ -48,7 +48,7 @@ def simulate(
 
     Args:
         steps: takes a configuration and a checkpoint, and yields seconds, metrics and a checkpoint for each report.
-            An error that it raises is an error of the trial.
+            An error that it raises is an error of the trial, as is a report without the metric.
         param_space: values and domains by name; nested dictionaries and lists may have domains too.
         tune_config: metric, searcher and scheduler.
         run_config: what ends trials, and what happens to those that fail.
@@ -56,7 +56,7 @@ def simulate(
 
     Raises:
         TypeError: an argument has a wrong type.
-        ValueError: an argument is invalid, or a report lacks the metric.
+        ValueError: an argument is invalid.
     """
     study = Study(param_space or {}, tune_config or TuneConfig(), run_config or RunConfig(), slots)
     return _Simulation(study, steps).run()
@@ -101,6 +101,8 @@ class _Simulation:
                 self._step(order.trial_id, self._steps(order.config, order.checkpoint), now)
             elif isinstance(order, Continue):
                 self._step(order.trial_id, self._working[order.trial_id][2], now)
+            elif isinstance(order, Fail):
+                self._obey(self._study.handle(Failed(order.trial_id, TuneError(order.why)), now), now)
             else:
                 self._working.pop(order.trial_id, None)
 

@@ -8,11 +8,15 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from numbers import Complex, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mpi_runtime
 from mpi_runtime.tune.absent import advised
+from mpi_runtime.tune.trial import text
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
+from mpi_runtime.tune.trials.written import DEPTH, fits, written
 from mpi_runtime.util.streams import emit
 
 if TYPE_CHECKING:
@@ -133,16 +137,20 @@ class TrialRun:
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
         """Send a report to the driver, and wait for its decision. StopTrial: the trial ends here."""
-        if not self.send(plain(metrics), self.save(checkpoint)):
+        values, odd = plain(metrics)
+        if not self.send(values, self.save(checkpoint), odd):
             raise StopTrial
 
-    def send(self, metrics: dict[str, Any], saved: Saved | None) -> bool:
-        """Send a report to the driver, and wait for its decision: whether the trial continues."""
+    def send(self, metrics: dict[str, Any], saved: Saved | None, odd: str) -> bool:
+        """Send a report to the driver, and wait for its decision: whether the trial continues.
+
+        `odd`: which of its values became text, in words.
+        """
         where = None if self._has_reported else (socket.gethostname(), os.getpid())
         self._has_reported = True
         self.iteration += 1
         # After `done` too: where reports are not decided about, `emit` does not wait for the driver.
-        return emit((metrics, saved, where)) and not metrics.get("done")
+        return emit((metrics, saved, where, odd)) and not metrics.get("done")
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:
         """Store a checkpoint in shared memory, on disk, or both."""
@@ -205,7 +213,8 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
     """Report values of a trial, and perhaps a checkpoint. The trial ends here if the experiment decides so.
 
     Args:
-        metrics: values by name. Scalars of numpy and torch become numbers.
+        metrics: values by name. Numbers of any class, and scalars of numpy and torch, become plain numbers. What
+            cannot be written becomes text, with a warning.
         checkpoint: the state from which it continues after a pause or a failure.
 
     Raises:
@@ -231,23 +240,68 @@ def get_context() -> Context:
     return Context(run.start, run.ranks)
 
 
-def plain(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The metrics with scalars as numbers. Arrays are refused."""
+def plain(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The metrics as they are written, and in words one that became text. Arrays are refused."""
     if not isinstance(metrics, Mapping):
         raise TypeError(f"report() takes a dictionary of values by name, not {metrics!r}")
-    found: dict[str, Any] = {}
-    for name, value in metrics.items():
+    found, odd = {}, ""
+    for name, value in _with_numbers([*metrics.items()]).items():
+        if type(name) is str and name.isascii() and (type(value) is float or (type(value) is int and fits(value))):
+            found[name] = value  # most of them
+            continue
+        texts: list[str] = []
+        [(key, whole)] = written({name: value}, texts).items()
+        found[str(key)] = whole
+        odd = odd or (f"{key!r} ({texts[0]})" if texts else "")
+    return found, odd
+
+
+def _with_numbers(items: list[tuple[Any, Any]], prefix: str = "", inside: tuple[int, ...] = ()) -> dict[Any, Any]:
+    """The metrics with scalars as numbers. `inside`: the ids of the dictionaries around; one may be in itself."""
+    found: dict[Any, Any] = {}
+    for name, value in items:
         if type(value) in SIMPLE:
             found[name] = value
-        elif isinstance(value, Mapping):
-            found[name] = plain(value, f"{prefix}{name}/")
-        elif hasattr(value, "item") and hasattr(value, "shape"):
-            if math.prod(map(int, value.shape)) != 1:
-                raise TypeError(
-                    f"The metric {prefix + str(name)!r} is an array of shape {tuple(value.shape)}. Report numbers, for "
-                    "example its mean; arrays belong in a checkpoint."
-                )
-            found[name] = value.item()
+        elif len(inside) < DEPTH and id(value) not in inside and (own := _items(value)) is not None:
+            found[name] = _with_numbers(own, f"{prefix}{text(name)}/", (*inside, id(value)))
         else:
-            found[name] = value
+            found[name] = _scalar(value, f"{prefix}{text(name)}")
     return found
+
+
+def _items(value: Any) -> list[tuple[Any, Any]] | None:
+    """The entries of a dictionary; None: it is something else."""
+    try:
+        return [*value.items()] if issubclass(type(value), Mapping) else None
+    except Exception:  # code of its class
+        return None
+
+
+def _scalar(value: Any, name: str) -> Any:
+    """A scalar of any class as a number; other values as they are. TypeError: it is an array."""
+    shape = _shape(value)
+    if shape is not None and math.prod(shape) != 1:
+        raise TypeError(
+            f"The metric {name!r} is an array of shape {shape}. Report numbers, for example its mean; arrays belong in "
+            "a checkpoint."
+        )
+    try:
+        whole = value if shape is None else value.item()
+        if isinstance(whole, Enum | bool):
+            return whole
+        if isinstance(whole, str):
+            return str.__str__(whole)
+        if isinstance(whole, int):
+            return int.__int__(whole)
+        is_complex = isinstance(whole, Complex) and not isinstance(whole, Real)
+        return float(whole) if hasattr(type(whole), "__float__") and not is_complex else whole
+    except Exception:  # code of its class
+        return value
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """The shape of an array; None: it has none."""
+    try:
+        return tuple(map(int, value.shape)) if hasattr(value, "item") and hasattr(value, "shape") else None
+    except Exception:  # code of its class
+        return None

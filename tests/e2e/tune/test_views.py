@@ -178,7 +178,7 @@ def train(config):
 
 mpi_runtime.init(num_cpus=2)
 run = tune.RunConfig(name="e", storage_path=sys.argv[1])
-space = {"a": tune.grid_search([1, 2, 3])}
+space = {"a": tune.grid_search([1, 2, 3]), "[/b]": "[/c]\\udc80"}
 tune.Tuner(train, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
 """
 
@@ -208,6 +208,8 @@ def test_a_terminal_shows_a_table_that_is_drawn_anew(tmp_path: Path) -> None:
         r"3 trials after \d+ s: 1 running, 2 terminated; .* in trial \w+_00000; about [\d.]+ m?s left", plain
     )
     assert re.search(r"3 trials after \d+ s: 3 terminated; best loss 1.25 in trial \w+_00000", plain)
+    assert "[/b]" in plain
+    assert "[/c]\\udc80" in plain
 
 
 IN_A_NOTEBOOK = '''

@@ -205,12 +205,11 @@ def test_wrong_goals_and_spaces_are_refused(name: str, library: str) -> None:
     searcher = made(space={"x": tune.uniform(0, 1)}, metric="lost", mode="min")
     assert list(searcher._space) == ["x"]
     config = tune.TuneConfig(search_alg=searcher, num_samples=2)
-    with pytest.raises(ValueError, match="'lost' is not in the report of trial 00000"):
-        tune.simulate(once, param_space=SPACE, tune_config=config)
+    for trial in tune.simulate(once, param_space=SPACE, tune_config=config).trials:
+        assert f"'lost' is not in the report of trial {trial.trial_id}" in str(trial.error)
     searcher.set_search_properties(None, None, {}, seed=1)
     searcher.suggest("00000")
-    with pytest.raises(ValueError, match=r"'lost' of .* is not in a report"):
-        searcher.on_trial_complete("00000", {"loss": 1.0, "training_iteration": 1})
+    searcher.on_trial_complete("00000", {"loss": 1.0, "training_iteration": 1})  # the study has refused it before
 
 
 def test_a_searcher_may_be_asked_without_an_experiment() -> None:

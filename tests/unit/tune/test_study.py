@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from mpi_runtime.tune.study.events import (
     Continue,
     Crashed,
     Ended,
+    Fail,
     Failed,
     Halt,
     Moved,
@@ -255,8 +257,9 @@ def test_the_metric_of_a_searcher_is_that_of_the_study() -> None:
     machine = study(searcher=Names())
     machine.begin(0.0)
     assert (machine.metric, machine.mode) == ("x", "min")
-    with pytest.raises(ValueError, match="metric 'x' is not in the report"):
-        machine.handle(Reported("00000", {"y": 1}), 1.0)
+    [fail] = machine.handle(Reported("00000", {"y": 1}), 1.0)
+    assert isinstance(fail, Fail)
+    assert "metric 'x' is not in the report" in fail.why
 
 
 def test_a_mode_without_a_metric_compares_bare_numbers() -> None:
@@ -310,12 +313,17 @@ def test_grids_are_refused_where_they_cannot_be_searched() -> None:
         ([{"loss": 1, "t": float("nan")}], "to nan"),
     ],
 )
-def test_reports_that_cannot_be_compared_are_refused(reports: list[dict[str, Any]], words: str) -> None:
+def test_a_trial_whose_report_cannot_be_compared_fails(reports: list[dict[str, Any]], words: str) -> None:
     machine = study(1, scheduler=ASHAScheduler("t", "loss", "min"))
     machine.begin(0.0)
-    with pytest.raises(ValueError, match=words):  # noqa: PT012  the last of them is refused
-        for report in reports:
-            machine.handle(Reported("00000", report), 1.0)
+    for report in reports:
+        orders = machine.handle(Reported("00000", report), 1.0)
+    [fail] = orders
+    assert isinstance(fail, Fail)
+    assert re.search(words, fail.why)
+    assert machine.trials["00000"].status == Trial.RUNNING, "until it has ended"
+    assert machine.handle(Failed("00000", fail.why), 1.0) == []
+    assert machine.trials["00000"].status == Trial.ERROR
 
 
 def test_time_may_go_back_after_a_failure() -> None:
