@@ -206,7 +206,7 @@ def as_number(value: Any) -> float:
 
 def number_in(report: Mapping[str, Any], name: str | None) -> float | None:
     """The number with this name in a report. None: there is none, or it is NaN."""
-    value = value_in(report, name) if name is not None and has_value(report, name) else None
+    value: Any = value_in(report, name) if name is not None and has_value(report, name) else None
     return float(value) if is_number(value) and not math.isnan(value) else None
 
 

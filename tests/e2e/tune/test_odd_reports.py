@@ -121,7 +121,7 @@ NUMBERS: list[tuple[Any, float]] = [
 
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize(("value", "words"), FAILING, ids=[text[16:50] for _, text in FAILING])
-@pytest.mark.filterwarnings("ignore:Trial 0000")
+@pytest.mark.filterwarnings("ignore:Trial ")
 def test_a_metric_that_is_not_a_number_fails_its_trial_only(value: Any, words: str, at: int, tmp_path: Path) -> None:
     fixed = tmp_path / "fixed"
     is_missing = value is MISSING
@@ -139,6 +139,7 @@ def test_a_metric_that_is_not_a_number_fails_its_trial_only(value: Any, words: s
     assert [one.status for one in results] == [*["TERMINATED"] * 2, "ERROR", *["TERMINATED"] * 2]
     (error,) = results.errors
     assert isinstance(error, tune.TuneError)
+    words = words.replace("trial ", f"trial {results[2].trial_id[:-5]}")
     assert str(error).startswith(words)
     assert words in Path(results[2].path, "error.txt").read_text()
     assert results.get_best_result().config["n"] == 0
@@ -159,7 +160,7 @@ def test_a_metric_that_is_not_a_number_fails_its_trial_only(value: Any, words: s
 
 
 @pytest.mark.parametrize(("value", "number"), NUMBERS, ids=[str(value) for value, _ in NUMBERS])
-@pytest.mark.filterwarnings("ignore:Trial 0000")
+@pytest.mark.filterwarnings("ignore:Trial ")
 def test_a_metric_of_another_class_is_a_number_everywhere(value: Any, number: float, tmp_path: Path) -> None:
     results = tuner(lambda config: tune.report({"loss": value}), tmp_path, 2).fit()
     places = [results[0].metrics, results[0].best, results[0].history[0], Watched(tmp_path / "e")[0].metrics]
@@ -251,7 +252,7 @@ def test_each_scheduler_survives_each_value(scheduler: Any, name: str, tmp_path:
         ({"x": 0.5}, "`stop` ends trials at x=0.5, and a report has text, which cannot be compared with it."),
         (lambda trial_id, report: report["y"] > 1, "it raised KeyError('y'). The report has ["),
         (lambda trial_id, report: report["x"] > 1, "_00001: it raised TypeError("),
-        (tune.TrialPlateauStopper("x"), "metric 'x' of a stopper is text in the report of trial 00001"),
+        (tune.TrialPlateauStopper("x"), "_00001, which is not a number. Report one."),
     ],
     ids=["key", "missing", "function", "plateau"],
 )
@@ -284,9 +285,7 @@ def test_a_training_keeps_odd_values_and_fails_in_words(tmp_path: Path) -> None:
     warned = pytest.warns(UserWarning, match="cannot be written in 'x'")
     with (
         warned,
-        pytest.raises(
-            train.TrainingFailedError, match=r"The count 'training_iteration' of trial \w+_00000 is 'x', which"
-        ),
+        pytest.raises(train.TrainingFailedError, match=r"'training_iteration' of trial \w+_00000 is 'x', which"),
     ):
         trainer("bad", "x").fit()
 
@@ -372,7 +371,7 @@ def test_an_old_journal_with_odd_reports_is_restored(odd: Any, seen: Any, tmp_pa
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.filterwarnings("ignore:Trial 00")
+@pytest.mark.filterwarnings("ignore:Trial ")
 def test_five_hundred_odd_values_end_no_search(tmp_path: Path) -> None:
     """Each is reported beside the metric, then as the metric. Arrays are refused, as ever."""
     values = odd_values()
