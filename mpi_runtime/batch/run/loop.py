@@ -65,10 +65,10 @@ class BatchRun(Ends):
             OSError: the journal cannot be written.
         """
         history = self._journal.history
-        since = history.since if self._is_successor else history.number
+        since = history.since if self._journal.is_successor else history.number
         self._journal.plan(Planning(groups, capacities(), True, source, self._selection, since))
         self._add(groups)
-        if self._is_successor:
+        if self._journal.is_successor:
             self._recover()
         elif self._setting.idle_s is not None or self._has_shares:
             self._sharing.begin({})
@@ -132,8 +132,8 @@ class BatchRun(Ends):
         found = current.client().questions.query("late")
         if sum(count for _, count, _ in found["calls"]) < len(self._running):
             return
-        if self._shared.keys() - self._running.keys():
-            self._return(self._running)  # another job may have the time, and this one for others
+        if not self._running.keys() >= {*self._given.values()}:
+            self._return(self._running.values())  # another job may have the time, and this one for others
             return
         name, _, least_us = min(found["calls"], key=lambda one: one[2])
         end_s = found["end_us"] / 1e6
