@@ -67,15 +67,21 @@ class JobFiles:
         """The files whose other names are those of slices, by kind."""
         self._sources_made = 0
 
-    def make(self) -> None:
-        """Make those of this job.
+    def make(self, status: Status) -> None:
+        """Make those of this job. Nobody sees one without a status: others could not know whether its job lives.
 
         Raises:
             OSError: they cannot be made.
         """
         private.make_directory(self._folder / TAKEN)
-        self._status = private.create_file(self._folder / f"{MEMBER}{self.token}")
-        _write_all(self._status, f"{self.token}\n".encode().ljust(FILE_BYTES, b"\0"), 0)
+        spare = self._folder / f"spare-{self.token}"
+        try:
+            self._status = private.create_file(spare)
+            _write_all(self._status, f"{self.token}\n".encode().ljust(FILE_BYTES, b"\0"), 0)
+            self.write_status(status)
+            spare.rename(self._folder / f"{MEMBER}{self.token}")
+        finally:
+            spare.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the files. They stay, for other jobs to read."""

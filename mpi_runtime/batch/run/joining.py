@@ -46,8 +46,8 @@ class MemberRun(events.Commands):
         self._journal.plan(Planning([], capacities(), is_new=False))
         token = os.urandom(8).hex()
         self._files = JobFiles(self._journal.path, token, notes_in)
-        self._files.make()
         self._statuses = Statuses(token, self._journal, end_s)
+        self._files.make(self._statuses.next())
         self._member = Member(token, self._statuses.nodes)
         self._belonging = Belonging(self._files, self._member, boot_clock)
         self._done = self._failed = 0

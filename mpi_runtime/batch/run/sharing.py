@@ -127,12 +127,12 @@ class Sharing:
         Raises:
             OSError: the files cannot be made.
         """
+        self.statuses = Statuses(self.token, self._journal, self._end_s)
         if self._files is None:
             files = JobFiles(self._journal.path, self.token, notes_in)
-            files.make()
+            files.make(self.statuses.next())
             self._files = files
         self._files.epoch = self._journal.epoch
-        self.statuses = Statuses(self.token, self._journal, self._end_s)
         self.coordinator = Coordinator(self._journal.epoch, lambda work: self._expected_s(work.name))
         for ended in self._journal.history.all_ends:
             self.coordinator.ended(ended.number)
