@@ -169,7 +169,8 @@ class Part:
         self._drain_s = _drain_s(groups)
         self._runs: list[BatchRun | MemberRun] = []
         """The last one is running."""
-        self._has_joined = False
+        self._has_joined = self._is_new = False
+        """Whether the batch is that of other jobs; whether it cannot be, as what is to run was chosen."""
 
     def take(self) -> int:
         """Take part until the batch has ended, or this job must; return the exit code."""
@@ -203,23 +204,24 @@ class Part:
                 ) from error
 
     def _joined(self) -> int | Place | None:
-        """Take part as a member; None: no job runs the batch."""
+        """Take part as a member; None: no job coordinates the batch."""
         options = self._options
-        if not past.used_by(self._directory) and not self._runs:
-            return None
         stated = {
             "--fresh": options.fresh, "--retry-failed": options.retry_failed, "--only": options.only,
             "--from": options.begin, "standard input": self._is_stream,
         }  # fmt: skip
         wrong = [flag for flag, is_set in stated.items() if is_set]
-        job = past.used_by(self._directory)
         if wrong and not self._runs:
-            if not past.jobs_of(self._directory):
-                return None  # that job was killed on another host
+            self._is_new = True
+            if not Path(self._directory, past.FOLDER).is_dir() or not (jobs := past.jobs_of(self._directory)):
+                return None  # also if a job was killed on another host
             raise LaunchError(
-                f"the batch in {self._directory} is in use by {job}, and a job can join it only without {wrong[0]}: "
-                "wait until it has ended, or name another directory"
+                f"the batch in {self._directory} is in use by {jobs[0]}, and a job can join it only without "
+                f"{wrong[0]}: wait until it has ended, or name another directory"
             )
+        job = past.used_by(self._directory)
+        if not job and not self._runs:
+            return None
         past.own_history(self._directory, False, "" if options.directory else options.file)  # not that of another file
         self._say(f"the batch is run by {job}: this job joins it")
         self._has_joined = True
@@ -231,7 +233,8 @@ class Part:
         options = self._options
         own_file = "" if options.directory else options.file
         if place is None:
-            journal = BatchJournal(self._directory, options.fresh and not self._runs, own_file)
+            is_fresh = options.fresh and not self._runs
+            journal = BatchJournal(self._directory, is_fresh, own_file, is_new=self._is_new)
         else:
             journal = BatchJournal(self._directory, role=past.SUCCESSOR, claim=place.claim)
         with contextlib.closing(journal):
@@ -239,21 +242,23 @@ class Part:
             if history.damaged_bytes and place is None:
                 self._say(past.damage_in_words(self._directory, history))
             groups, source = self._groups, past.source_of(self._directory, options.file)
-            if place is None:
-                if journal.is_late and history.finished is not None:
-                    self._say(
-                        "the batch is finished for which this job was submitted, so the job has nothing to do; submit "
-                        "it again to run what has failed"
-                    )
-                    return history.finished.exit_code
-                selection = history.selection
+            if place is None and journal.is_late and history.finished is not None:
+                self._say(
+                    "the batch is finished for which this job was submitted, so the job has nothing to do; submit "
+                    "it again to run what has failed"
+                )
+                return history.finished.exit_code
+            selection = history.selection
+            if journal.is_successor:
+                groups, source = [*history.plan.values()], history.source  # the file may be another now
+                if place is None:
+                    self._has_joined = True
+                    self._say("other jobs run the batch, and their coordinator is gone: this job takes its place")
+            else:
                 if not journal.continues:
                     selection = _selection(options, groups, journal, self._is_stream)
-                if not self._runs and not files.statuses(journal.path):
+                if not self._runs:
                     files.clear(journal.path)
-            else:
-                groups, source = [*history.plan.values()], history.source  # the file may be another now
-                selection = history.selection
             setting = Setting(
                 self._directory,
                 self._say,

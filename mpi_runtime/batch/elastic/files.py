@@ -1,14 +1,17 @@
 """The files of one job of an elastic batch, in the directory of the journal.
 
-    member-TOKEN   token: 16 characters | newline | a `Status`, in place
-    fence-TOKEN    `fence`
-    taken/SLICE    another name of `member-TOKEN`, if the job has begun the slice; of `fence-TOKEN`, if the coordinator
-                   has taken it back
-    offers-EPOCH   the entries of a coordinator, each added to the end
+    member-TOKEN       token: 16 characters | newline | a `Status`, in place
+    taken/own-TOKEN-N  token | newline
+    taken/fence-...    `fence`
+    taken/SLICE        another name of `own-TOKEN-N`, if the job has begun the slice; of a fence, if the coordinator has
+                       taken it back
+    offers-EPOCH       the entries of a coordinator, each added to the end
 
 Statuses and entries have the form of records in a journal, with a hash (`journal/segments.py`).
 The member file has its full size from the start, so that a full disk does not look like the death of a job. What is not
-whole is read again: over a network a part of what was written may be seen first.
+whole is read again: over a network a part of what was written may be seen first. A file and its other names are in one
+directory, as AFS wants it, and a file with as many names as its file system allows (65 000 on ext4) is followed by the
+next.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from mpi_runtime.journal import claim, private, segments
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.commands import SlurmError
 
-MEMBER, FENCE, OFFERS, TAKEN = "member-", "fence-", "offers-", "taken"
+MEMBER, OWN, FENCE, OFFERS, TAKEN = "member-", "own-", "fence-", "offers-", "taken"
 FILE_BYTES = 16384
 ASK_S = 5.0
 """Seconds between questions to Slurm about one job."""
@@ -46,12 +49,9 @@ class JobFiles:
     """The files of this job, and those that it reads. Each method raises OSError if its file system fails."""
 
     def __init__(self, folder: Path, token: str, notes_in: Callable[[Iterable[segments.Body]], list[Any]]) -> None:
-        """Make them in the directory of the journal. The token has 16 characters.
+        """Read those of others in the directory of the journal. The token has 16 characters.
 
         `notes_in` finds what is for a coordinator in a segment: `Returned`, and ends of commands, with their `number`.
-
-        Raises:
-            OSError: they cannot be made.
         """
         self._folder = folder
         self.token = token
@@ -62,14 +62,26 @@ class JobFiles:
         self._asked_s: dict[str, float] = {}
         self._ended: set[str] = set()
         """Jobs that have ended, as the batch system says, by token."""
-        private.make_directory(folder / TAKEN)
-        self._status = self._create(MEMBER, f"{token}\n".encode().ljust(FILE_BYTES, b"\0"))
-        os.close(self._create(FENCE, _FENCE_TEXT))
+        self._status = -1
+        self._sources: dict[str, Path] = {}
+        """The files whose other names are those of slices, by kind."""
+        self._sources_made = 0
 
-    def _create(self, kind: str, content: bytes) -> int:
-        file = private.create_file(self._folder / f"{kind}{self.token}")
-        _write_all(file, content, 0)
-        return file
+    def make(self, status: Status) -> None:
+        """Make those of this job. Nobody sees one without a status: others could not know whether its job lives.
+
+        Raises:
+            OSError: they cannot be made.
+        """
+        private.make_directory(self._folder / TAKEN)
+        spare = self._folder / f"spare-{self.token}"
+        try:
+            self._status = private.create_file(spare)
+            _write_all(self._status, f"{self.token}\n".encode().ljust(FILE_BYTES, b"\0"), 0)
+            self.write_status(status)
+            spare.rename(self._folder / f"{MEMBER}{self.token}")
+        finally:
+            spare.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the files. They stay, for other jobs to read."""
@@ -86,9 +98,9 @@ class JobFiles:
         """The jobs that are known, also those that are gone."""
         return tokens_in(os.listdir(self._folder))
 
-    def read_status(self, token: str, slice: str = "") -> Status | None:
-        """The status of a job, by the name of a slice that it has begun if that is given; None: look again."""
-        return read_status(self._folder / TAKEN / slice if slice else self._folder / f"{MEMBER}{token}")
+    def read_status(self, token: str) -> Status | None:
+        """The status of a job; None: look again."""
+        return read_status(self._folder / f"{MEMBER}{token}")
 
     def is_gone(self, status: Status) -> bool:
         """Whether a job is known to have ended, though it did not write this."""
@@ -125,7 +137,7 @@ class JobFiles:
         """
         path = self._folder / TAKEN / slice
         with contextlib.suppress(FileExistsError):
-            os.link(self._folder / f"{FENCE if is_back else MEMBER}{self.token}", path)
+            self._link(FENCE if is_back else OWN, path)
             return "" if is_back else self.token
         with open(path, "rb") as file:  # over a network a link may be made, and its answer lost: this shows whose it is
             holder = file.read(_TOKEN_BYTES)
@@ -134,6 +146,25 @@ class JobFiles:
         if len(holder) != _TOKEN_BYTES or not holder.endswith(b"\n"):
             raise OSError(errno.EAGAIN, "it cannot be read yet", str(path))
         return holder[:-1].decode()
+
+    def _link(self, kind: str, path: Path) -> None:
+        """Make another name of a file of this kind."""
+        if kind in self._sources:
+            try:
+                os.link(self._sources[kind], path)
+                return
+            except OSError as error:
+                if error.errno != errno.EMLINK:
+                    raise
+        self._sources_made += 1
+        source = path.parent / f"{kind}{self.token}-{self._sources_made}"
+        file = private.create_file(source)
+        try:
+            _write_all(file, _FENCE_TEXT if kind == FENCE else f"{self.token}\n".encode(), 0)
+        finally:
+            os.close(file)
+        self._sources[kind] = source
+        os.link(source, path)
 
     def coordinator(self) -> tuple[int, str, int] | None:
         """Epoch and beat of the last coordinator, and how many bytes it has offered; None: look again."""
@@ -196,15 +227,29 @@ def statuses(folder: Path) -> list[Status]:
 
 
 def clear(folder: Path) -> None:
-    """Remove what earlier jobs have left. A job that wakes up later finds no place for the names of its slices."""
-    for name in os.listdir(folder):
-        if name.startswith((MEMBER, FENCE, OFFERS)):
-            (folder / name).unlink(missing_ok=True)
+    """Remove what earlier jobs have left, unless one of them lives, or has just joined.
+
+    A job that wakes up later finds no place for the names of its slices. Last the last offers: these show whether the
+    batch has ended.
+    """
+    names = [name for name in os.listdir(folder) if name.startswith((MEMBER, OFFERS))]
+    if not all(_has_ended(folder / name) for name in names if name.startswith(MEMBER)):
+        return
     taken = folder / TAKEN
     if taken.is_dir():
         for name in os.listdir(taken):
             (taken / name).unlink(missing_ok=True)
         taken.rmdir()
+    for name in sorted(names, key=lambda name: (name.startswith(OFFERS), len(name), name)):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _has_ended(path: Path) -> bool:
+    """Whether a job is known to have ended, by its status."""
+    with contextlib.suppress(OSError):
+        status = read_status(path)
+        return status is not None and (status.is_leaving or claim.is_dead(status.host, status.pid, status.started))
+    return False
 
 
 def _write_all(file: int, data: bytes, at: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import msgspec
 from mpi_runtime.batch.elastic.belonging import GAP_S, in_words
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.records import ENTRIES, Entry, Offer, Returned, Status, Stop
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Returned, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.journal.segments import bodies_in, frame
 
@@ -20,6 +22,34 @@ GRACE_S = 60.0
 """How long a silent job whose end is not known keeps what it has begun, while each look succeeds ..."""
 GRACE_SHARE = 0.05
 """... or this share of its longest command."""
+
+
+def is_open(files: JobFiles, first: int) -> bool:
+    """Whether a batch that has not ended may have commands in a job that lives: its next coordinator recovers these.
+
+    `first`: the number of the claim with which it began.
+
+    Raises:
+        OSError: this cannot be seen.
+    """
+    found = _offered(files, first)
+    tokens = {entry.token for entries in found for entry in entries if isinstance(entry, Offer)}
+    has_ended = bool(found) and any(isinstance(entry, Closed) for entry in found[-1])
+    return not has_ended and any(may_live(files, token) for token in tokens)
+
+
+def _offered(files: JobFiles, first: int) -> list[list[Entry]]:
+    """What each earlier coordinator of a batch has written."""
+    epochs = sorted(epoch for epoch in files.earlier_epochs() if epoch >= first)
+    return [bodies_in(files.read_offers(epoch, 0, -1), ENTRIES)[0] for epoch in epochs]
+
+
+def may_live(files: JobFiles, token: str) -> bool:
+    """Whether a job is not known to have ended."""
+    with contextlib.suppress(OSError):
+        status = files.read_status(token)
+        return status is None or not (status.is_leaving or files.is_gone(status))
+    return True
 
 
 class _Seen(msgspec.Struct):
@@ -63,24 +93,22 @@ class Leading:
         """The jobs that take part, without this one."""
         return [one.status for one in self._seen.values() if not (one.is_lost or one.has_left)]
 
-    def recover(self, is_strict: bool = True) -> bool:
+    def recover(self, first: int, is_strict: bool = True) -> bool:
         """Read what earlier coordinators have offered; return whether all of it could be read.
 
-        The caller has noted all ends that it knows in the coordinator before. `is_strict`: the records of all jobs must
-        be readable, not the offers alone.
+        The caller has noted all ends that it knows in the coordinator before. `first`: the number of the claim with
+        which the batch began. `is_strict`: the records of all jobs must be readable, not the offers alone.
         """
         try:
             if not self._look_at_all() and is_strict:
                 return False
-            offers = []
-            for epoch in sorted(self._files.earlier_epochs()):
-                entries, _ = bodies_in(self._files.read_offers(epoch, 0, -1), ENTRIES)
-                offers += [entry for entry in entries if isinstance(entry, Offer)]
+            found = _offered(self._files, first)
         except OSError as error:
             self.problem = in_words(error)
             return False
-        for offer in offers:
-            self.coordinator.found(offer)
+        for entry in itertools.chain.from_iterable(found):
+            if isinstance(entry, Offer):
+                self.coordinator.found(entry)
         return True
 
     def write(self, entry: Entry) -> None:
@@ -116,11 +144,11 @@ class Leading:
         present = [token for token in tokens if not (token in self._seen and self._seen[token].has_left)]
         return all([self._look(token) for token in present])
 
-    def _look(self, token: str, slice: str = "") -> bool:
+    def _look(self, token: str) -> bool:
         """Look at one job; return whether its status and all that it has published could be read."""
         known = self._seen.get(token)
         try:
-            status = self._files.read_status(token, slice)
+            status = self._files.read_status(token)
         except OSError as error:
             self.problem = in_words(error)
             status = None
@@ -194,7 +222,7 @@ class Leading:
                 continue
             try:
                 is_ours = not self._files.make_name(slice, is_back=True)
-                is_known = is_ours or token in self._seen or token == self._token or self._look(token, slice)
+                is_known = is_ours or token in self._seen or token == self._token or self._look(token)
             except OSError as error:
                 self.problem = in_words(error)
                 is_known = False

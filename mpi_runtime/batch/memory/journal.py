@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.leading import is_open
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
@@ -34,7 +36,13 @@ class BatchJournal:
     """The journal of a batch that runs."""
 
     def __init__(
-        self, directory: str, is_fresh: bool = False, file: str = "", role: str = past.RUN, claim: Claim | None = None
+        self,
+        directory: str,
+        is_fresh: bool = False,
+        file: str = "",
+        role: str = past.RUN,
+        claim: Claim | None = None,
+        is_new: bool = False,
     ) -> None:
         """Read the records of earlier runs, and begin to write.
 
@@ -42,8 +50,10 @@ class BatchJournal:
             directory: of the output.
             is_fresh: whether earlier runs are forgotten.
             file: the batch, if the directory must not have the records of another file.
-            role: a member does not claim the journal; a successor has a `claim`.
+            role: a member does not claim the journal; a successor has a `claim`. A run is a successor, too, if jobs
+                that an earlier run has left are still at work: what they have begun stays with them.
             claim: of a successor.
+            is_new: whether this run is a new one in any case: no other job lives.
 
         Raises:
             JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.
@@ -65,7 +75,10 @@ class BatchJournal:
                 self._claim = Claim(self.path, self.job)
             try:
                 self.history = past.own_history(directory, is_fresh, file)
-                self.continues = role == past.SUCCESSOR or _is_next(self.life, self.history)
+                is_next = _is_next(self.life, self.history)
+                if role == past.RUN and not is_new and (is_next or not is_fresh) and self._has_jobs():
+                    role = past.SUCCESSOR
+                self.continues = role == past.SUCCESSOR or is_next
                 """Whether this job does what the last run was to do: in its place, or because Slurm requeued its job.
                 Otherwise its command line says what it does."""
                 self.is_late = role == past.RUN and _is_late(self.life[0], self.history, directory)
@@ -86,6 +99,8 @@ class BatchJournal:
                 f"the journal {self.path} cannot be used: {error.strerror or error} ({error.filename or self.path}). "
                 f"{advice} another directory with --directory, on a file system that all hosts of the job share."
             ) from error
+        self.is_successor = role == past.SUCCESSOR
+        """Whether this job takes the place of a coordinator that is gone: the run of that one continues."""
         self.keys: dict[str, tuple[bytes, int]] = {}
         """The key of each command and array that has ended in this run or before, with the number of its end."""
         self.segment = int(path.stem)
@@ -97,6 +112,12 @@ class BatchJournal:
             self.history.new_run()
         if self._claim is not None:
             self.history.number = max(self.history.number, self._claim.number << EPOCH_BITS)
+
+    def _has_jobs(self) -> bool:
+        """Whether jobs may be at work in the last run, without a coordinator."""
+        files = JobFiles(self.path, "", past.notes_in)
+        files.epoch = self.epoch
+        return self.history.is_planned and is_open(files, self.history.begun_by)
 
     def plan(self, plan: past.Planning) -> None:
         """Record commands of this run; with the first ones, its selection."""

@@ -33,7 +33,7 @@ from pathlib import Path
 import msgspec
 
 from mpi_runtime.batch.elastic import files
-from mpi_runtime.batch.elastic.records import Returned
+from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
@@ -238,6 +238,11 @@ class History:
         self.number = max(self.number, ended.number)
         if self.runs:
             self.runs[-1].ended += 1
+
+    @property
+    def begun_by(self) -> int:
+        """The number of the claim of the job that began the last run."""
+        return self.since >> EPOCH_BITS
 
     def session(self) -> list[Run]:
         """The last run of the batch: first the job that began it, then those that joined."""

@@ -10,7 +10,6 @@ from collections.abc import Container
 
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.graph import STARTED
 from mpi_runtime.batch.memory.outputs import Archive
 from mpi_runtime.batch.memory.past import Ended
 from mpi_runtime.batch.memory.results import CommandResult
@@ -41,11 +40,12 @@ class Ends(Starts):
         """When commands that still run are ended."""
         self._cpu_time = 0.0
 
-    def _end(self, name: str, outcome: Outcome[bytes]) -> None:
+    def _end(self, number: int, outcome: Outcome[bytes]) -> None:
         is_in_doubt = is_doubtful(outcome)
-        if is_in_doubt and self._is_held_back(name, outcome):
+        if is_in_doubt and self._is_held_back(number, outcome):
             return
-        one = self._running.pop(name)
+        one = self._running.pop(number)
+        name, is_current = one.name, self._given.get(one.name) == number
         del self._names[one.ref.binary()]
         error = outcome.exception()
         command = self.graph.commands[name]
@@ -54,36 +54,35 @@ class Ends(Starts):
         if isinstance(error, TaskCancelledError) or is_empty or was_ended:
             self._journal.history.began.pop(name, None)
             is_unwanted = self.graph.is_stopped or self._journal.history.controls.get(name) == "cancel"
-            if one.is_withdrawn and not is_unwanted:
-                self._shared.pop(name, None)
-                self._sharing.ended(one.number)
+            if is_current and one.is_withdrawn and not is_unwanted:
+                del self._given[name]
+                self._sharing.ended(number)
                 self._submit(command, one.key)
-            elif is_empty and self._shared.get(name) == one.number and not is_unwanted:
-                self._sharing.not_begun(one.number)
-            elif one.is_returned and self._shared.get(name) == one.number and not is_unwanted:
-                self._sharing.returned(one.number)
+            elif is_current and is_empty and self._sharing.is_on and not is_unwanted:
+                self._sharing.not_begun(number)
+            elif is_current and one.is_returned and not is_unwanted:
+                self._sharing.returned(number)
             else:
-                self._sharing.ended(one.number)
-                if self.graph.states[name] == STARTED:
-                    self._shared.pop(name, None)
+                self._sharing.ended(number)
+                if is_current:
+                    del self._given[name]
                     self.graph.cancelled(name)
             return
         result = self._result(command, one, outcome)
-        self._journal.ended(command, one.key, result, one.number, self._packed(command, result))
-        self._sharing.ended(one.number)
-        if self._sharing.is_on and self._shared.get(name) != one.number:
-            return  # another job has ended it too
-        self._shared.pop(name, None)
-        self._settle(name, result)
+        self._journal.ended(command, one.key, result, number, self._packed(command, result))
+        self._sharing.ended(number)
+        if is_current:  # else another job has ended it too
+            del self._given[name]
+            self._settle(name, result)
 
     def _ended_elsewhere(self, ended: Ended) -> None:
         name = ended.result.name
         self._journal.history.note(ended)
-        if self._shared.get(name) != ended.number:
+        if self._given.get(name) != ended.number:
             return  # it was run twice
-        del self._shared[name]
-        if name in self._running:
-            mpi_runtime.cancel(self._running[name].ref)
+        del self._given[name]
+        if ended.number in self._running:
+            mpi_runtime.cancel(self._running[ended.number].ref)
         self._journal.settled(name, ended.key, ended.number)
         self._settle(name, ended.result)
 
@@ -162,11 +161,11 @@ class Ends(Starts):
         for one in self._running.values():
             if one.ref.binary() not in but:
                 mpi_runtime.cancel(one.ref)
-        elsewhere = {name: number for name, number in self._shared.items() if name not in self._running}
+        elsewhere = {name: number for name, number in self._given.items() if number not in self._running}
         if elsewhere and not (self.is_late or self.is_interrupted):  # then others continue
             self._sharing.stop(tuple(elsewhere.values()))
         for name in elsewhere:
-            del self._shared[name]
+            del self._given[name]
             self.graph.cancelled(name)
 
     def cancel(self, names: list[str]) -> None:
@@ -176,11 +175,12 @@ class Ends(Starts):
         elsewhere = []
         for name in names:
             self._held.pop(name, None)
-            if name in self._running:
-                mpi_runtime.cancel(self._running[name].ref)
+            number = self._given.get(name, 0)
+            if number in self._running:
+                mpi_runtime.cancel(self._running[number].ref)
                 continue
-            if name in self._shared:
-                number = self._shared.pop(name)
+            if number:
+                del self._given[name]
                 elsewhere.append(number)
                 self._sharing.ended(number)
             self.graph.cancelled(name)
@@ -192,12 +192,13 @@ class Ends(Starts):
         self._journal.controlled([name for name in names if name in self.paused], "pause")
         running = {id for id, _, _ in current.client().questions.query("running")}
         for name in names:
-            one = self._running.get(name)
+            number = self._given.get(name, 0)
+            one = self._running.get(number)
             if one is not None and one.ref.binary() not in running:
                 one.is_withdrawn = True
                 mpi_runtime.cancel(one.ref)
-            elif one is None and name in self._shared and self._sharing.withdraw(self._shared[name]):
-                del self._shared[name]
+            elif one is None and number and self._sharing.withdraw(number):
+                del self._given[name]
                 self._submit(self.graph.commands[name], self._journal.key_of(self.graph.commands[name])[0])
 
     def resume(self, names: list[str]) -> None:

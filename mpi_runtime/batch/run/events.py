@@ -74,6 +74,7 @@ class Running(msgspec.Struct):
     """A command in the scheduler of this job."""
 
     ref: ObjectRef[Any]
+    name: str
     key: bytes
     number: int
     attempt: int
@@ -123,7 +124,7 @@ class Place(NamedTuple):
 
     claim: Claim
     events: Events
-    running: dict[str, Running]
+    running: dict[int, Running]
     member: Member
     files: JobFiles
 
@@ -162,8 +163,8 @@ class Commands:
         self._setting, place = setting, setting.place
         self._directory, self._say, self._journal = setting.directory, setting.say, setting.journal
         self._events: Events = queue.SimpleQueue() if place is None else place.events
-        self._running: dict[str, Running] = {} if place is None else place.running
-        """By name."""
+        self._running: dict[int, Running] = {} if place is None else place.running
+        """By number: a command that runs may be offered again, by a coordinator that does not know of this."""
         self._expired_s = 0.0
         self._trouble = Trouble(setting.say)
 
@@ -179,8 +180,8 @@ class Commands:
         self._journal.began(name, number)
         made = of_attempt(command, self._directory, attempt, key)
         ref = submit(made, self._directory, False, path_us=path_us, until_s=until_s)
-        self._running[name] = Running(ref, key, number, attempt, until_s)
-        when_done(ref, lambda outcome: self._events.put((ENDED, name, outcome)))  # in another thread
+        self._running[number] = Running(ref, name, key, number, attempt, until_s)
+        when_done(ref, lambda outcome: self._events.put((ENDED, number, outcome)))  # in another thread
         return ref
 
     def _handle_events(self, wait_s: float) -> None:
@@ -201,13 +202,13 @@ class Commands:
         while self._running and time.monotonic() < limit_s:
             self._handle_events(TURN_S)
 
-    def _is_held_back(self, name: str, outcome: Outcome[bytes]) -> bool:
+    def _is_held_back(self, number: int, outcome: Outcome[bytes]) -> bool:
         """Whether a doubtful end is handled a little later; if so, it is an event once more."""
-        one = self._running[name]
+        one = self._running[number]
         if one.is_doubted:
             return False
         one.is_doubted = True
-        timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, name, outcome),))
+        timer = threading.Timer(DOUBT_S, self._events.put, ((ENDED, number, outcome),))
         timer.daemon = True
         timer.start()
         return True
@@ -223,12 +224,12 @@ class Commands:
             return
         self._expired_s = time.monotonic()
         now_s = time.time() - EXPIRED_S
-        late = [name for name, one in self._running.items() if 0 < one.until_s < now_s]
+        late = [one for one in self._running.values() if 0 < one.until_s < now_s]
         begun = {id for id, _, _ in current.client().questions.query("running")} if late else set()
-        self._return([name for name in late if self._running[name].ref.binary() not in begun])
+        self._return(one for one in late if one.ref.binary() not in begun)
 
-    def _return(self, names: Iterable[str]) -> None:
+    def _return(self, commands: Iterable[Running]) -> None:
         """Withdraw commands that cannot begin here, so that they are offered again to whatever job can run them."""
-        for name in names:
-            self._running[name].is_returned = True
-            mpi_runtime.cancel(self._running[name].ref)
+        for one in commands:
+            one.is_returned = True
+            mpi_runtime.cancel(one.ref)

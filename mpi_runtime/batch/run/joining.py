@@ -47,6 +47,7 @@ class MemberRun(events.Commands):
         token = os.urandom(8).hex()
         self._files = JobFiles(self._journal.path, token, notes_in)
         self._statuses = Statuses(token, self._journal, end_s)
+        self._files.make(self._statuses.next())
         self._member = Member(token, self._statuses.nodes)
         self._belonging = Belonging(self._files, self._member, boot_clock)
         self._done = self._failed = 0
@@ -70,9 +71,8 @@ class MemberRun(events.Commands):
                     self._statuses.next(not problem and self._leave_s is None), not problem and self._leave_s is None
                 )
                 self._trouble.note(problem or self._belonging.problem, time.monotonic())
-                for one in self._running.values():
-                    if one.number in turn.end:
-                        mpi_runtime.cancel(one.ref)
+                for number in self._running.keys() & turn.end:
+                    mpi_runtime.cancel(self._running[number].ref)
                 now_s = time.time() - boot_clock()
                 for number, until_s in turn.start:
                     self._start(self._member.started[number], until_s + now_s)
@@ -131,7 +131,7 @@ class MemberRun(events.Commands):
 
     def _end_all(self) -> None:
         """End what runs, and give it back."""
-        numbers = tuple(one.number for one in self._running.values())
+        numbers = tuple(self._running)
         self._drain()
         left = [number for number in numbers if number in self._member.started]
         self._journal.returned(left, self._member.slices, True)
@@ -148,6 +148,9 @@ class MemberRun(events.Commands):
 
     def _start(self, work: Work, until_s: float) -> None:
         self.has_run = True
+        if work.number in self._running:  # it ends here, because others had it meanwhile
+            self._member.not_begun(work.number)
+            return
         self._run(_commands.decode(work.command), work.key, work.number, work.path_us, until_s, work.attempt)
 
     def _handle(self, what: str, name: Any, value: Any) -> None:
@@ -162,31 +165,31 @@ class MemberRun(events.Commands):
             self._leave_s = time.monotonic() + events.DRAIN_S
             self._say("SIGTERM or the end of the job's time: this job leaves the batch")
 
-    def _end(self, name: str, outcome: Outcome[bytes]) -> None:
-        if events.is_doubtful(outcome) and self._is_held_back(name, outcome):
+    def _end(self, number: int, outcome: Outcome[bytes]) -> None:
+        if events.is_doubtful(outcome) and self._is_held_back(number, outcome):
             return
-        one = self._running.pop(name)
-        work = self._member.started.get(one.number)
+        one = self._running.pop(number)
+        work = self._member.started.get(number)
         error = outcome.exception()
         # With this job, by a signal to all its processes.
         was_ended = self._leave_s is not None and events.is_doubtful(outcome)
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
-                self._member.ended(one.number)
+                self._member.ended(number)
             if one.is_returned and work is not None:
-                self._give_back([one.number])
+                self._give_back([number])
             return
         if error is None and not outcome.result():
-            self._member.not_begun(one.number)
+            self._member.not_begun(number)
             return
-        self._member.ended(one.number)
+        self._member.ended(number)
         command = _commands.decode(work.command)
         result = self._result(command, one, outcome)
-        self._journal.ended(command, one.key, result, one.number)
+        self._journal.ended(command, one.key, result, number)
         self._done += result.is_success
         if not result.is_success:
             self._failed += 1
-            self._say(f"failed: {name}: {result.ending()}")
+            self._say(f"failed: {one.name}: {result.ending()}")
 
     def _give_back(self, numbers: list[int]) -> None:
         """Let other jobs run what has not begun here."""

@@ -70,7 +70,7 @@ class BatchRun(Ends):
         self._journal.plan(self._planning(groups, source))
         self._continue_controls()
         self._add(groups)
-        if self._is_successor:
+        if self._journal.is_successor:
             self._recover()
         elif self._setting.idle_s is not None or self._has_shares:
             self._sharing.begin({})
@@ -117,7 +117,7 @@ class BatchRun(Ends):
         counts = Counter(controls.values())
         words = (("cancel", "cancelled"), ("pause", "paused"))
         parts = [f"{counts[what]} {word}" for what, word in words if counts[what]]
-        if parts and not self._is_successor:
+        if parts and not self._journal.is_successor:
             self._say(f"requests to earlier runs still count, because the batch was not finished: {', '.join(parts)}")
 
     def give_up(self) -> None:
@@ -157,8 +157,8 @@ class BatchRun(Ends):
         found = current.client().questions.query("late")
         if sum(count for _, count, _ in found["calls"]) < len(self._running):
             return
-        if self._shared.keys() - self._running.keys():
-            self._return(self._running)  # another job may have the time, and this one for others
+        if not self._running.keys() >= {*self._given.values()}:
+            self._return(self._running.values())  # another job may have the time, and this one for others
             return
         name, _, least_us = min(found["calls"], key=lambda one: one[2])
         end_s = found["end_us"] / 1e6

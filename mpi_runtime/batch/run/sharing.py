@@ -127,10 +127,12 @@ class Sharing:
         Raises:
             OSError: the files cannot be made.
         """
-        if self._files is None:
-            self._files = JobFiles(self._journal.path, self.token, notes_in)
-        self._files.epoch = self._journal.epoch
         self.statuses = Statuses(self.token, self._journal, self._end_s)
+        if self._files is None:
+            files = JobFiles(self._journal.path, self.token, notes_in)
+            files.make(self.statuses.next())
+            self._files = files
+        self._files.epoch = self._journal.epoch
         self.coordinator = Coordinator(self._journal.epoch, lambda work: self._expected_s(work.name))
         for ended in self._journal.history.all_ends:
             self.coordinator.ended(ended.number)
@@ -158,7 +160,7 @@ class Sharing:
         Raises:
             OSError: it cannot be read at this moment.
         """
-        if not self._leading.recover(is_strict):
+        if not self._leading.recover(self._journal.history.begun_by, is_strict):
             raise OSError(self._leading.problem or "the status of a job cannot be read yet")
         for ended in self._ended():
             self._journal.history.note(ended)
@@ -166,6 +168,9 @@ class Sharing:
             known = self._journal.history.ends.get(work.name)
             if known is not None and known.result.is_success and known.number > work.number:
                 self.coordinator.ended(work.number)  # it has run with a later number
+            elif self._journal.history.controls.get(work.name) == "cancel":
+                self.coordinator.ended(work.number)
+                self.stop((work.number,))
         works = [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]
         return {work.name: work for work in works}
 

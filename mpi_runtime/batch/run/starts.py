@@ -48,11 +48,10 @@ class Starts(Commands):
         self._ready: deque[Command] = deque()
         """Taken from the graph, and not submitted yet."""
         self._has_reported_before = False
-        self._names: dict[bytes, str] = {one.ref.binary(): name for name, one in self._running.items()}
+        self._names: dict[bytes, str] = {one.ref.binary(): one.name for one in self._running.values()}
         """The names of submitted commands, by the ids of their calls."""
-        self._shared: dict[str, int] = {}
-        """The numbers of commands that were given to all jobs, and have not ended."""
-        self._is_successor = setting.place is not None
+        self._given: dict[str, int] = {}
+        """The numbers of commands that were given to the scheduler of this job, or to all jobs, and have not ended."""
         self._has_shares = False
         """Whether commands need what all jobs have together: the coordinator's rules count then from the start."""
         self._paths = Paths()
@@ -109,7 +108,7 @@ class Starts(Commands):
         is_done = known is not None and known.result.is_success
         is_named = command.name in self._selection.again
         counts = known is not None and (not is_named or known.number > history.since)
-        if command.name in self._running or command.name in self._shared:
+        if command.name in self._given:
             pass  # a job has begun it, and this one has taken the place of the coordinator
         elif known is not None and counts and is_done:
             self.done_before += 1
@@ -148,9 +147,8 @@ class Starts(Commands):
         if command.name in self.paused:
             self._held[command.name] = key
             return
-        number = self._journal.next_number()
+        number = self._given[command.name] = self._journal.next_number()
         if self._sharing.is_on:
-            self._shared[command.name] = number
             self._sharing.coordinator.add(self._work(command, number, key))
         else:
             self._start(command, key, number)
@@ -181,7 +179,10 @@ class Starts(Commands):
                 if time.monotonic() > limit_s:
                     raise
                 time.sleep(TURN_S)
-        self._shared = {name: work.number for name, work in found.items() if name in self.graph.commands}
+        self._given = {name: work.number for name, work in found.items() if name in self.graph.commands}
+        for one in self._running.values():
+            if self._journal.history.controls.get(one.name) == "cancel":
+                mpi_runtime.cancel(one.ref)
 
     def _share(self) -> None:
         """From now on all jobs get their part of the commands. What runs here, or soon will, stays here."""
@@ -189,8 +190,8 @@ class Starts(Commands):
         nodes = tuple(node_resources())
         works: dict[int, Work] = {}
         ahead_s = 0.0
-        for name, one in self._running.items():
-            work = self._work(self.graph.commands[name], one.number, one.key)
+        for one in self._running.values():
+            work = self._work(self.graph.commands[one.name], one.number, one.key)
             if one.ref.binary() in running:
                 works[one.number] = work
                 continue
@@ -198,7 +199,6 @@ class Starts(Commands):
             if ahead_s < SOON_S:  # it may begin at any moment
                 works[one.number] = work
         self._sharing.begin(works)
-        self._shared = {name: one.number for name, one in self._running.items()}
         until_s = time.time() + LEASE_S
         for one in self._running.values():
             one.until_s = until_s

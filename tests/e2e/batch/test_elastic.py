@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.batch.elastic import files
-from mpi_runtime.batch.elastic.records import ENTRIES, Offer
-from mpi_runtime.batch.memory.past import read_history
-from mpi_runtime.journal.segments import bodies_in
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer
+from mpi_runtime.batch.file.parse import read_batch
+from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.memory.past import Planning, read_history
+from mpi_runtime.batch.run.sharing import work_of
+from mpi_runtime.journal.segments import bodies_in, frame
 from tests import helpers
 from tests.e2e.cli.test_batch import run_batch, written
 
@@ -150,6 +153,46 @@ def test_a_coordinator_that_stood_still_joins_the_batch_again(tmp_path: Path) ->
         second.finish().expect(0)
     assert "another job coordinates the batch now" in stopped.stderr
     watcher.judge(600, again=8)
+
+
+def test_a_command_that_is_offered_again_while_it_runs_runs_once_more_after_it(tmp_path: Path) -> None:
+    """As by a coordinator that does not know of the first offer. This process is the coordinator."""
+    written(tmp_path / "jobs.txt", "echo 1 >> began; while [ ! -e go ]; do sleep 0.1; done")
+    groups, _ = read_batch((tmp_path / "jobs.txt").read_text(), "lines", {}, "")
+    command = groups[0].commands[0]
+    with contextlib.closing(BatchJournal(str(tmp_path / "batch-jobs"))) as journal:
+        journal.plan(Planning(groups))
+        journal.turn()
+        own = files.JobFiles(journal.path, "1" * 16, lambda bodies: [])
+        own.epoch = journal.epoch
+
+        def write(entry: Entry) -> None:
+            own.write_offers(journal.published, frame(entry))
+            journal.published += len(frame(entry))
+
+        def is_so(condition: Callable[[], object]) -> None:
+            def asked() -> object:
+                journal.turn()
+                return condition()
+
+            helpers.wait_until(asked, 60)
+
+        words = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+        env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": "2"}
+        with helpers.start_command(words, cwd=tmp_path, env=env) as program:
+            is_so(lambda: files.statuses(journal.path))
+            (member,) = files.statuses(journal.path)
+            for number in (1, 2):
+                write(Offer(f"1-{number}", member.token, (work_of(command, number, b"key", 1.0, 0),)))
+                is_so((journal.path / files.TAKEN / f"1-{number}").exists)
+                is_so((tmp_path / "began").exists)
+            (tmp_path / "go").touch()
+            is_so(lambda: [ended.number for ended in read_history(str(tmp_path / "batch-jobs")).all_ends] == [1, 2])
+            write(Closed(0))
+            is_so(lambda: program.process.poll() is not None)
+            assert "2 commands were done by this job" in program.finish().expect(0).stderr
+        own.close()
+    assert lines(tmp_path, "began") == {"1": 2}
 
 
 def test_jobs_say_that_their_directory_is_gone(tmp_path: Path) -> None:

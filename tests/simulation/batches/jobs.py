@@ -10,11 +10,11 @@ import errno
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from mpi_runtime.batch.elastic.belonging import LEASE_S, Belonging, take
 from mpi_runtime.batch.elastic.coordinator import Coordinator
-from mpi_runtime.batch.elastic.leading import Leading
+from mpi_runtime.batch.elastic.leading import Leading, is_open, may_live
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Request, Status, Work
 from mpi_runtime.batch.memory.past import Ended, History
@@ -101,6 +101,8 @@ class Batch:
     doubtful_until: float = -1.0
     """A coordinator was stopped: until then what it has offered may be begun."""
     segments: int = 0
+    begun_by: int = 0
+    """The epoch of the coordinator with which the batch began, as it has recorded."""
 
     def began(self, job: Job, work: Work, places: list[tuple[int, Request]]) -> None:
         now = self.world.now
@@ -259,13 +261,13 @@ class Job(Process):
             number = self.claim()
             if self.has_left:
                 return
-            if not (self.lead(number) if number else self.belong()):
+            if not (self.lead(number, self.continues(number)) if number else self.belong()):
                 return
             self._begin_life()
 
     def claim(self) -> int:
         """Try to become the coordinator at the start; 0: another job is."""
-        self.election = claim.taking(judge)
+        self.election = claim.taking(self.judge)
         while self.election is not None:
             number = self.elect()
             if number:
@@ -288,8 +290,15 @@ class Job(Process):
             self.election, self.answer = None, None
             return int(end.value)
         except OSError:  # from the start
-            self.election, self.answer = claim.taking(judge), None
+            self.election, self.answer = claim.taking(self.judge), None
         return 0
+
+    def judge(self, content: bytes) -> Literal["free", "unknown"]:
+        """What the file of an owner shows: on the same host also that its process has ended."""
+        token = content.decode().split("'")[1].split()[0]
+        jobs = {job.token: job for job in self.world.processes if isinstance(job, Job)}
+        is_dead = token in jobs and jobs[token].host == self.host and jobs[token].is_killed
+        return "free" if token == "released" or is_dead else "unknown"
 
     def _perform(self, what: str, number: int) -> Any:
         system = self.batch.system
@@ -314,23 +323,38 @@ class Job(Process):
         before_s, self.looked_s = self.looked_s, self.world.now
         return content, is_read and self.looked_s - before_s < claim.QUICK_S + 0.3
 
-    def lead(self, epoch: int) -> bool:
+    def continues(self, epoch: int) -> bool:
+        """Whether this new run takes the place of a coordinator that is gone; else the batch begins from the start."""
+        self.files.epoch = epoch
+        while True:
+            with contextlib.suppress(OSError):
+                if is_open(self.files, self.batch.begun_by):
+                    self.world.counters["new runs that continue"] += 1
+                    return True
+                tokens = self.files.tokens()
+                if not any([may_live(self.files, token) for token in tokens]):
+                    self.batch.system.clear(tokens)
+                self.batch.begun_by = epoch
+                return False
+            self.pause(1.0)
+
+    def lead(self, epoch: int, is_recovering: bool = True) -> bool:
         """Coordinate until all is done or another job is in this place. Return whether to begin from the start."""
         self.role = "coordinator"
         self.world.counters["coordinators"] += 1
-        self.world.note(f"{self.name} leads {epoch}")
+        self.world.note(f"{self.name} leads {epoch}, {'and recovers' if is_recovering else 'from the start'}")
         self.files.epoch = epoch
         coordinator = Coordinator(epoch)
         leading = Leading(self.files, coordinator, self.token, self.clock)
         self.member.new_coordinator()
         history, active = History(), {}
-        for _, content in [one for what, one in self.read_own() if what == "ended"]:
+        for content in self.read_ends():
             history.note(content)
             coordinator.ended(content.number)
         coordinator.joined(self.token, self.member.nodes, self.drain_s)
         own = self.member.given_back
         coordinator.returned(own, map(self.member.slices.__getitem__, own))
-        is_recovered = is_closing = False
+        is_recovered, is_closing = not is_recovering, False
         while True:
             self.pause(self.world.rng.uniform(0.3, 1.0))
             checked_s = self.world.now
@@ -352,7 +376,7 @@ class Job(Process):
                     return True
                 is_writable = False
             if not is_recovered:
-                is_recovered = leading.recover()
+                is_recovered = leading.recover(self.batch.begun_by)
                 if is_recovered:
                     self._note_all(leading, history)
                     for work in [*coordinator.outstanding().values(), *coordinator.waiting()]:
@@ -370,13 +394,14 @@ class Job(Process):
             self._note_all(leading, history)
             active = {name: number for name, number in active.items() if not is_done(history, name, number)}
             done = {name for name, ended in history.ends.items() if ended.result.is_success}
+            written = done - {content.result.name for what, content in self.pending if what == "ended"}
             for name, task in self.batch.tasks.items():
-                if name not in done and name not in active and done.issuperset(task.after):
+                if name not in done and name not in active and written.issuperset(task.after):
                     active[name] = self.next_number(epoch)
                     coordinator.add(task.work(active[name]))
             if is_writable:
                 self.take_and_start(checked_s, coordinator)
-            if len(done) == len(self.batch.tasks) and not is_closing:
+            if len(written) == len(self.batch.tasks) and not is_closing:
                 is_closing = True
                 leading.write(Closed(0))
             elif is_closing and leading.length and is_writable and not leading._entries:
@@ -394,9 +419,14 @@ class Job(Process):
         self.numbers += 1
         return (epoch << EPOCH_BITS) + self.numbers
 
-    def read_own(self) -> list[tuple[str, Any]]:
-        file = self.batch.system.files.get(self.segment)
-        return [(what, (None, content)) for what, content in (one for _, one in file.versions)] if file else []
+    def read_ends(self) -> list[Ended]:
+        """The ends that all jobs have recorded, as far as they can be seen."""
+        system = self.batch.system
+        while True:
+            with contextlib.suppress(OSError):
+                segments = [system.versions(self, path) for path in [*system.files] if path.startswith("segment-")]
+                return [content for segment in segments for what, content in segment if what == "ended"]
+            self.pause(1.0)
 
     def _note_all(self, leading: Leading, history: History) -> None:
         for ended in leading.ended:
@@ -443,7 +473,7 @@ class Job(Process):
                 return False
             if turn.is_orphaned and self.election is None:
                 self.world.counters["elections"] += 1
-                self.election, self.answer = claim.taking(judge), None
+                self.election, self.answer = claim.taking(self.judge), None
             if self.election is not None:
                 number = self.elect()
                 if number:
@@ -536,10 +566,6 @@ class Job(Process):
                 self.batch.system.set(self, f"owner-{epoch}", (beat, length))
                 self.batch.system.set(self, f"member-{self.token}", self.status(True))
                 self.pause(10.0)
-
-
-def judge(content: bytes) -> claim.Verdict:
-    return "free" if b"released" in content else "unknown"
 
 
 def ended(work: Work, now: float) -> Ended:

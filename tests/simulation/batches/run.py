@@ -25,14 +25,15 @@ def simulate(seed: int, scene: str = "") -> tuple[Counter[str], list[str]]:
     Args:
         seed: of all choices.
         scene: STALLS: the file system stalls for long, and nothing else happens; SUCCESSIONS: coordinators are killed
-            while their commands hold what all jobs share; empty: anything happens.
+            while their commands hold what all jobs share; RERUNS: the line of a killed coordinator is started again
+            at once; empty: anything happens.
 
     Raises:
         WrongError: a rule was broken, with the log.
     """
     world = World(seed)
     rng = random.Random(-seed - 1)
-    is_plain = scene != SUCCESSIONS and seed % 3 > 0  # most seeds: others have more to decide, and end later
+    is_plain = scene in ("", STALLS) and seed % 3 > 0  # most seeds: others have more to decide, and end later
     scale = LONG if scene else rng.choice([0.2, 2.0, 8.0, LONG])
     kinds = ({},) if is_plain else KINDS[-3:] if scene == SUCCESSIONS else KINDS
     tasks = tasks_of(rng, kinds, scale)
@@ -45,7 +46,9 @@ def simulate(seed: int, scene: str = "") -> tuple[Counter[str], list[str]]:
     for number, job in enumerate(jobs):
         world.add(job, rng.uniform(0, lasts_s / 2) if number else 0.0)
     for _ in range({STALLS: 0, SUCCESSIONS: 4}.get(scene, rng.randint(0, 4))):
-        trouble(world, batch, jobs, rng, lasts_s, scene == SUCCESSIONS)
+        trouble(world, jobs, rng, lasts_s, scene == SUCCESSIONS)
+    for _ in range(rng.randint(1, 4) if scene == RERUNS else 0):
+        rerun(world, batch, jobs, rng, lasts_s)
     try:
         world.run()
         judge_end(batch, rng)
@@ -54,7 +57,7 @@ def simulate(seed: int, scene: str = "") -> tuple[Counter[str], list[str]]:
     return world.counters, world.log
 
 
-STALLS, SUCCESSIONS = "stalls", "successions"
+STALLS, SUCCESSIONS, RERUNS = "stalls", "successions", "reruns"
 LASTS_S = 3000.0
 """The time of each job."""
 LARGEST: tuple[Nodes, Nodes] = (({"CPU": 4.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 0.0}), ({"CPU": 4.0},))
@@ -127,7 +130,7 @@ def stalls_of(rng: random.Random, lasts_s: float) -> Faults:
     return Faults(stalls=[(begin + 40 * number, begin + 40 * number + 30) for number in range(4)])
 
 
-def trouble(world: World, batch: Batch, jobs: list[Job], rng: random.Random, lasts_s: float, is_kill: bool) -> None:
+def trouble(world: World, jobs: list[Job], rng: random.Random, lasts_s: float, is_kill: bool) -> None:
     """Plan that a job is killed, or stopped and continued; `is_kill`: that the coordinator is killed."""
     kind = "kill" if is_kill else rng.choice(["kill", "stop driver", "stop all", "leave"])
     is_coordinator = is_kill or rng.random() < 0.5
@@ -139,23 +142,55 @@ def trouble(world: World, batch: Batch, jobs: list[Job], rng: random.Random, las
         job = world.rng.choice(chosen) if chosen else None
         if job is None or (kind in ("kill", "leave") and not can_end_without(job, alive)):
             return
-        world.counters[kind] += 1
-        world.note(f"{kind} {job.name} ({job.role})")
-        if kind == "leave":
-            job.drain_s = min(job.drain_s, world.now + 30)
-            return
-        if job.role == "coordinator" and kind != "kill":
-            batch.doubtful_until = world.now + seconds + 90
-        job.troubled_s = world.now + seconds
         if kind == "kill":
-            job.is_killed = True
-            for _, execution in job.running.values():
-                execution.is_aborted = True
+            killed(job)
+        elif kind == "leave":
+            world.counters[kind] += 1
+            world.note(f"{kind} {job.name} ({job.role})")
+            job.drain_s = min(job.drain_s, world.now + 30)
         else:
-            job.is_tree_stopped = kind == "stop all"
-            job.stopped_until = world.now + seconds
+            stopped(job, seconds, kind)
 
     world.at(rng.uniform(1, lasts_s), strike)
+
+
+def rerun(world: World, batch: Batch, jobs: list[Job], rng: random.Random, lasts_s: float) -> None:
+    """Plan that the coordinator is killed, and its line started again at once on its host: once, or twice."""
+    delays_s = [rng.choice([0.0, rng.uniform(0, 5), rng.uniform(0, 30)]) for _ in range(rng.choice([1, 1, 2]))]
+    is_stopped = rng.random() < 0.3
+
+    def strike() -> None:
+        alive = [job for job in jobs if not (job.is_killed or job.has_left)]
+        for job in alive:
+            if job.role == "coordinator":
+                killed(job)
+                for delay_s in delays_s:
+                    jobs.append(Job(batch, f"job{len(jobs)}", job.host, job.nodes, LASTS_S))
+                    world.add(jobs[-1], world.now + delay_s)
+            elif is_stopped:
+                stopped(job, world.rng.choice([4.0, 20.0]), "stop driver")
+
+    world.at(rng.uniform(1, lasts_s), strike)
+
+
+def killed(job: Job) -> None:
+    job.world.counters["kill"] += 1
+    job.world.note(f"kill {job.name} ({job.role})")
+    job.troubled_s = job.world.now
+    job.is_killed = True
+    for _, execution in job.running.values():
+        execution.is_aborted = True
+
+
+def stopped(job: Job, seconds: float, kind: str) -> None:
+    """A driver stands still for some time; or `stop all`: its scheduler, too."""
+    world = job.world
+    world.counters[kind] += 1
+    world.note(f"{kind} {job.name} ({job.role})")
+    if job.role == "coordinator":
+        job.batch.doubtful_until = world.now + seconds + 90
+    job.troubled_s = job.stopped_until = max(job.stopped_until, world.now + seconds)
+    job.is_tree_stopped = kind == "stop all"
 
 
 def can_end_without(job: Job, alive: list[Job]) -> bool:

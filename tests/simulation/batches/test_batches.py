@@ -13,20 +13,20 @@ from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.batch.memory import past
 from tests.simulation.batches import jobs, world
 from tests.simulation.batches.jobs import WrongError
-from tests.simulation.batches.run import STALLS, SUCCESSIONS, simulate
+from tests.simulation.batches.run import RERUNS, STALLS, SUCCESSIONS, simulate
 
 SEEDS = 120
 FLOORS = {
     "coordinators": 150, "elections": 60, "replaced coordinators": 5, "kill": 8, "stop all": 15, "stop driver": 15,
     "failures": 1000, "no room": 100, "leases that ended": 50, "begun twice": 2, "ranks on several nodes": 200,
-    "further alternatives": 100, "shares that are used up": 80,
+    "further alternatives": 100, "shares that are used up": 80, "new runs that continue": 12,
 }  # fmt: skip
 
 
 @pytest.mark.timeout(600)
 def test_each_command_is_done_whatever_happens_to_jobs_and_files() -> None:
     total: Counter[str] = Counter()
-    for scene, seeds in (("", SEEDS), (STALLS, 2), (SUCCESSIONS, 8)):
+    for scene, seeds in (("", SEEDS), (STALLS, 2), (SUCCESSIONS, 8), (RERUNS, 10)):
         for seed in range(seeds):
             total += simulate(seed, scene)[0]
     assert {name: total[name] for name, least in FLOORS.items() if total[name] < least} == {}
@@ -72,6 +72,11 @@ def ends_merged_by_number(patch: pytest.MonkeyPatch) -> None:
 
 def a_later_coordinator_that_reads_no_offers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "found", lambda self, offer: None)
+
+
+def a_new_run_that_begins_from_the_start(patch: pytest.MonkeyPatch) -> None:
+    """The line of a killed coordinator is started again, and forgets what other jobs have begun."""
+    patch.setattr(jobs, "is_open", lambda files, first: False)
 
 
 def a_slice_that_is_offered_again_before_it_is_taken_back(patch: pytest.MonkeyPatch) -> None:
@@ -167,6 +172,7 @@ BUGS = (
     a_slice_begun_without_its_name,
     ends_merged_by_number,
     a_later_coordinator_that_reads_no_offers,
+    a_new_run_that_begins_from_the_start,
     a_slice_that_is_offered_again_before_it_is_taken_back,
     a_stopped_job_that_starts_at_once,
     deaths_counted_in_seconds,
@@ -177,6 +183,7 @@ BUGS = (
 SCENES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     deaths_counted_in_seconds: STALLS,
     shares_of_earlier_offers_that_are_forgotten: SUCCESSIONS,
+    a_new_run_that_begins_from_the_start: RERUNS,
 }
 """Bugs that only a few of the usual seeds would show: more happens there at a time than they need."""
 FIRST: dict[Callable[[pytest.MonkeyPatch], None], int] = {

@@ -235,10 +235,16 @@ class FileSystem:
         """Make a name of a file that has this content, unless it exists. The server decides, not what a host sees."""
         self.operation(process, path)
         is_answered = self.world.rng.random() >= self.faults.fails
-        if path not in self.files:
+        if path not in self.files:  # no name is free twice
             self.files[path] = File(process, [(self.world.now, content)])
         if not is_answered:
             raise OSError(errno.EIO, "the answer is lost", path)
+
+    def clear(self, tokens: list[str]) -> None:
+        """Remove what these jobs of an earlier run have left."""
+        gone = {f"member-{token}" for token in tokens}
+        for path, file in self.files.items():
+            file.is_removed = file.is_removed or path in gone or path.startswith(("offers-", "taken-"))
 
 
 class SimulatedFiles(JobFiles):
@@ -259,11 +265,8 @@ class SimulatedFiles(JobFiles):
     def tokens(self) -> list[str]:
         return [path.removeprefix("member-") for path in self.system.names(self.process, "member-")]
 
-    def read_status(self, token: str, slice: str = "") -> Status | None:
-        path = f"member-{token}"
-        if slice:  # another name of the same file
-            self.system._absent.pop((self.process.host, path), None)
-        versions = self.system.versions(self.process, path)
+    def read_status(self, token: str) -> Status | None:
+        versions = self.system.versions(self.process, f"member-{token}")
         if not versions or self.system.world.rng.random() < 0.01:
             return None
         found: Status = versions[-1]
@@ -282,7 +285,9 @@ class SimulatedFiles(JobFiles):
         return self.system.files[f"member-{token}"].writer
 
     def read_notes(self, status: Status, begin: int, is_last: bool) -> tuple[list[Any], int]:
-        versions = self.system.versions(self.process, f"segment-{status.segment}") if status.length else []
+        path = f"segment-{status.segment}"
+        is_there = status.length or (is_last and path in self.system.files)
+        versions = self.system.versions(self.process, path) if is_there else []
         end = len(versions) if is_last else min(len(versions), status.length)
         if is_last and end < status.length:
             raise OSError(errno.EAGAIN, "the rest is not here yet")
@@ -297,6 +302,9 @@ class SimulatedFiles(JobFiles):
 
     def make_name(self, slice: str, is_back: bool = False) -> str:
         mine = "" if is_back else self.token
+        own = self.system.files.get(f"member-{self.token}")
+        if own is not None and own.is_removed:  # with those whose names these are
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"taken-{slice}")
         self.system.link(self.process, f"taken-{slice}", mine)
         holder: str = self.system.files[f"taken-{slice}"].versions[0][1]
         return holder
@@ -326,5 +334,6 @@ class SimulatedFiles(JobFiles):
 
     def earlier_epochs(self) -> list[int]:
         """Read from the server: a claim waits until it has seen all files of those before it."""
-        found = [int(path.removeprefix("offers-")) for path in self.system.files if path.startswith("offers-")]
-        return [one for one in found if one < self.epoch]
+        files = self.system.files.items()
+        found = [path.removeprefix("offers-") for path, file in files if not file.is_removed and "offers-" in path]
+        return [int(one) for one in found if int(one) < self.epoch]

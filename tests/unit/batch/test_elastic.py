@@ -11,18 +11,22 @@ import pytest
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.leading import is_open
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, fits, share_on
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
 from mpi_runtime.batch.memory import requests
 from mpi_runtime.batch.memory.requests import Answer, Request
+from mpi_runtime.journal import claim
 from mpi_runtime.journal.segments import bodies_in, frame
 
 ONE, TWO = "1" * 16, "2" * 16
 
 
 def job(folder: Path, token: str) -> JobFiles:
-    return JobFiles(folder, token, lambda bodies: [])
+    made = JobFiles(folder, token, lambda bodies: [])
+    made.make(status(token, beat=0))
+    return made
 
 
 def status(token: str, beat: int = 1, **more: Any) -> Status:
@@ -47,18 +51,69 @@ def test_a_slice_has_one_owner_also_if_the_answer_to_a_link_is_lost(
         first.make_name("1-3")
     monkeypatch.undo()
     assert first.make_name("1-3") == ONE, "the next attempt shows whose it is"
-    first.write_status(status(ONE))
-    found = second.read_status("", "1-3")
-    assert found is not None
-    assert found.token == ONE, "the name of a slice shows the status of its job"
+    assert second.make_name("1-3", is_back=True) == ONE
     for one in (first, second):
         one.close()
+
+
+def test_a_job_makes_more_names_than_one_file_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def at_most_four(source: Path, target: Path) -> None:
+        if source.stat().st_nlink >= 4:
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+        assert source.parent == target.parent, "AFS makes no names across directories"
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", at_most_four)
+    one, other = job(tmp_path, ONE), job(tmp_path, TWO)
+    names = [f"1-{number}" for number in range(20)]
+    assert {one.make_name(name, is_back=name < "1-15") for name in names} == {ONE, ""}
+    assert [other.make_name(name) for name in names] == ["" if name < "1-15" else ONE for name in names]
+    for made in (one, other):
+        made.close()
+
+
+def test_a_batch_is_open_while_a_job_that_was_offered_something_may_live(tmp_path: Path) -> None:
+    (tmp_path / "owner-5").touch()
+    first, member, later = job(tmp_path, ONE), job(tmp_path, TWO), job(tmp_path, "3" * 16)
+    first.epoch, later.epoch = 4, 5
+    own = (claim.here(), os.getpid(), claim.state_and_start(os.getpid())[1])
+
+    def is_at_work(token: str, **more: Any) -> None:
+        host, pid, started = own
+        made = {ONE: first, TWO: member}[token]
+        made.write_status(msgspec.structs.replace(status(token), host=host, pid=pid, started=started, **more))
+
+    is_at_work(ONE)
+    assert not is_open(later, 4), "nothing was offered"
+    offer = frame(Offer("4-1", TWO, (Work(1, "a", b"k"),)))
+    first.write_offers(0, offer)
+    path = tmp_path / f"{files.MEMBER}{TWO}"
+    data = path.read_bytes()
+    path.write_bytes(data[:60] + b"\0" + data[61:])
+    assert is_open(later, 4), "a status that cannot be read shows no end"
+    is_at_work(TWO)
+    assert is_open(later, 4)
+    assert not is_open(later, 5), "that was another batch"
+    files.clear(tmp_path)
+    assert is_open(later, 4), "nothing of a living job is removed"
+    is_at_work(TWO, is_leaving=True)
+    assert not is_open(later, 4)
+    is_at_work(TWO)
+    first.write_offers(len(offer), frame(Closed(0)) + frame(Stop((1,))))
+    assert not is_open(later, 4), "it has ended, and its job has not read this yet"
+    for made in (first, member, later):
+        made.write_status(status(made.token, is_leaving=True))
+        made.close()
+    files.clear(tmp_path)
+    assert os.listdir(tmp_path) == ["owner-5"]
 
 
 def test_a_status_that_is_torn_is_read_again_later_and_keeps_its_size(tmp_path: Path) -> None:
     own = job(tmp_path, ONE)
     path = tmp_path / f"{files.MEMBER}{ONE}"
-    assert own.read_status(ONE) is None, "nothing is written yet"
+    assert own.read_status(ONE) == status(ONE, 0), "others see it with a status"
     size = path.stat().st_size
     own.write_status(status(ONE, 7))
     assert own.read_status(ONE) == status(ONE, 7)

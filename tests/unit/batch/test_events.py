@@ -39,22 +39,22 @@ def test_a_command_that_is_given_back_while_its_job_becomes_the_coordinator_is_o
     cancelled: list[object] = []
     monkeypatch.setattr(mpi_runtime, "cancel", cancelled.append)
     history = SimpleNamespace(controls={}, began={})
-    journal: Any = SimpleNamespace(history=history, settled_array=None)
+    journal: Any = SimpleNamespace(history=history, settled_array=None, is_successor=True)
     ref: Any = SimpleNamespace(binary=lambda: b"id of the call")
     member = Commands(Setting("out", print, journal))
-    member._running["late"] = Running(ref, b"key", 7, 0)
-    member._return(["late"])  # another job may have room for it; and meanwhile the coordinator dies
+    member._running[7] = Running(ref, "late", b"key", 7, 0)
+    member._return(member._running.values())  # another job may have room for it; and meanwhile the coordinator dies
     nothing: Any = None
     place = Place(nothing, member._events, member._running, Member("token", ()), nothing)
 
     leader = Ends(Setting("out", print, journal, place=place))
     leader.graph.add([Group("late", (Command(text="true", name="late"),))])
     leader.graph.take_ready()
-    leader._shared["late"] = 7
+    leader._given["late"] = 7
     returned: list[int] = []
     monkeypatch.setattr(leader._sharing, "returned", returned.append)
     outcome: Any = SimpleNamespace(exception=TaskCancelledError)
-    leader._end("late", outcome)
+    leader._end(7, outcome)
     assert cancelled == [ref]
     assert returned == [7]
     assert leader.graph.states["late"] == STARTED, "it is skipped only if nobody wants it"

@@ -82,6 +82,7 @@ def test_slurm_says_whether_a_silent_job_has_ended(
 
     monkeypatch.setattr(jobs, "status", answer)
     files = JobFiles(tmp_path, "1" * 16, lambda bodies: [])
+    files.make(Status("1" * 16, 1, "a job", "here", 1, "", "", 1, 0, ()))
     silent = [
         Status(f"{number}" * 16, 1, "a job", "elsewhere", 1, "", job, 1, 0, ())
         for number, job in ((2, "12"), (3, "unknown"), (4, ""))
