@@ -24,7 +24,7 @@ from mpi_runtime.cli.main import VERBS
 from mpi_runtime.errors import ray as ray_errors
 from mpi_runtime.tune import schedulers, search
 from tests.helpers import ROOT
-from tests.rules.house import PACKAGE, files, modules, project, texts
+from tests.rules.house import PACKAGE, files, modules, packages, texts
 
 GUIDES = "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "guides").glob("*.md")))
 REFERENCE = {path: path.read_text() for path in sorted((ROOT / "docs" / "reference").glob("*.md"))}
@@ -250,7 +250,7 @@ def test_each_example_is_in_the_gallery() -> None:
     assert named == known
 
 
-ROOMS = sorted(project()["tool"]["setuptools"]["packages"])  # not of `modules`: each process of tests would parse all
+ROOMS = packages()  # not of `modules`: each process of tests would parse all
 IN_MAP = re.compile(r"^- `(\w+)(?:\.py|/)`: \S", re.MULTILINE)
 
 
