@@ -8,7 +8,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -149,13 +148,22 @@ def undocumented(name: str, value: Any) -> Iterator[str]:
         is_shown = inspect.isfunction(member) or isinstance(member, (property, classmethod, staticmethod))
         if is_shown and not key.startswith("_") and not inspect.getdoc(member):
             yield f"{name}.{key}"
-    body = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    body = definition(value)
     for node, following in zip(body.body, [*body.body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
             is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
             if not is_text:
                 yield f"{name}.{node.target.id}"
+
+
+def definition(cls: type) -> ast.ClassDef:
+    """Where a class is written down. Python looks in the module that offers it, where it is not."""
+    for name, module in modules().items():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                if getattr(importlib.import_module(name), cls.__name__, None) is cls:
+                    return node
+    pytest.fail(f"{cls} is nowhere")
 
 
 @pytest.mark.parametrize("name", DIRECTIVES)

@@ -1,4 +1,4 @@
-"""What earlier versions left on disk continues: a journal that was recorded before modules moved."""
+"""What earlier versions left on disk continues, and what this one writes names public modules only."""
 
 import shutil
 import sys
@@ -31,3 +31,15 @@ def test_a_journal_of_before_the_core_continues(tmp_path: Path) -> None:
             "[0, 1, 4]", "True", "49995000.5", "[16, 25, 36, 49]", "81 True TaskTimeoutError", "[11, 13, 16]",
         ]  # fmt: skip
         assert [mark.name for mark in marks.iterdir()] == ["load_state"], "no recorded call ran again"
+
+
+def test_pickles_name_public_modules_only() -> None:
+    """So modules inside may move without losing what lies on disk."""
+    done = run_program((HERE / "public_paths_program.py").read_text())
+    named = {word for line in done.stdout.splitlines() for word in line.split() if word.startswith("mpi_runtime")}
+    assert len(done.stdout.splitlines()) == 15
+    assert "by value" not in done.stdout, "cloudpickle has not found it where it is offered"
+    assert named == {
+        "mpi_runtime", "mpi_runtime.actor", "mpi_runtime.errors", "mpi_runtime.errors.ray", "mpi_runtime.runtime_env",
+        "mpi_runtime.util", "mpi_runtime.util.placement_group", "mpi_runtime.util.scheduling_strategies",
+    }  # fmt: skip
