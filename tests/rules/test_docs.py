@@ -160,9 +160,10 @@ def definition(cls: type) -> ast.ClassDef:
     """Where a class is written down. Python looks in the module that offers it, where it is not."""
     for name, module in modules().items():
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-                if getattr(importlib.import_module(name), cls.__name__, None) is cls:
-                    return node
+            if not isinstance(node, ast.ClassDef) or node.name != cls.__name__:
+                continue
+            if getattr(importlib.import_module(name), cls.__name__, None) is cls:
+                return node
     pytest.fail(f"{cls} is nowhere")
 
 
