@@ -44,6 +44,7 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `show/`: log lines, tables and pages that people look at
 - `config.py`: the arguments of `init()`; the only reader of the environment
 - `errors/`: every exception, and how those of user code cross processes
+- `core/`: what a job is
 - `scheduler/`: takes events, returns effects: every decision of a job
 - `gpu/`: GPUs: finding them, choosing some, arrays on them
 - `slurm/`: batch systems: the allocation, submission, the end of a job's time
@@ -89,10 +90,13 @@ _HOMES = {
     "api.values": "get put wait",
     "as_ray": "install_as_ray",
     "calls.actor_class": "ActorClass method",
-    "calls.actor_handle": "ActorHandle checkpoint get_actor",
+    "calls.actor_handle": "ActorHandle ActorMethod checkpoint get_actor handle_of_pickle",
+    "calls.chunks": "Pickled load_chunk",
+    "calls.own_scheduler": "Inside",
     "calls.remote_function": "RemoteFunction",
     "client.generators": "DynamicObjectRefGenerator ObjectRefGenerator",
-    "client.refs": "ObjectRef",
+    "client.refs": "ActorRef ObjectRef adopt weak_actor",
+    "objects.device_arrays": "device_array",
     "client.typed_ids": "ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
     "api.context": (
         "RuntimeContext available_resources available_resources_per_node cluster_resources get_gpu_ids get_gpus "
@@ -100,7 +104,7 @@ _HOMES = {
     ),
     "api.timeline": "timeline",
 }
-"""The public names of each module. Typed ids are for programs written for Ray."""
+"""The names of each module. Typed ids are for programs written for Ray. Those that `__all__` lacks are for pickles."""
 
 __all__ = [
     "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",

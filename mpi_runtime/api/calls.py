@@ -11,6 +11,7 @@ from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.calls.remote_function import P, R, RemoteFunction
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.job import running
 from mpi_runtime.scheduler.protocol.events import CancelRequested, KillRequested
@@ -55,6 +56,7 @@ def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: .
 def remote(**options: Any) -> MakesRemote: ...
 
 
+@published()
 def remote(*targets: Any, **options: Any) -> Any:
     """Make a function a remote function, or a class an actor class: `@remote` or `@remote(num_cpus=2)`.
 
@@ -89,6 +91,7 @@ def _make_remote(target: Any, options: dict[str, Any]) -> Any:
     return RemoteFunction(target, options)
 
 
+@published()
 def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """Kill an actor at once. Calls that have not ended raise `ActorDiedError`.
 
@@ -109,6 +112,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     client.outbox.flush()
 
 
+@published()
 def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False, recursive: bool = True) -> None:
     """Cancel the call that makes a value. `get` of the value then raises `TaskCancelledError`.
 
@@ -146,6 +150,7 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
     client.outbox.flush()
 
 
+@published()
 def explain(ref: ObjectRef[Any]) -> str:
     """Explain why a value has not arrived: what its call waits for, or where it runs.
 

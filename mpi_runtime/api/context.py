@@ -10,12 +10,14 @@ from mpi_runtime.calls.actor_class import handle_of
 from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client import current
 from mpi_runtime.client.typed_ids import JOB_ID, ActorID, JobID, NodeID, PlacementGroupID, TaskID
+from mpi_runtime.core.published import published
 from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.job import running
 from mpi_runtime.show.tables import Table, html_table
 
 
+@published()
 class RuntimeContext:
     """The place of the running code: the driver, a task or an actor, with its ids, names and resources."""
 
@@ -198,12 +200,14 @@ def _ask(what: str, id: str) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
+@published()
 def get_runtime_context() -> RuntimeContext:
     """The context of the running code, in the driver, in tasks and in actors. Starts a job if no job runs."""
     running.client()
     return RuntimeContext()
 
 
+@published()
 def get_gpu_ids() -> list[int]:
     """The ids of the GPUs that the running task or actor holds, as integers; empty in the driver.
 
@@ -213,6 +217,7 @@ def get_gpu_ids() -> list[int]:
     return list(client.executor.gpu_ids) if client is not None and client.executor is not None else []
 
 
+@published()
 def get_gpus() -> list[Device]:
     """The devices of `get_gpu_ids()`, in the same order: name, UUID, memory, types.
 
@@ -222,6 +227,7 @@ def get_gpus() -> list[Device]:
     return list(client.executor.devices) if client is not None and client.executor is not None else []
 
 
+@published()
 def cluster_resources() -> dict[str, float]:
     """The resources of all nodes together: amounts by name, memory in bytes.
 
@@ -231,17 +237,20 @@ def cluster_resources() -> dict[str, float]:
     return resources
 
 
+@published()
 def available_resources() -> dict[str, float]:
     """The free resources of all nodes together: amounts by name, without names of which nothing is free."""
     resources: dict[str, float] = running.client().questions.query("available_resources")
     return resources
 
 
+@published()
 def available_resources_per_node() -> dict[str, dict[str, float]]:
     """The free resources of each node, by node id: amounts by name."""
     return {one["NodeID"]: one["Available"] for one in nodes()}
 
 
+@published()
 def nodes() -> Table[dict[str, Any]]:
     """The nodes of the job: a list with a dictionary for each. A notebook shows it as a table.
 

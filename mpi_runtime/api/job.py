@@ -10,6 +10,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import specs
 from mpi_runtime.client import current
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.job import running, session
 from mpi_runtime.show import log
@@ -76,6 +77,7 @@ class Context(Mapping[str, Any]):
         shutdown()
 
 
+@published()
 def init(
     address: str | None = None,
     *,
@@ -174,6 +176,7 @@ def _log_ignored(config: configuration.Config, arguments: Mapping[str, Any]) -> 
         log.say(log.line(log.WARNING, log.START, text), quiet=False)
 
 
+@published()
 def shutdown() -> None:
     """End the job, with all its tasks and actors. Without a job it does nothing.
 
@@ -182,6 +185,7 @@ def shutdown() -> None:
     session.stop()
 
 
+@published()
 def is_initialized() -> bool:
     """Whether the job is running, seen from this process."""
     return current.client_or_none() is not None

@@ -7,6 +7,7 @@ import json
 import os
 from typing import Any
 
+from mpi_runtime.core.published import published
 from mpi_runtime.job import running
 from mpi_runtime.scheduler.protocol.ids import PREFIX_BYTES, prefix_of
 from mpi_runtime.show.writing import replace_file
@@ -22,6 +23,7 @@ _LANE = 1_000_000
 """Distance between the track numbers of one process. Concurrent calls of a process have tracks of their own."""
 
 
+@published()
 def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
     """When and where each call ran, as events in Chrome's trace format.
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put as put_serialized
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.errors.arguments import seconds
 from mpi_runtime.errors.remote import bare
@@ -51,6 +52,7 @@ def get(
 ) -> list[Any]: ...
 
 
+@published()
 def get(
     refs: Any, *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None = None, copy: bool = False
 ) -> Any:
@@ -121,6 +123,7 @@ def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
             bar.turn(is_last=True)
 
 
+@published()
 def put(value: T) -> ObjectRef[T]:
     """Store a value in the object store, so that many calls can use it.
 
@@ -142,6 +145,7 @@ def put(value: T) -> ObjectRef[T]:
     return put_serialized(running.client(), serialize.dumps(value))
 
 
+@published()
 def wait(
     refs: Sequence[Waitable], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
 ) -> tuple[list[Waitable], list[Waitable]]:

@@ -17,6 +17,7 @@ from mpi_runtime.calls.specs import Method
 from mpi_runtime.calls.submitter import Registered
 from mpi_runtime.client.refs import ObjectRef, weak_actor
 from mpi_runtime.client.submitting import create_actor, create_named_actor
+from mpi_runtime.core.published import published
 from mpi_runtime.job import running
 from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
@@ -65,6 +66,7 @@ def method(
 ) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, Any]]: ...
 
 
+@published()
 def method(function: Any = None, /, **options: Any) -> Any:
     """Set options of one method of an actor class: `@method(num_returns=2)`.
 
@@ -85,6 +87,7 @@ def method(function: Any = None, /, **options: Any) -> Any:
     return mark if function is None else mark(function)
 
 
+@published("mpi_runtime.actor")
 def exit_actor() -> NoReturn:
     """End this actor for good, from inside one of its methods. It is not restarted.
 
@@ -107,12 +110,14 @@ def _is_own(name: str, function: object) -> bool:
     return inspect.isfunction(function) and name not in vars(object)
 
 
+@published()
 class ActorClass(Registered, Generic[T, Init]):
     """A class whose instances are actors. `@remote` makes it; it can be neither called nor derived from.
 
     `C.remote(...)` creates an actor and returns an `ActorHandle` at once.
     """
 
+    code_attribute = "_class"
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(types.GenericAlias)  # so that ActorClass[C] is enough
 

@@ -17,6 +17,7 @@ from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ActorRef, ObjectRef, weak_actor
 from mpi_runtime.client.submitting import submit
 from mpi_runtime.client.typed_ids import ActorID
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import PendingCallsLimitExceeded
 from mpi_runtime.errors.arguments import check_text
 from mpi_runtime.job import running
@@ -35,6 +36,7 @@ else:
 _METHODS_NAMED_MAX = 8
 
 
+@published()
 class ActorHandle(Generic[T]):
     """A handle of an actor. `handle.method.remote(...)` submits a call. A handle can be an argument or part of a value.
 
@@ -104,9 +106,10 @@ class ActorHandle(Generic[T]):
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._mpi_runtime_packed:
             self._mpi_runtime_packed = pack_class(self._mpi_runtime_class, self._mpi_runtime_methods)
-        return _unpickled, (self._mpi_runtime_ref, self._mpi_runtime_packed)
+        return handle_of_pickle, (self._mpi_runtime_ref, self._mpi_runtime_packed)
 
 
+@published()
 class ActorMethod:
     """One method of an actor. Like a handle, it keeps the actor alive."""
 
@@ -207,9 +210,10 @@ class ActorMethod:
         return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ActorMethod, (self._ref, self._class_name, self._name, self._method)
+        return getattr, (ActorHandle(self._ref, self._class_name, {self._name: self._method}), self._name)
 
 
+@published()
 def checkpoint(actor: ActorHandle[Any]) -> ObjectRef[bool]:
     """Have an actor save its state, after the calls that this process has made before.
 
@@ -237,6 +241,7 @@ def checkpoint(actor: ActorHandle[Any]) -> ObjectRef[bool]:
     return saved
 
 
+@published()
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """Find an actor by its name, and return a handle. It does not keep the actor alive.
 
@@ -270,6 +275,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     return weak_handle(*found)
 
 
+@published("mpi_runtime.util")
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     """List the names of living actors, of the job's namespace or of all.
 
@@ -285,7 +291,7 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 def weak_handle(id: bytes, handle: bytes) -> ActorHandle[Any]:
     """A handle from the data that was stored with the name. It does not keep the actor alive."""
-    return _unpickled(weak_actor(id), handle)
+    return handle_of_pickle(weak_actor(id), handle)
 
 
 def pack_class(class_name: str, methods: dict[str, Method]) -> bytes:
@@ -298,7 +304,9 @@ def _unpacked(packed: bytes) -> tuple[str, dict[str, Method]]:
     return msgspec.msgpack.decode(packed, type=tuple[str, dict[str, Method]])
 
 
-def _unpickled(ref: ActorRef, packed: bytes) -> ActorHandle[Any]:
+@published()
+def handle_of_pickle(ref: ActorRef, packed: bytes) -> ActorHandle[Any]:
+    """Return a handle to the actor, with the class that `pack_class` has packed."""
     return ActorHandle(ref, *_unpacked(packed), packed)
 
 

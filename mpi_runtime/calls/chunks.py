@@ -25,6 +25,7 @@ from mpi_runtime.calls.options import DEFAULT_MAX_RETRIES
 from mpi_runtime.calls.submitter import Submitter
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, note
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.job import running
 from mpi_runtime.objects import serialize
@@ -65,6 +66,7 @@ class Failed(NamedTuple):
     """The result of `remote_errors.to_bytes`. It is read again each time it is raised, or its traceback would grow."""
 
 
+@published()
 class Pickled:
     """The outcome of a call: a value that was serialised on its own, and is read on demand."""
 
@@ -108,6 +110,8 @@ def open_outcome(outcome: Any) -> Any:
 class Runner:
     """Makes the calls of a chunk. It replaces the user's function as the code of a task."""
 
+    code_attribute = "function"
+
     def __init__(self, function: Submitter[..., Any], calls: int) -> None:
         self.function = function
         self.calls = calls
@@ -123,7 +127,7 @@ class Runner:
         # Not the function itself: objects in it may change, and other bytes would count as another function.
         function = self.function
         options = specs.portable(function._options)
-        return _load, (type(function), function._code.pickled(), options, self.calls)
+        return load_chunk, (type(function), function._code.pickled(), options, self.calls)
 
     def __call__(
         self, elements: list[Any] | range, star: bool, slice_s: float | None, has_refs: bool
@@ -212,7 +216,9 @@ class Runner:
         return pieces
 
 
-def _load(kind: type[Submitter[..., Any]], code: bytes, options: Mapping[str, Any], calls: int) -> Runner:
+@published()
+def load_chunk(kind: type[Submitter[..., Any]], code: bytes, options: Mapping[str, Any], calls: int) -> Runner:
+    """Return what a `Runner` was before it was pickled."""
     function = kind(pickle.loads(code), options)
     function._code.know(code)
     return Runner(function, calls)

@@ -15,6 +15,7 @@ from typing import Any
 from mpi_runtime.calls.module_digest import imported_names, instructions, is_installed, module_digest
 from mpi_runtime.client.interrupts import is_of_handler
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.objects import earlier
 from mpi_runtime.scheduler.protocol.ids import digest
 
 DIGEST_BYTES = 16
@@ -80,18 +81,13 @@ class _Words:
             return self._of_class(thing)
         if isinstance(thing, types.BuiltinFunctionType):
             return "builtin", thing.__module__, thing.__qualname__
-        if kind.__module__.startswith("mpi_runtime.calls."):
-            inner = next(
-                (vars(thing)[name] for name in ("_function", "_class", "function") if name in vars(thing)), None
-            )
-            if inner is None:
-                raise _UnknownError
-            return "remote", self.of(inner)
+        if code_attribute := getattr(kind, "code_attribute", ""):
+            return "remote", self.of(vars(thing)[code_attribute])
         return self._of_value(thing)
 
     def _of_function(self, function: types.FunctionType) -> Any:
         if _is_installed(function):
-            return "function", function.__module__, function.__qualname__
+            return "function", _module_of(function), function.__qualname__
         enclosed = [self._of_cell(cell) for cell in function.__closure__ or ()]
         names = {one.argval for one in instructions(function.__code__) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
         named = [(name, self.of(function.__globals__[name])) for name in sorted(names & function.__globals__.keys())]
@@ -119,7 +115,7 @@ class _Words:
 
     def _of_class(self, cls: type) -> Any:
         if _is_installed(cls):
-            return "class", cls.__module__, cls.__qualname__
+            return "class", _module_of(cls), cls.__qualname__
         own = [(name, value) for name, value in sorted(vars(cls).items()) if name not in _OF_CLASSES]
         slots = (types.GetSetDescriptorType, types.MemberDescriptorType)
         members = [(name, self.of(value)) for name, value in own if not isinstance(value, slots)]
@@ -142,6 +138,12 @@ class _Words:
         if refs:
             raise _UnknownError
         return "value", self.of(type(thing)), data
+
+
+def _module_of(thing: Any) -> str:
+    """The word for the module of something installed. Journals contain it, so it is the same wherever that moves."""
+    own: str = thing.__module__
+    return earlier.MODULES.get((own, thing.__qualname__), own)
 
 
 def _is_installed(thing: Any) -> bool:

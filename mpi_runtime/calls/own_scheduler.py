@@ -30,6 +30,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client, Executing, Executor
 from mpi_runtime.client.scope import Inherited, Scope
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.executor import own
 from mpi_runtime.host.launch import INSIDE, Launch
@@ -80,8 +81,11 @@ def check_no_refs(name: str, where: str, refs: Collection[bytes]) -> None:
         )
 
 
+@published()
 class Inside:
     """A function whose calls bring their own scheduler. It replaces the user's function as the code of a task."""
+
+    code_attribute = "function"
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function

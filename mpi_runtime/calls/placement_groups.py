@@ -13,6 +13,7 @@ from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import create_group, new_ref, put_written
 from mpi_runtime.client.typed_ids import PlacementGroupID
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.errors.arguments import check_amount, check_text, seconds
 from mpi_runtime.job import running
@@ -28,6 +29,7 @@ from mpi_runtime.scheduler.protocol.events import (
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 
+@published("mpi_runtime.util.placement_group")
 class PlacementGroup:
     """A handle of a placement group. It can be an argument or part of a value.
 
@@ -125,6 +127,7 @@ class PlacementGroup:
         return PlacementGroup, (self._ref, self.bundle_specs, self.strategy, self.name)
 
 
+@published("mpi_runtime.util.placement_group")
 def placement_group(
     bundles: Sequence[Mapping[str, float]],
     strategy: str | None = None,
@@ -227,6 +230,7 @@ def _check_in_bundle(name: object, amount: float) -> None:
         raise ValueError(f"GPU of a bundle must be a share below 1 or a whole number, not {amount!r}")
 
 
+@published("mpi_runtime.util.placement_group")
 def remove_placement_group(placement_group: PlacementGroup) -> None:
     """Remove a group. Tasks and actors that run in it are killed; calls that wait for it fail.
 
@@ -244,6 +248,7 @@ def remove_placement_group(placement_group: PlacementGroup) -> None:
     client.outbox.flush()
 
 
+@published("mpi_runtime.util.placement_group")
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
     """Find a group by its name, in the namespace of the job.
 
@@ -265,6 +270,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     return group
 
 
+@published("mpi_runtime.util.placement_group")
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
     """Facts about one group, or about all groups.
 
@@ -312,6 +318,7 @@ def _facts(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@published("mpi_runtime.util.placement_group")
 def get_current_placement_group() -> PlacementGroup | None:
     """The group of the running task or actor; None if it has none, or the group was removed."""
     client = current.client_or_none()

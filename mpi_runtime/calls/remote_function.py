@@ -11,6 +11,7 @@ from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import specs
 from mpi_runtime.calls.submitter import Submitter
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.core.published import published
 
 if TYPE_CHECKING:
     from mpi_runtime.calls.graphs import Node
@@ -23,6 +24,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+@published()
 class RemoteFunction(Submitter[P, R]):
     """A function whose calls run as tasks. `@remote` makes it; it cannot be called directly.
 

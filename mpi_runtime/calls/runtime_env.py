@@ -21,6 +21,7 @@ from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, adopt, keep
 from mpi_runtime.client.scope import Inherited
 from mpi_runtime.client.submitting import put
+from mpi_runtime.core.published import published
 from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR
 from mpi_runtime.objects import archives, serialize
 from mpi_runtime.scheduler.protocol.ids import digest
@@ -43,6 +44,7 @@ _NOT_HERE = {
 _KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "config")
 
 
+@published("mpi_runtime.runtime_env")
 class RuntimeEnv(dict[str, Any]):
     """A `runtime_env` as a dictionary whose keys are checked when it is made."""
 

@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 from mpi_runtime.calls.labels import check_selector, meets
 from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.client.typed_ids import NodeID
+from mpi_runtime.core.published import published
 from mpi_runtime.job import running
 from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.resources import Request, fits, pool_for, request_of
 
 
+@published("mpi_runtime.util.scheduling_strategies")
 @dataclass(frozen=True)
 class PlacementGroupSchedulingStrategy:
     """Run in a placement group: in one of its bundles and nowhere else."""
@@ -39,6 +41,7 @@ class PlacementGroupSchedulingStrategy:
             )
 
 
+@published("mpi_runtime.util.scheduling_strategies")
 @dataclass(frozen=True)
 class NodeAffinitySchedulingStrategy:
     """Run on one node and nowhere else."""
@@ -76,30 +79,35 @@ class _OneOf(_Condition):
         self.values = values
 
 
+@published("mpi_runtime.util.scheduling_strategies")
 class In(_OneOf):
     """Condition on a label: it has one of these values."""
 
     operator = IN
 
 
+@published("mpi_runtime.util.scheduling_strategies")
 class NotIn(_OneOf):
     """Condition on a label: it has none of these values, or the node lacks the label."""
 
     operator = NOT_IN
 
 
+@published("mpi_runtime.util.scheduling_strategies")
 class Exists(_Condition):
     """Condition on a label: the node has the label."""
 
     operator = EXISTS
 
 
+@published("mpi_runtime.util.scheduling_strategies")
 class DoesNotExist(_Condition):
     """Condition on a label: the node lacks the label."""
 
     operator = ABSENT
 
 
+@published("mpi_runtime.util.scheduling_strategies")
 @dataclass(frozen=True)
 class NodeLabelSchedulingStrategy:
     """Run on nodes whose labels meet conditions: `In(...)`, `NotIn(...)`, `Exists()` or `DoesNotExist()`."""

@@ -74,6 +74,8 @@ R = TypeVar("R")
 class Submitter(Registered, Generic[P, R]):
     """Submits the calls of a function."""
 
+    code_attribute = "_function"
+
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
         option_rules.check(options, option_rules.FUNCTION_OPTIONS, "remote functions")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):

@@ -7,11 +7,13 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.core.published import published
 from mpi_runtime.errors.arguments import seconds
 
 T_co = TypeVar("T_co", covariant=True)
 
 
+@published()
 class ObjectRefGenerator(Generic[T_co]):
     """An iterator over references to the items that a call yields, each as soon as it is yielded.
 
@@ -129,6 +131,7 @@ class ObjectRefGenerator(Generic[T_co]):
         )
 
 
+@published()
 class DynamicObjectRefGenerator(Generic[T_co]):
     """References to all items that a call has yielded: the value of a call with `num_returns="dynamic"`.
 

@@ -14,6 +14,7 @@ from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.ref_futures import Outcome
 from mpi_runtime.client.typed_ids import JOB_ID, JobID, TaskID
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.objects import collecting
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, first_of
@@ -26,6 +27,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+@published()
 class ObjectRef(Generic[T_co]):
     """A reference to a value that exists or will exist. `get` returns the value; `await ref` does so in a coroutine.
 
@@ -170,6 +172,7 @@ def _why(client: Client) -> str:
     return _INSIDE if client.is_inner else _ENDED
 
 
+@published()
 class ActorRef(ObjectRef[Any]):
     """A reference to an actor. Its release is sent at once: a process and its resources may depend on it."""
 
@@ -206,11 +209,13 @@ class WeakActorRef(ActorRef):
         return weak_actor, (self._id,)
 
 
+@published()
 def weak_actor(id: bytes) -> WeakActorRef:
     """Return a reference to an actor that is not counted."""
     return WeakActorRef(id, current.client())
 
 
+@published()
 def adopt(id: bytes, kind: type[ObjectRef[Any]] = ObjectRef) -> ObjectRef[Any]:
     """Return a reference to an object, or an `ActorRef`, that this process found in a value."""
     client = current.client()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
+from mpi_runtime.core.published import published
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES
 
 Self = TypeVar("Self", bound="BaseID")
@@ -53,18 +54,22 @@ class BaseID(bytes):
     __str__ = __repr__
 
 
+@published()
 class UniqueID(BaseID):
     """An id of no particular kind."""
 
 
+@published()
 class ActorID(BaseID):
     """The id of an actor."""
 
 
+@published()
 class FunctionID(BaseID):
     """The id of a function."""
 
 
+@published()
 class JobID(BaseID):
     """The id of the job."""
 
@@ -75,17 +80,21 @@ JOB_ID = JobID.from_hex("01000000")
 """A constant, since a program has one job at a time."""
 
 
+@published()
 class NodeID(BaseID):
     """The id of a node."""
 
 
+@published()
 class PlacementGroupID(BaseID):
     """The id of a placement group."""
 
 
+@published()
 class TaskID(BaseID):
     """The id of a call."""
 
 
+@published()
 class WorkerID(BaseID):
     """The id of an executor."""

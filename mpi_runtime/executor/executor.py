@@ -323,7 +323,7 @@ class Executor:
                 self.client.outbox.add(StateLost(f"the file {call.kept[0].file} is not there, or damaged"))
             else:
                 try:
-                    self._call(self.actor.load_state, pickle.loads(data))
+                    self._call(self.actor.load_state, serialize.loads(data))
                 except Exception as error:
                     raise errors.JournalError(
                         f"{spec.name}.load_state failed: {error!r}. To start from scratch, use another journal "

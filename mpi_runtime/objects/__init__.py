@@ -4,6 +4,7 @@ Small values travel in messages. Large ones lie in the arena, one memory file fo
 
 - `serialize.py`: values as bytes: pickle, with large buffers beside it
 - `code_pickler.py`: the pickler of cloudpickle, with the file names of functions
+- `earlier.py`: modules that values of earlier versions name
 - `collecting.py`: finds the references inside a value
 - `device_arrays.py`: arrays on GPUs inside values
 - `this_process.py`: host and GPUs of this process, for messages about values

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mpi_runtime import errors
+from mpi_runtime.core.published import published
 from mpi_runtime.gpu import arrays, cuda_context, staging
 from mpi_runtime.objects import code_pickler, this_process
 from mpi_runtime.objects.arena import pinned_twin
@@ -84,7 +85,7 @@ def _reduce(array: Any) -> Any:
         return array.__reduce_ex__(5)
     bytes_of_it = OnDevice()
     bytes_of_it.way, bytes_of_it.nbytes = found.way, found.way.nbytes
-    return make, (found.facts, _place(found.ordinal), pickle.PickleBuffer(bytes_of_it))
+    return device_array, (found.facts, _place(found.ordinal), pickle.PickleBuffer(bytes_of_it))
 
 
 def resolve(buffers: Sequence[Any]) -> list[Any] | None:
@@ -101,7 +102,8 @@ def _place(ordinal: int) -> str:
     return f"{this_process.hostname or socket.gethostname()}:GPU {number}"
 
 
-def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
+@published()
+def device_array(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     """Return the array on the current device of this process; a numpy array in a driver that uses no device.
 
     Raises:
@@ -173,7 +175,7 @@ class _Reader:
 
 
 class Unpickler(pickle.Unpickler):
-    """Reads a value with another function in place of `make`."""
+    """Reads a value with another function in place of `device_array`."""
 
     def __init__(self, maker: Callable[..., Any], data: Any, buffers: Sequence[Any]) -> None:
         super().__init__(_Reader(data), buffers=buffers)
@@ -181,6 +183,6 @@ class Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class or function by its name."""
-        if module == __name__ and name == make.__name__:
+        if (module, name) == (device_array.__module__, device_array.__name__):
             return self._maker
         return super().find_class(module, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,12 +93,20 @@ class Module:
 def modules() -> dict[str, Module]:
     """Every module of the package by its full name, through the links."""
     found = {}
-    for package in project()["tool"]["setuptools"]["packages"]:
-        folder = ROOT.joinpath(*package.split("."))
-        for path in sorted(folder.glob("*.py")):
+    for package in packages():
+        for path in sorted(ROOT.joinpath(*package.split(".")).glob("*.py")):
             name = package if path.stem == "__init__" else f"{package}.{path.stem}"
             found[name] = Module(name, path, ast.parse(path.read_text(), str(path)))
     return found
+
+
+@cache
+def packages() -> list[str]:
+    """The name of each package, through the links, as setuptools finds them: by their `__init__.py`."""
+    walked = os.walk(ROOT / PACKAGE, followlinks=True)
+    return sorted(
+        ".".join(Path(folder).relative_to(ROOT).parts) for folder, _, names in walked if "__init__.py" in names
+    )
 
 
 def is_for_types(node: ast.AST) -> bool:

@@ -35,7 +35,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("show", "config", "cloudpickle"),
         ("exceptions",),
         ("errors",),
-        ("scheduler", "gpu", "slurm"),
+        ("scheduler", "gpu", "slurm", "core"),
     ),
     "scheduler": (
         ("core", "recording"),

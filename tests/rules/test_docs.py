@@ -8,7 +8,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from mpi_runtime.cli.main import VERBS
 from mpi_runtime.errors import ray as ray_errors
 from mpi_runtime.tune import schedulers, search
 from tests.helpers import ROOT
-from tests.rules.house import PACKAGE, files, modules, project, texts
+from tests.rules.house import PACKAGE, files, modules, packages, texts
 
 GUIDES = "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "guides").glob("*.md")))
 REFERENCE = {path: path.read_text() for path in sorted((ROOT / "docs" / "reference").glob("*.md"))}
@@ -149,13 +148,23 @@ def undocumented(name: str, value: Any) -> Iterator[str]:
         is_shown = inspect.isfunction(member) or isinstance(member, (property, classmethod, staticmethod))
         if is_shown and not key.startswith("_") and not inspect.getdoc(member):
             yield f"{name}.{key}"
-    body = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    body = definition(value)
     for node, following in zip(body.body, [*body.body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
             is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
             if not is_text:
                 yield f"{name}.{node.target.id}"
+
+
+def definition(cls: type) -> ast.ClassDef:
+    """Where a class is written down. Python looks in the module that offers it, where it is not."""
+    for name, module in modules().items():
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ClassDef) or node.name != cls.__name__:
+                continue
+            if getattr(importlib.import_module(name), cls.__name__, None) is cls:
+                return node
+    pytest.fail(f"{cls} is nowhere")
 
 
 @pytest.mark.parametrize("name", DIRECTIVES)
@@ -250,7 +259,7 @@ def test_each_example_is_in_the_gallery() -> None:
     assert named == known
 
 
-ROOMS = sorted(project()["tool"]["setuptools"]["packages"])  # not of `modules`: each process of tests would parse all
+ROOMS = packages()  # not of `modules`: each process of tests would parse all
 IN_MAP = re.compile(r"^- `(\w+)(?:\.py|/)`: \S", re.MULTILINE)
 
 

@@ -1,10 +1,11 @@
 """Sizes, and what must not stand in a file."""
 
 import ast
+import importlib
 import re
 
 from tests.helpers import ROOT
-from tests.rules.house import PACKAGE, PACKAGED, python_files, texts
+from tests.rules.house import PACKAGE, PACKAGED, modules, python_files, texts
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 800
@@ -24,6 +25,9 @@ STRANGE = {
     "a mark of unfinished work": re.compile(r"\b(T[O]DO|F[I]XME|X[X]X)\b"),
     "the trace of a merge": re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE),
 }
+
+NO_MODULES = {"mpi_runtime.port", "mpi_runtime.trial"}
+"""Names that look like those of modules: of sockets, and of a tag of MLflow."""
 
 
 def test_functions_fit_on_a_page() -> None:
@@ -73,3 +77,31 @@ def test_texts_end_with_one_newline_and_no_line_with_blanks() -> None:
     wrong = [str(name) for name, text in texts() if text and (not text.endswith("\n") or text.endswith("\n\n"))]
     wrong += [str(name) for name, text in texts() if re.search(r"[ \t]\n", text)]
     assert not wrong
+
+
+def test_strings_that_name_modules_name_existing_ones() -> None:
+    """An import that is done by name, or a check of a name, fails in silence when its module moves."""
+    known = modules()
+    wrong = []
+    for module in known.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                wrong += [
+                    f"{module.where(node.lineno)}: {name}"
+                    for name in named_modules(node.value)
+                    if name not in known and name not in NO_MODULES
+                ]
+    assert not wrong
+
+
+def named_modules(text: str) -> list[str]:
+    """The modules that a string names, without what may be an attribute of the last."""
+    known = modules()
+    found = []
+    for path in re.findall(rf"(?<![\w@/.]){PACKAGE}(?:\.[a-z_]+)+", text):
+        parts = path.split(".")
+        end = next((end for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in known), 0)
+        attributes = parts[end:]
+        is_attribute = len(attributes) == 1 and hasattr(importlib.import_module(".".join(parts[:end])), attributes[0])
+        found.append(".".join(parts[:end]) if not attributes or is_attribute else path)
+    return found

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import IN_CI, ROOT
-from tests.rules.house import PACKAGE, files, project
+from tests.rules.house import PACKAGE, files, packages, project
 
 MAPPING: dict[str, str] = project()["tool"]["setuptools"]["package-dir"]
-LISTED: list[str] = project()["tool"]["setuptools"]["packages"]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def missing_build_tools() -> str:
 def shipped() -> set[str]:
     """The names that the wheel must hold, by the mapping."""
     names = set()
-    for package in LISTED:
+    for package in packages():
         mapped = max((name for name in MAPPING if f"{package}.".startswith(f"{name}.")), key=len)
         folder = MAPPING[mapped] + package.removeprefix(mapped).replace(".", "/")
         inside = {name.relative_to(folder) for name in files() if name.is_relative_to(folder)}
