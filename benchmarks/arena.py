@@ -12,8 +12,8 @@ from statistics import median
 
 import numpy
 
-from mpi_runtime.objects.allocator import Allocator
-from mpi_runtime.objects.arena import AgentArena, ClientArena, create
+from mpi_runtime.core.objects.allocator import Allocator
+from mpi_runtime.core.objects.arena import AgentArena, ClientArena, create
 
 SIZE = 100_000_000
 ROUNDS = 15

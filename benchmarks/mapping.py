@@ -17,7 +17,7 @@ from time import perf_counter
 
 import mpi_runtime
 from benchmarks.launching import machine
-from mpi_runtime.calls.chunks import CALLS_MAX
+from mpi_runtime.core.calls.chunks import CALLS_MAX
 from mpi_runtime.util.multiprocessing import Pool
 
 CPUS = 2

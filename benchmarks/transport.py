@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from mpi_runtime.transport.base import Transfer
-from mpi_runtime.transport.mpi import MpiTransport
+from mpi_runtime.core.transport.base import Transfer
+from mpi_runtime.core.transport.mpi import MpiTransport
 
 ROUND_TRIPS = 1000
 STREAM = 20_000

@@ -85,24 +85,24 @@ def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tupl
 
 _HOMES = {
     "": "actor batch cloudpickle errors exceptions mpi rl runtime_context runtime_env slurm train tune util",
-    "api.calls": "cancel explain kill remote",
-    "api.job": "init is_initialized shutdown",
-    "api.values": "get put wait",
+    "core.api.calls": "cancel explain kill remote",
+    "core.api.job": "init is_initialized shutdown",
+    "core.api.values": "get put wait",
     "as_ray": "install_as_ray",
-    "calls.actor_class": "ActorClass method",
-    "calls.actor_handle": "ActorHandle ActorMethod checkpoint get_actor handle_of_pickle",
-    "calls.chunks": "Pickled load_chunk",
-    "calls.own_scheduler": "Inside",
-    "calls.remote_function": "RemoteFunction",
-    "client.generators": "DynamicObjectRefGenerator ObjectRefGenerator",
-    "client.refs": "ActorRef ObjectRef adopt weak_actor",
-    "objects.device_arrays": "device_array",
-    "client.typed_ids": "ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
-    "api.context": (
+    "core.calls.actor_class": "ActorClass method",
+    "core.calls.actor_handle": "ActorHandle ActorMethod checkpoint get_actor handle_of_pickle",
+    "core.calls.chunks": "Pickled load_chunk",
+    "core.calls.own_scheduler": "Inside",
+    "core.calls.remote_function": "RemoteFunction",
+    "core.client.generators": "DynamicObjectRefGenerator ObjectRefGenerator",
+    "core.client.refs": "ActorRef ObjectRef adopt weak_actor",
+    "core.objects.device_arrays": "device_array",
+    "core.client.typed_ids": "ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
+    "core.api.context": (
         "RuntimeContext available_resources available_resources_per_node cluster_resources get_gpu_ids get_gpus "
         "get_runtime_context nodes"
     ),
-    "api.timeline": "timeline",
+    "core.api.timeline": "timeline",
 }
 """The names of each module. Typed ids are for programs written for Ray. Those that `__all__` lacks are for pickles."""
 
@@ -131,8 +131,9 @@ if TYPE_CHECKING:
         tune,
         util,
     )
-    from mpi_runtime.api.calls import cancel, explain, kill, remote
-    from mpi_runtime.api.context import (
+    from mpi_runtime.as_ray import install_as_ray
+    from mpi_runtime.core.api.calls import cancel, explain, kill, remote
+    from mpi_runtime.core.api.context import (
         RuntimeContext,
         available_resources,
         available_resources_per_node,
@@ -142,14 +143,13 @@ if TYPE_CHECKING:
         get_runtime_context,
         nodes,
     )
-    from mpi_runtime.api.job import init, is_initialized, shutdown
-    from mpi_runtime.api.timeline import timeline
-    from mpi_runtime.api.values import get, put, wait
-    from mpi_runtime.as_ray import install_as_ray
-    from mpi_runtime.calls.actor_class import ActorClass, method
-    from mpi_runtime.calls.actor_handle import ActorHandle, checkpoint, get_actor
-    from mpi_runtime.calls.remote_function import RemoteFunction
-    from mpi_runtime.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
-    from mpi_runtime.client.refs import ObjectRef
+    from mpi_runtime.core.api.job import init, is_initialized, shutdown
+    from mpi_runtime.core.api.timeline import timeline
+    from mpi_runtime.core.api.values import get, put, wait
+    from mpi_runtime.core.calls.actor_class import ActorClass, method
+    from mpi_runtime.core.calls.actor_handle import ActorHandle, checkpoint, get_actor
+    from mpi_runtime.core.calls.remote_function import RemoteFunction
+    from mpi_runtime.core.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
+    from mpi_runtime.core.client.refs import ObjectRef
 else:  # a checker would accept every name
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

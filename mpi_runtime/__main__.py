@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from mpi_runtime.cli.main import VERBS, advice
 from mpi_runtime.cli.main import main as run_verb
 from mpi_runtime.config import environment
+from mpi_runtime.core.host.launch import detect
+from mpi_runtime.core.host.launchers import offer_ranks
 from mpi_runtime.errors.frames import hide_start
-from mpi_runtime.host.launch import detect
-from mpi_runtime.host.launchers import offer_ranks
 
 DOCTOR = ("-m", "mpi_runtime", "doctor")
 _OPTIONS = ("-h", "--help", "-V", "--version", "help")
@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> None:
         sys.exit(2)
     if launch.rank > 0:
         at_start = set(sys.modules)  # rank 0 has them loaded too, even if the program has modules of the same names
-        from mpi_runtime.job.session import work
+        from mpi_runtime.core.driver.session import work
 
         work(at_start)
     if as_ray:
@@ -73,7 +73,7 @@ def _leaving_exit_code(path: str) -> contextlib.AbstractContextManager[None]:
     file = exit_file.current = exit_file.ExitFile(path)
 
     def close() -> None:
-        head_handle = sys.modules.get("mpi_runtime.job.head_handle")
+        head_handle = sys.modules.get("mpi_runtime.core.driver.head_handle")
         file.close(is_lost=head_handle is not None and head_handle.is_lost())
 
     atexit.register(close)  # registered first, so it runs last
@@ -81,7 +81,7 @@ def _leaving_exit_code(path: str) -> contextlib.AbstractContextManager[None]:
 
 
 def _release_workers() -> None:
-    from mpi_runtime.job.session import release_workers
+    from mpi_runtime.core.driver.session import release_workers
 
     release_workers()
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mpi_runtime.calls.arguments import Scatter
-from mpi_runtime.gangs import member
+from mpi_runtime.core.calls.arguments import Scatter
+from mpi_runtime.core.gangs import member
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

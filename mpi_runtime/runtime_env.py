@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mpi_runtime.calls.runtime_env import RuntimeEnv
+from mpi_runtime.core.calls.runtime_env import RuntimeEnv
 
 __all__ = ["RuntimeEnv", "RuntimeEnvConfig"]
 

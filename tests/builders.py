@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mpi_runtime.core.transport import codec
+from mpi_runtime.core.transport.messages import ToExecutor
 from mpi_runtime.gpu.device import DEVICE
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol import effects
@@ -46,8 +48,6 @@ from mpi_runtime.scheduler.protocol.events import (
 )
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
 from mpi_runtime.scheduler.records.state import State
-from mpi_runtime.transport import codec
-from mpi_runtime.transport.messages import ToExecutor
 from tests.checks import executors as invariants
 from tests.checks.circles import Passing
 

@@ -30,7 +30,7 @@ import numpy
 import mpi_runtime as ray
 from mpi_runtime import config as configuration
 from mpi_runtime import slurm
-from mpi_runtime.calls import options as option_rules
+from mpi_runtime.core.calls import options as option_rules
 from mpi_runtime.util import actor_pool, collective, futures, multiprocessing, queue, scheduling_strategies, state
 from mpi_runtime.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from tests import fuzz_rooms

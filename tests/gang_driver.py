@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from mpi_runtime.gangs.environment import of_open_mpi
-from mpi_runtime.gangs.gather import Gather
-from mpi_runtime.gangs.member import OF_PMIX
-from mpi_runtime.gangs.node import MemberStart, NodeStart
-from mpi_runtime.gangs.start import Starts
-from mpi_runtime.host import mpi_files
-from mpi_runtime.host.launchers import child_environment
-from mpi_runtime.host.spawn import library_path, start_helper
+from mpi_runtime.core.gangs.environment import of_open_mpi
+from mpi_runtime.core.gangs.gather import Gather
+from mpi_runtime.core.gangs.member import OF_PMIX
+from mpi_runtime.core.gangs.node import MemberStart, NodeStart
+from mpi_runtime.core.gangs.start import Starts
+from mpi_runtime.core.host import mpi_files
+from mpi_runtime.core.host.launchers import child_environment
+from mpi_runtime.core.host.spawn import library_path, start_helper
+from mpi_runtime.core.transport.poller import Poller
 from mpi_runtime.scheduler.protocol.effects import Membership
-from mpi_runtime.transport.poller import Poller
 from tests.helpers import mpi_python
 
 LIMIT_S = 60.0
@@ -61,7 +61,7 @@ class Driver:
         self._gangs = 0
 
     def _start_helper(self, directory: str, library: str, end: int) -> None:
-        code = f"from mpi_runtime.gangs.pmix_server import main; main({end}, {directory!r}, {library!r})"
+        code = f"from mpi_runtime.core.gangs.pmix_server import main; main({end}, {directory!r}, {library!r})"
         self.helpers.append(start_helper(code, [end], library_path()))
 
     def start(self, hosts: Sequence[int], command: Sequence[str], protocol: str = "", **env: str) -> Gang:

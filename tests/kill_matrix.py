@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.host.process_tree import LAUNCHERS
+from mpi_runtime.core.host.process_tree import LAUNCHERS
 from tests import helpers
 from tests.helpers import Program, make_place, mpi_python, start_command, wait_until
 

@@ -48,7 +48,7 @@ def install_as_ray() -> None:
             "install_as_ray() is too late: Ray itself has been imported. Call it before the first `import ray`, "
             "also before libraries that import it, or start the program with `python -m mpi_runtime --as-ray app.py`."
         )
-    from mpi_runtime.api.job import is_initialized
+    from mpi_runtime.core.api.job import is_initialized
 
     if is_initialized():
         raise RuntimeError(

@@ -3,8 +3,8 @@
 import enum
 from typing import Any
 
-from mpi_runtime.api import calls, job, values
-from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.core.api import calls, job, values
+from mpi_runtime.core.client.refs import ObjectRef
 
 __version__ = "2.60.0"
 """The version of Ray whose API is followed. Libraries compare it with the version that they need."""

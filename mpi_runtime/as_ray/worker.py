@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from mpi_runtime.api.job import is_initialized
 from mpi_runtime.as_ray.top import SCRIPT_MODE, WORKER_MODE
-from mpi_runtime.client import current
+from mpi_runtime.core.api.job import is_initialized
+from mpi_runtime.core.client import current
 
 
 class _Worker:

@@ -35,12 +35,12 @@ from mpi_runtime.cli.batch_options import NO_FLAGS, VERBS, parser
 from mpi_runtime.cli.open_mpi import clear_sessions
 from mpi_runtime.cli.run import check_ranks, installed_launcher
 from mpi_runtime.config import environment
+from mpi_runtime.core.host.launch import detect
+from mpi_runtime.core.host.launchers import environment_of_launcher
+from mpi_runtime.core.host.mpiexec import launch_command
+from mpi_runtime.core.host.process_tree import die_with_parent
 from mpi_runtime.errors import HeadDiedError, JournalError, LaunchError
-from mpi_runtime.host.launch import detect
-from mpi_runtime.host.launchers import environment_of_launcher
-from mpi_runtime.host.mpiexec import launch_command
-from mpi_runtime.host.process_tree import die_with_parent
-from mpi_runtime.journal.claim import JournalInUseError, TakenOverError
+from mpi_runtime.files.claim import JournalInUseError, TakenOverError
 from mpi_runtime.show.writing import is_full
 from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError

@@ -19,23 +19,23 @@ from contextlib import contextmanager
 import msgspec
 
 from mpi_runtime import config
-from mpi_runtime.agent.gpus import Finder, Gpus
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.cli import gpus
 from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.cli.open_mpi import broken_settings
+from mpi_runtime.core.agent.gpus import Finder, Gpus
+from mpi_runtime.core.host import launchers, machine
+from mpi_runtime.core.host.launch import Launch, detect
+from mpi_runtime.core.host.mpiexec import find_launcher
+from mpi_runtime.core.rank.joining import join
+from mpi_runtime.core.transport import mpi
+from mpi_runtime.core.transport.base import Transfer, Transport, TransportError
 from mpi_runtime.gpu.device import Report
-from mpi_runtime.host import launchers, machine
-from mpi_runtime.host.launch import Launch, detect
-from mpi_runtime.host.mpiexec import find_launcher
-from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call
 from mpi_runtime.slurm.diagnosis import Finding, Seen, cannot_start, diagnose, expected_nodes, slow_network
 from mpi_runtime.slurm.walltime import end_time
-from mpi_runtime.transport import mpi
-from mpi_runtime.transport.base import Transfer, Transport, TransportError
 
 PINGS = 200
 BULK_BYTES = 32 << 20

@@ -8,8 +8,9 @@ from typing import Any
 
 from mpi_runtime.cli.facts import print_json
 from mpi_runtime.cli.main import on_directory
-from mpi_runtime.journal import claim, upkeep
-from mpi_runtime.journal.segments import Began, Noted
+from mpi_runtime.core.journal import upkeep
+from mpi_runtime.files import claim
+from mpi_runtime.files.segments import Began, Noted
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 

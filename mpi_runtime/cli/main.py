@@ -178,7 +178,7 @@ def version(words: Sequence[str]) -> int:
     from importlib import metadata
 
     from mpi_runtime.cli.facts import add_json, print_json
-    from mpi_runtime.host.mpiexec import find_launcher
+    from mpi_runtime.core.host.mpiexec import find_launcher
 
     parser = argparse.ArgumentParser(prog="mpi-runtime version", description="Show versions and the MPI launcher.")
     add_json(parser)

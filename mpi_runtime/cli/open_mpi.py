@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mpi_runtime.host.mpiexec import Launcher
-from mpi_runtime.host.process_tree import is_alive
+from mpi_runtime.core.host.mpiexec import Launcher
+from mpi_runtime.core.host.process_tree import is_alive
 from mpi_runtime.slurm.diagnosis import Finding
 
 LIMIT_S = 60.0

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from itertools import repeat
 from pathlib import Path
 
+from mpi_runtime.core.host.mpiexec import with_places
+from mpi_runtime.core.host.process_tree import adopt_orphans, children, die_with_parent, is_alive, kill_group
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.host.mpiexec import with_places
-from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_alive, kill_group
 from mpi_runtime.slurm import exit_file
 
 HOST_LIMIT_S = 10

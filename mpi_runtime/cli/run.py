@@ -18,11 +18,11 @@ from mpi_runtime.cli import restarts
 from mpi_runtime.cli.facts import path
 from mpi_runtime.cli.open_mpi import broken_settings, clear_sessions
 from mpi_runtime.config import JOURNAL, environment
+from mpi_runtime.core.host.launchers import environment_of_launcher
+from mpi_runtime.core.host.mpiexec import Launcher, find_launcher, launch_command
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.errors.arguments import PROCESSES_MAX
-from mpi_runtime.host.launchers import environment_of_launcher
-from mpi_runtime.host.mpiexec import Launcher, find_launcher, launch_command
-from mpi_runtime.journal.private import make_directory
+from mpi_runtime.files.private import make_directory
 from mpi_runtime.slurm import exit_file
 from mpi_runtime.slurm.allocation import from_environment
 

@@ -17,10 +17,10 @@ from typing import Any
 from mpi_runtime.batch.memory.past import FOLDER, readable
 from mpi_runtime.cli.batch_views import document_of
 from mpi_runtime.cli.watching import Watching
+from mpi_runtime.core.head import visitor
 from mpi_runtime.errors import LaunchError, MpiRuntimeError
-from mpi_runtime.head import visitor
-from mpi_runtime.journal.claim import living_owner_of
-from mpi_runtime.journal.segments import SUFFIX
+from mpi_runtime.files.claim import living_owner_of
+from mpi_runtime.files.segments import SUFFIX
 from mpi_runtime.show import training
 from mpi_runtime.show.page import Block, Document
 from mpi_runtime.tune.experiment.watched import Watched

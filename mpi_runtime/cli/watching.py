@@ -9,10 +9,10 @@ import shlex
 import socket
 from pathlib import Path
 
+from mpi_runtime.core.head import visitor
+from mpi_runtime.core.host.process_tree import open_files
 from mpi_runtime.errors import JournalError, LaunchError
-from mpi_runtime.head import visitor
-from mpi_runtime.host.process_tree import open_files
-from mpi_runtime.journal.segments import SUFFIX
+from mpi_runtime.files.segments import SUFFIX
 from mpi_runtime.show.live import LiveJob
 
 SEARCHES_S = 5.0

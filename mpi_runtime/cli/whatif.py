@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.batch.memory.past import planned_history
-from mpi_runtime.calls.options import size_in_bytes
 from mpi_runtime.cli.batch_views import NoBatchError, directory_of
 from mpi_runtime.cli.facts import add_json, print_json
+from mpi_runtime.core.calls.options import size_in_bytes
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
 from mpi_runtime.slurm.nodelist import HOSTS_MAX

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 import cloudpickle
 
 import mpi_runtime.tune.trials.reporting as reporting
-from mpi_runtime.client import current
-from mpi_runtime.gangs import member as gang_member
+from mpi_runtime.core.client import current
+from mpi_runtime.core.gangs import member as gang_member
 from mpi_runtime.show.writing import replace_file
 from mpi_runtime.train.shards import cut
 from mpi_runtime.tune.trials import runner

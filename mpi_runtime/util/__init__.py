@@ -31,7 +31,7 @@ Names and modules are loaded on first use; `joblib`, `dask` and `tqdm` need the 
 from typing import TYPE_CHECKING
 
 from mpi_runtime import _face
-from mpi_runtime.calls.actor_handle import list_named_actors
+from mpi_runtime.core.calls.actor_handle import list_named_actors
 from mpi_runtime.util.placement_group import (  # now: a function has the name of this module
     get_current_placement_group,
     get_placement_group,

@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from mpi_runtime.client import current
-from mpi_runtime.client.blocking_future import blocked
-from mpi_runtime.client.refs import ObjectRef, future_of
+from mpi_runtime.core.client import current
+from mpi_runtime.core.client.blocking_future import blocked
+from mpi_runtime.core.client.refs import ObjectRef, future_of
+from mpi_runtime.core.driver import running
 from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, TaskError
-from mpi_runtime.job import running
 
 S = TypeVar("S")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.job import running
+from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.driver import running
 from mpi_runtime.scheduler.protocol.events import BroadcastRequested
 
 __all__ = ["broadcast"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from mpi_runtime import ActorClass, RemoteFunction
+from mpi_runtime.core.objects import serialize
 from mpi_runtime.errors.arguments import check_whole
-from mpi_runtime.objects import serialize
 
 CONTENT_CHARACTERS_MAX = 80
 """The number of characters of an object's text that are shown."""

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mpi_runtime.api.calls import kill, remote
-from mpi_runtime.api.values import get
-from mpi_runtime.calls.actor_handle import ActorHandle, get_actor
-from mpi_runtime.client.blocking_future import blocked
-from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.core.api.calls import kill, remote
+from mpi_runtime.core.api.values import get
+from mpi_runtime.core.calls.actor_handle import ActorHandle, get_actor
+from mpi_runtime.core.client.blocking_future import blocked
+from mpi_runtime.core.client.refs import ObjectRef
 from mpi_runtime.errors import ActorDiedError
 from mpi_runtime.util.queue import pauses
 

@@ -19,13 +19,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from mpi_runtime.api.calls import remote
-from mpi_runtime.api.context import cluster_resources
-from mpi_runtime.api.values import get, put
-from mpi_runtime.client.blocking_future import BlockingFuture
-from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.core.api.calls import remote
+from mpi_runtime.core.api.context import cluster_resources
+from mpi_runtime.core.api.values import get, put
+from mpi_runtime.core.client.blocking_future import BlockingFuture
+from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.driver import running
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
-from mpi_runtime.job import running
 from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.pool_process import PoolProcess
 

@@ -1,6 +1,6 @@
 """Placement groups, under the names from which programs written for Ray import them."""
 
-from mpi_runtime.calls.placement_groups import (
+from mpi_runtime.core.calls.placement_groups import (
     PlacementGroup,
     get_current_placement_group,
     get_placement_group,

@@ -1,6 +1,6 @@
 """Strategies for `scheduling_strategy=`, under the names from which programs written for Ray import them."""
 
-from mpi_runtime.calls.strategies import (
+from mpi_runtime.core.calls.strategies import (
     DoesNotExist,
     Exists,
     In,

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.job import running
+from mpi_runtime.core.driver import running
 from mpi_runtime.show.tables import Table
 
 Filter = tuple[str, str, Any]

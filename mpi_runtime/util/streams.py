@@ -23,7 +23,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 
 __all__ = ["emit", "emits", "together"]
 

@@ -25,8 +25,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from mpi_runtime.client import current
-from mpi_runtime.head import status
+from mpi_runtime.core.client import current
+from mpi_runtime.core.head import status
 
 try:
     from tqdm.std import tqdm as plain_tqdm

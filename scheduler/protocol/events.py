@@ -1,7 +1,7 @@
 """Events of clients, the input of the scheduler, and the parts of calls.
 
 Facts are named in the past tense (`Done`, `Released`), requests as requests (`KillRequested`). Events are messages
-(`mpi_runtime.transport.messages` has those that the scheduler does not see), so a frame is decoded directly into
+(`mpi_runtime.core.transport.messages` has those that the scheduler does not see), so a frame is decoded directly into
 events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first return value. Clients are
 integers: 0 is the driver, an executor's client number is its executor number. Times are integer microseconds. Amounts
 of CPU, GPU and custom resources are integers, 10 000 to one; memory is in bytes. Payloads are opaque: nothing here

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import mpi_runtime as ray
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 from mpi_runtime.errors import ActorDiedError, ActorUnavailableError, ObjectLostError, WorkerCrashedError
 from mpi_runtime.util import get_current_placement_group, placement_group, remove_placement_group
 from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy

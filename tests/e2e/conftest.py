@@ -15,7 +15,7 @@ import numpy
 import pytest
 
 import mpi_runtime
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 from tests.e2e import shared
 from tests.hosts.lab import Lab, lab, missing
 

@@ -12,7 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable
 
-from mpi_runtime.transport.base import Transfer, Transport
+from mpi_runtime.core.transport.base import Transfer, Transport
 
 HANG_S = 40.0
 MEGABYTE = 1 << 20
@@ -191,7 +191,7 @@ def check_all(transport: Transport, largest: int = 20 * MEGABYTE) -> None:
 
 def main() -> None:
     """Check MPI; each rank says so when all was well."""
-    from mpi_runtime.transport.mpi import MpiTransport
+    from mpi_runtime.core.transport.mpi import MpiTransport
 
     transport = MpiTransport(expected_size=int(sys.argv[1]))
     check_all(transport, int(sys.argv[2]) * MEGABYTE)

@@ -11,7 +11,7 @@ import queue
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from mpi_runtime.transport.base import Buffer, Transfer, TransportError
+from mpi_runtime.core.transport.base import Buffer, Transfer, TransportError
 
 COLLECTIVE_LIMIT_S = 30.0
 """Seconds that a rank waits for the descriptor of another rank."""

@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from mpi_runtime.transport.mpi import MpiTransport
+from mpi_runtime.core.transport.mpi import MpiTransport
 from tests.mpi.contract import Loop
 
 IDLE_S = 3.0

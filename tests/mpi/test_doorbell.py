@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.transport import doorbell
-from mpi_runtime.transport.base import TransportError
-from mpi_runtime.transport.doorbell import Doorbell, lowest_of_host
+from mpi_runtime.core.transport import doorbell
+from mpi_runtime.core.transport.base import TransportError
+from mpi_runtime.core.transport.doorbell import Doorbell, lowest_of_host
 
 
 def joined(ranks: list[int], size: int) -> dict[int, Doorbell]:

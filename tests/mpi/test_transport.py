@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.transport.alone import Alone
-from mpi_runtime.transport.base import TransportError
-from mpi_runtime.transport.mpi import MpiTransport
+from mpi_runtime.core.transport.alone import Alone
+from mpi_runtime.core.transport.base import TransportError
+from mpi_runtime.core.transport.mpi import MpiTransport
 from tests.helpers import run_program
 from tests.mpi import contract
 from tests.mpi.memory_transport import MemoryTransport, network
@@ -112,8 +112,8 @@ print(mpi_runtime.cluster_resources()["CPU"], mpi_runtime.cluster_resources()["G
 @pytest.mark.mpi
 def test_mpi_of_another_launcher_is_noticed() -> None:
     program = """
-from mpi_runtime.transport.base import TransportError
-from mpi_runtime.transport.mpi import MpiTransport, mpi_is_initialised
+from mpi_runtime.core.transport.base import TransportError
+from mpi_runtime.core.transport.mpi import MpiTransport, mpi_is_initialised
 try:
     MpiTransport(expected_size=4, cure="use the launcher of your MPI")
 except TransportError as error:
@@ -137,7 +137,7 @@ def test_without_mpi4py_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 def test_state_of_mpi_is_known_without_starting_it() -> None:
     program = """
 import sys
-from mpi_runtime.transport.mpi import MpiTransport, mpi_is_initialised
+from mpi_runtime.core.transport.mpi import MpiTransport, mpi_is_initialised
 assert not mpi_is_initialised()
 assert not any(name.startswith("mpi4py") for name in sys.modules)
 transport = MpiTransport()
@@ -155,7 +155,7 @@ def test_beside_a_program_that_uses_mpi(mpi: str) -> None:
     program = """
 import threading
 from mpi4py import MPI
-from mpi_runtime.transport.mpi import MpiTransport
+from mpi_runtime.core.transport.mpi import MpiTransport
 from tests.mpi import contract
 def run():
     for _ in range(2):
@@ -184,8 +184,8 @@ def test_beside_a_program_whose_mpi_allows_no_threads() -> None:
 import mpi4py
 mpi4py.rc.thread_level = "funneled"
 from mpi4py import MPI
-from mpi_runtime.transport.base import TransportError
-from mpi_runtime.transport.mpi import MpiTransport
+from mpi_runtime.core.transport.base import TransportError
+from mpi_runtime.core.transport.mpi import MpiTransport
 MpiTransport().send(0, b"")
 try:
     MpiTransport(beside_user_mpi=True)
@@ -200,8 +200,8 @@ except TransportError as error:
 def test_close_does_not_wait_for_ever(mpi: str) -> None:
     program = """
 import os, time
-from mpi_runtime.transport import mpi
-from mpi_runtime.transport.base import TransportError
+from mpi_runtime.core.transport import mpi
+from mpi_runtime.core.transport.base import TransportError
 mpi.CLOSE_LIMIT_S = 0.5
 transport = mpi.MpiTransport()
 if transport.rank == 1:
@@ -224,7 +224,7 @@ os._exit(3)
 def test_a_rank_that_hangs_in_finalize_does_not_keep_the_others(mpi: str) -> None:
     program = """
 import os, signal
-from mpi_runtime.transport import mpi
+from mpi_runtime.core.transport import mpi
 mpi.FINALIZE_LIMIT_S = 0.5
 transport = mpi.MpiTransport()
 if transport.rank == 1:
@@ -243,7 +243,7 @@ print("closed", flush=True)
 def test_abort_ends_all_ranks(mpi: str) -> None:
     program = """
 import time
-from mpi_runtime.transport.mpi import MpiTransport, abort_job
+from mpi_runtime.core.transport.mpi import MpiTransport, abort_job
 transport = MpiTransport()
 if transport.rank == 1:
     abort_job(7)
@@ -266,8 +266,8 @@ def test_sleepers_cost_little_and_wake(mpi: str) -> None:
 def test_large_frames_are_refused() -> None:
     program = """
 import mmap
-from mpi_runtime.transport.base import TransportError
-from mpi_runtime.transport.mpi import FRAME_BYTES_MAX, MpiTransport
+from mpi_runtime.core.transport.base import TransportError
+from mpi_runtime.core.transport.mpi import FRAME_BYTES_MAX, MpiTransport
 transport = MpiTransport()
 try:
     transport.send(0, memoryview(mmap.mmap(-1, FRAME_BYTES_MAX + 1)))
@@ -285,7 +285,7 @@ def test_open_mpi_does_not_yield_between_start_and_end(mpi: str) -> None:
     program = """
 import os
 os.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
-from mpi_runtime.transport import mpi, mpi_libraries as open_mpi
+from mpi_runtime.core.transport import mpi, mpi_libraries as open_mpi
 transport = mpi.MpiTransport()
 os.write(1, f"yields: {open_mpi.set_yields(False)}\\n".encode())
 told = []
@@ -305,7 +305,7 @@ def test_a_sender_sleeps_until_its_frame_is_taken(mpi: str, frame_bytes: int) ->
     # Open MPI calls a send finished only when its receiver has looked. The sender must not poll for that.
     program = f"""
 import time
-from mpi_runtime.transport.mpi import MpiTransport
+from mpi_runtime.core.transport.mpi import MpiTransport
 from tests.mpi.contract import Loop
 transport = MpiTransport()
 loop = Loop(transport)

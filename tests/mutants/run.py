@@ -35,15 +35,15 @@ Command = tuple[str, ...]
 FILES = (
     "scheduler/**/*.py",
     "gpu/ledger.py",
-    "mpi_runtime/objects/arena.py",
-    "mpi_runtime/objects/region.py",
-    "mpi_runtime/objects/allocator.py",
-    "mpi_runtime/agent/custody.py",
-    "mpi_runtime/agent/forkserver.py",
-    "mpi_runtime/agent/executors.py",
-    "mpi_runtime/agent/agent.py",
+    "mpi_runtime/core/objects/arena.py",
+    "mpi_runtime/core/objects/region.py",
+    "mpi_runtime/core/objects/allocator.py",
+    "mpi_runtime/core/agent/custody.py",
+    "mpi_runtime/core/agent/forkserver.py",
+    "mpi_runtime/core/agent/executors.py",
+    "mpi_runtime/core/agent/agent.py",
 )
-SIMULATED = ("scheduler/", "gpu/ledger.py", "mpi_runtime/agent/custody.py")
+SIMULATED = ("scheduler/", "gpu/ledger.py", "mpi_runtime/core/agent/custody.py")
 """What the simulator runs."""
 SEEDS = "0:60"
 CPU_LIMIT_S = 240

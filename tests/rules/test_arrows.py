@@ -99,7 +99,8 @@ PROTOCOL = f"{PACKAGE}.scheduler.protocol"
 SCHEDULER_OPEN = (PROTOCOL, f"{PACKAGE}.scheduler.core", f"{PACKAGE}.scheduler.recording")
 """What others may import of the scheduler: its words and its front."""
 PURE_CLIENT = {
-    f"{PACKAGE}.client.{name}" for name in ("arrivals", "blocking", "feed", "outgoing", "received_items", "references")
+    f"{PACKAGE}.core.client.{name}"
+    for name in ("arrivals", "blocking", "feed", "outgoing", "received_items", "references")
 }
 """What every client is made of, whatever line it has: the simulator's too."""
 KNOWN_TO_PURE_CLIENT = {
@@ -187,7 +188,7 @@ def test_transport_knows_of_the_scheduler_its_messages_only() -> None:
     wrong = [
         f"{where}: {name}"
         for module, name, where, _ in ours()
-        if below(module.name, f"{PACKAGE}.transport")
+        if below(module.name, f"{PACKAGE}.core.transport")
         and below(name, f"{PACKAGE}.scheduler")
         and not below(name, PROTOCOL)
     ]
@@ -330,9 +331,9 @@ def test_decisions_of_elastic_batches_are_pure() -> None:
 
 def test_only_one_module_of_ranks_imports_mpi4py() -> None:
     users = {module.name for module in modules().values() for name, _ in outside(module) if name == "mpi4py"}
-    users -= {f"{PACKAGE}.gangs.{name}" for name in ("member", "library")}  # in executors; in a copy of the helper
+    users -= {f"{PACKAGE}.core.gangs.{name}" for name in ("member", "library")}  # in executors; in a copy of the helper
     users.discard(f"{PACKAGE}.mpi")  # a type
-    assert users == {f"{PACKAGE}.transport.mpi"}
+    assert users == {f"{PACKAGE}.core.transport.mpi"}
 
 
 def test_only_config_reads_the_environment() -> None:

@@ -17,9 +17,9 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import batch, config, errors, exceptions, slurm, train, tune, util
-from mpi_runtime.calls import options
 from mpi_runtime.cli import run
 from mpi_runtime.cli.main import VERBS
+from mpi_runtime.core.calls import options
 from mpi_runtime.errors import ray as ray_errors
 from mpi_runtime.tune import schedulers, search
 from tests.helpers import ROOT

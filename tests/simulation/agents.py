@@ -1,4 +1,4 @@
-"""Virtual node agents: they obey as `mpi_runtime/agent/agent.py` does, with virtual executors and real custody."""
+"""Virtual node agents: they obey as `mpi_runtime/core/agent/agent.py` does, with virtual executors and real custody."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import random
 from dataclasses import dataclass
 from typing import Any, cast
 
+from mpi_runtime.core.transport import codec
+from mpi_runtime.core.transport.draft import sealed
+from mpi_runtime.core.transport.messages import Ended, StartDirect, ToExecutor
 from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
 from mpi_runtime.scheduler.protocol.effects import (
     Cancel,
@@ -30,9 +33,6 @@ from mpi_runtime.scheduler.protocol.rank_events import (
     Spilled,
 )
 from mpi_runtime.scheduler.values import spreading
-from mpi_runtime.transport import codec
-from mpi_runtime.transport.draft import sealed
-from mpi_runtime.transport.messages import Ended, StartDirect, ToExecutor
 from tests.simulation.custodians import custodian
 from tests.simulation.executors import Executor
 from tests.simulation.options import ALL

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
-from mpi_runtime.transport.channel import ChannelClosedError, Frame
+from mpi_runtime.core.transport.channel import ChannelClosedError, Frame
 from tests.simulation.world import Line, World
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mpi_runtime.agent.custodian import Custodian
-from mpi_runtime.head.direct_lines import DirectLines
+from mpi_runtime.core.agent.custodian import Custodian
+from mpi_runtime.core.head.direct_lines import DirectLines
+from mpi_runtime.core.transport.messages import StartDirect
 from mpi_runtime.scheduler.protocol.effects import StartExecutor
 from mpi_runtime.scheduler.protocol.rank_events import TakenBack
-from mpi_runtime.transport.messages import StartDirect
 from tests.simulation.channels import Channel
 from tests.simulation.executors import Executor
 

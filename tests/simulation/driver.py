@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mpi_runtime.core.transport import codec
 from mpi_runtime.scheduler.protocol.events import Query
-from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
 from tests.simulation.processes import Process
 from tests.simulation.scope import Pause, Program, Scope, TaintedError

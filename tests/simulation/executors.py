@@ -2,7 +2,7 @@
 several at a time.
 
 What feeds them is the client's, and they claim calls by the same code as the real ones; how calls are run follows
-`mpi_runtime/executor/executor.py` and `lanes.py`.
+`mpi_runtime/core/executor/executor.py` and `lanes.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.client.outbox import seal, take
+from mpi_runtime.core.client.outbox import seal, take
+from mpi_runtime.core.transport import codec
+from mpi_runtime.core.transport.channel import LOCAL
+from mpi_runtime.core.transport.draft import SIZE, Draft, Memory
+from mpi_runtime.core.transport.messages import Drained
+from mpi_runtime.core.transport.tokens import Tokens, claim
 from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.protocol.effects import Entry, StartExecutor
 from mpi_runtime.scheduler.protocol.events import (
@@ -33,11 +38,6 @@ from mpi_runtime.scheduler.protocol.events import (
     Yielded,
 )
 from mpi_runtime.scheduler.protocol.ids import digest
-from mpi_runtime.transport import codec
-from mpi_runtime.transport.channel import LOCAL
-from mpi_runtime.transport.draft import SIZE, Draft, Memory
-from mpi_runtime.transport.messages import Drained
-from mpi_runtime.transport.tokens import Tokens, claim
 from tests.simulation import endings, oracle
 from tests.simulation.channels import Channel, End, Junk
 from tests.simulation.endings import PassedOnError, Running

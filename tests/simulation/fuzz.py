@@ -22,27 +22,27 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
-from mpi_runtime.agent.agent import NodeAgent
-from mpi_runtime.agent.forkserver import Forkservers
 from mpi_runtime.config import Config
-from mpi_runtime.head import head
-from mpi_runtime.head.head import DriverFrameError, Head
-from mpi_runtime.host.launch import Launch
-from mpi_runtime.objects import arena
-from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.rank import bad_frames, worker
-from mpi_runtime.rank.worker import Worker
+from mpi_runtime.core.agent.agent import NodeAgent
+from mpi_runtime.core.agent.forkserver import Forkservers
+from mpi_runtime.core.head import head
+from mpi_runtime.core.head.head import DriverFrameError, Head
+from mpi_runtime.core.host.launch import Launch
+from mpi_runtime.core.objects import arena
+from mpi_runtime.core.objects.arena import AgentArena
+from mpi_runtime.core.rank import bad_frames, worker
+from mpi_runtime.core.rank.worker import Worker
+from mpi_runtime.core.transport import codec
+from mpi_runtime.core.transport.channel import LOCAL, Channel, Frame, Splitter, pair
+from mpi_runtime.core.transport.messages import Abandon, Allocate, Drained, Shutdown, ToExecutor
+from mpi_runtime.core.transport.poller import Poller
+from mpi_runtime.core.transport.start import Start
+from mpi_runtime.core.transport.tokens import tokens_of
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import DRIVER, Call
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, JobBegan
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
-from mpi_runtime.transport import codec
-from mpi_runtime.transport.channel import LOCAL, Channel, Frame, Splitter, pair
-from mpi_runtime.transport.messages import Abandon, Allocate, Drained, Shutdown, ToExecutor
-from mpi_runtime.transport.poller import Poller
-from mpi_runtime.transport.start import Start
-from mpi_runtime.transport.tokens import tokens_of
 from tests.checks import executors as invariants
 from tests.mpi import memory_transport
 from tests.simulation import run

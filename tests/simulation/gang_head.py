@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mpi_runtime.core.transport import codec
+from mpi_runtime.core.transport.messages import ToExecutor
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import StartExecutor
@@ -26,8 +28,6 @@ from mpi_runtime.scheduler.protocol.events import (
 )
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan
-from mpi_runtime.transport import codec
-from mpi_runtime.transport.messages import ToExecutor
 from tests.checks import executors as invariants
 from tests.simulation.options import Options, Shape
 from tests.simulation.require import require

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from mpi_runtime.journal.states import States
+from mpi_runtime.core.journal.states import States
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
 from mpi_runtime.scheduler.protocol.events import METHOD, Kept, Spec, Value
 from mpi_runtime.scheduler.protocol.ids import digest

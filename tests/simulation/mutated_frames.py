@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.transport.channel import HEADER, packed
+from mpi_runtime.core.transport.channel import HEADER, packed
 
 NUMBERS = (0, 1, -1, 2, 255, 65_535, 1 << 31, (1 << 62) + 1, (1 << 63) - 1, (1 << 64) - 1, -(1 << 63))
 BYTES = (b"", b"\0", bytes(16), b"\xff" * 16, b"\xc1" * 40)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from mpi_runtime.client import scope
-from mpi_runtime.client.arrivals import Arrivals
-from mpi_runtime.client.blocking import Blocking
-from mpi_runtime.client.feed import Feed
-from mpi_runtime.client.outgoing import Outgoing
-from mpi_runtime.client.received_items import ReceivedItems
-from mpi_runtime.client.references import References
-from mpi_runtime.client.scope import Scope
+from mpi_runtime.core.client import scope
+from mpi_runtime.core.client.arrivals import Arrivals
+from mpi_runtime.core.client.blocking import Blocking
+from mpi_runtime.core.client.feed import Feed
+from mpi_runtime.core.client.outgoing import Outgoing
+from mpi_runtime.core.client.received_items import ReceivedItems
+from mpi_runtime.core.client.references import References
+from mpi_runtime.core.client.scope import Scope
 from mpi_runtime.scheduler.protocol.effects import Demand, Entry, Item
 from mpi_runtime.scheduler.protocol.events import Call, Consumed, Released
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.agent.custody import Custody
+from mpi_runtime.core.agent.custody import Custody
+from mpi_runtime.core.transport import draft
+from mpi_runtime.core.transport.draft import Draft, left
+from mpi_runtime.core.transport.messages import Drained
+from mpi_runtime.core.transport.tokens import Tokens
 from mpi_runtime.scheduler.calls import refusals
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.records import Executor
 from mpi_runtime.scheduler.records.state import State
-from mpi_runtime.transport import draft
-from mpi_runtime.transport.draft import Draft, left
-from mpi_runtime.transport.messages import Drained
-from mpi_runtime.transport.tokens import Tokens
 from tests.simulation import executors
 
 

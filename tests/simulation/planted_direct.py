@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from mpi_runtime.agent.custodian import Custodian
-from mpi_runtime.head.direct_lines import DirectLines
+from mpi_runtime.core.agent.custodian import Custodian
+from mpi_runtime.core.head.direct_lines import DirectLines
+from mpi_runtime.core.transport import draft
+from mpi_runtime.core.transport.messages import Ended, ToWorker
 from mpi_runtime.scheduler.losses import deaths
 from mpi_runtime.scheduler.protocol.effects import RankEffect, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.state import State
-from mpi_runtime.transport import draft
-from mpi_runtime.transport.messages import Ended, ToWorker
 from tests.simulation.channels import Channel
 
 

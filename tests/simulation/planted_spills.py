@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from mpi_runtime.client.references import References
+from mpi_runtime.core.client.references import References
 from mpi_runtime.scheduler.nodes import spilling
 from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
 from mpi_runtime.scheduler.records.records import Node

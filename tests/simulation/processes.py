@@ -1,6 +1,6 @@
 """What the virtual driver and virtual executors have in common: a client without a line.
 
-It is made of what every client is made of (see `mpi_runtime/client/client.py`): these parts count references, sort what
+It is made of what every client is made of (see `mpi_runtime/core/client/client.py`): these parts count references, sort what
 comes, and put what is to be said into its order. Here is only what programs do with them.
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.client.arrivals import Arrivals
-from mpi_runtime.client.blocking import Blocking
-from mpi_runtime.client.feed import Feed
-from mpi_runtime.client.outgoing import Outgoing
-from mpi_runtime.client.received_items import ReceivedItems
-from mpi_runtime.client.references import References
-from mpi_runtime.client.scope import Scope as RealScope
-from mpi_runtime.client.scope import Scopes
+from mpi_runtime.core.client.arrivals import Arrivals
+from mpi_runtime.core.client.blocking import Blocking
+from mpi_runtime.core.client.feed import Feed
+from mpi_runtime.core.client.outgoing import Outgoing
+from mpi_runtime.core.client.received_items import ReceivedItems
+from mpi_runtime.core.client.references import References
+from mpi_runtime.core.client.scope import Scope as RealScope
+from mpi_runtime.core.client.scope import Scopes
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import Entry
 from mpi_runtime.scheduler.protocol.events import (

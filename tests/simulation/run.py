@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from mpi_runtime.core.transport import codec
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.answers import explain
@@ -26,7 +27,6 @@ from mpi_runtime.scheduler.losses import cancel, overdue
 from mpi_runtime.scheduler.protocol.events import Alternative
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan
 from mpi_runtime.scheduler.values import spreading
-from mpi_runtime.transport import codec
 from tests.simulation import losses, quality
 from tests.simulation.agents import Agent, plan_kills
 from tests.simulation.checkers import Checker

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from mpi_runtime.client import scope
+from mpi_runtime.core.client import scope
 from mpi_runtime.scheduler.protocol.events import Call
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from mpi_runtime.core.transport import codec
+from mpi_runtime.core.transport.messages import Ended, FromExecutor, ToExecutor
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors.calls import is_timed
 from mpi_runtime.scheduler.core import Scheduler
@@ -36,8 +38,6 @@ from mpi_runtime.scheduler.protocol.rank_events import (
     TakenBack,
 )
 from mpi_runtime.scheduler.records.lifecycle import ALIVE, READY
-from mpi_runtime.transport import codec
-from mpi_runtime.transport.messages import Ended, FromExecutor, ToExecutor
 from tests.checks import executors as invariants
 from tests.checks.circles import Passing
 from tests.simulation.cards import described
@@ -46,8 +46,8 @@ from tests.simulation.options import UNIT, Options, zone
 from tests.simulation.require import require
 
 if TYPE_CHECKING:
-    from mpi_runtime.agent.custodian import Custodian
-    from mpi_runtime.head.direct_lines import DirectLines
+    from mpi_runtime.core.agent.custodian import Custodian
+    from mpi_runtime.core.head.direct_lines import DirectLines
     from tests.simulation.checkers import Checker
 
 DRIVER = 0

@@ -21,7 +21,7 @@ meet(*sys.argv[2:])
 
 @ray.remote(num_cpus=0)
 def see():
-    from mpi_runtime.host import machine
+    from mpi_runtime.core.host import machine
 
     return sorted(os.sched_getaffinity(0)), machine.cpu_count({}), machine.memory_limit({}) >> 20
 

@@ -26,7 +26,7 @@ LOOK = """
 import json, time
 from mpi_runtime.cli.running_job import in_lines
 from mpi_runtime.cli.watching import Watching
-from mpi_runtime.head import visitor
+from mpi_runtime.core.head import visitor
 
 while not visitor.jobs():
     time.sleep(0.1)

@@ -13,7 +13,7 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Offer, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
-from mpi_runtime.journal.segments import bodies_in
+from mpi_runtime.files.segments import bodies_in
 
 GAP_S = 5.0
 """After a longer pause of its own a job may count as lost: it starts nothing until it has seen what has changed."""

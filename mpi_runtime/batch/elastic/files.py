@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.batch.elastic.records import Status
-from mpi_runtime.journal import claim, private, segments
+from mpi_runtime.files import claim, private, segments
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.commands import SlurmError
 

@@ -14,7 +14,7 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Returned, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
-from mpi_runtime.journal.segments import bodies_in, frame
+from mpi_runtime.files.segments import bodies_in, frame
 
 SILENT_LOOKS = 10
 """How many looks in a row must find a job unchanged until it counts as silent: it is offered nothing more."""

@@ -19,8 +19,8 @@ from mpi_runtime.batch.file.templates import fill, plain
 from mpi_runtime.batch.memory import outputs, past, submitted
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import private, segments
-from mpi_runtime.journal.claim import Claim
+from mpi_runtime.files import private, segments
+from mpi_runtime.files.claim import Claim
 from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest

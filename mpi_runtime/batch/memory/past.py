@@ -39,7 +39,7 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import claim, segments
+from mpi_runtime.files import claim, segments
 from mpi_runtime.scheduler.protocol.effects import Record
 
 FOLDER = "journal"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.journal import private
+from mpi_runtime.files import private
 
 REQUEST, ANSWER = "request-", "answer-"
 ANSWER_S = 60.0

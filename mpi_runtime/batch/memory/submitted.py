@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mpi_runtime.batch.memory.past import FOLDER
-from mpi_runtime.journal import private
+from mpi_runtime.files import private
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.jobs import Status, cancel_waiting, status
 

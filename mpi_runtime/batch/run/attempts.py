@@ -21,11 +21,11 @@ from mpi_runtime.batch.file.values import SKIP, text_of
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import Ending, run_program
 from mpi_runtime.batch.run.ranks import Rank
-from mpi_runtime.client import current
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
-from mpi_runtime.executor import scratch
-from mpi_runtime.host.claimed_processors import claimed_processors
-from mpi_runtime.host.launchers import settings_for_mpi
+from mpi_runtime.core.client import current
+from mpi_runtime.core.executor import scratch
+from mpi_runtime.core.host.claimed_processors import claimed_processors
+from mpi_runtime.core.host.launchers import settings_for_mpi
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.limits import UNIT
 

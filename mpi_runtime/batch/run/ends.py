@@ -15,8 +15,8 @@ from mpi_runtime.batch.memory.past import Ended
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.events import LOOK_S, Setting, is_doubtful
 from mpi_runtime.batch.run.starts import Starts
-from mpi_runtime.client import current
-from mpi_runtime.client.ref_futures import Outcome
+from mpi_runtime.core.client import current
+from mpi_runtime.core.client.ref_futures import Outcome
 from mpi_runtime.errors import TaskCancelledError
 
 IDLE_S = 60.0

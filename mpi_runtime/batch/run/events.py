@@ -23,10 +23,10 @@ from mpi_runtime.batch.memory.outputs import kept, of_attempt
 from mpi_runtime.batch.memory.results import CommandError, CommandResult, lost
 from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.batch.show.live import Live
-from mpi_runtime.client import current
-from mpi_runtime.client.ref_futures import Outcome
-from mpi_runtime.client.refs import ObjectRef, when_done
-from mpi_runtime.journal.claim import Claim
+from mpi_runtime.core.client import current
+from mpi_runtime.core.client.ref_futures import Outcome
+from mpi_runtime.core.client.refs import ObjectRef, when_done
+from mpi_runtime.files.claim import Claim
 
 TURN_S = 0.5
 """Seconds between turns of a job that runs a batch with others."""

@@ -11,7 +11,7 @@ from mpi_runtime.batch.file.values import CONTINUE, SKIP
 from mpi_runtime.batch.memory.outputs import SharedFiles
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.submission import submit
-from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.core.client.refs import ObjectRef
 
 DIRECTORY = "batch-output"
 """The default directory for the output of commands."""

@@ -23,7 +23,7 @@ from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.ends import Ends
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 from mpi_runtime.slurm.commands import SlurmError
 
 PROGRESS_S = 10.0

@@ -23,7 +23,7 @@ from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.events import TURN_S, Place
-from mpi_runtime.journal import claim
+from mpi_runtime.files import claim
 from mpi_runtime.slurm import allocation
 
 CLOSING_S = 3.0

@@ -19,7 +19,7 @@ from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.events import TURN_S, Commands, Setting
 from mpi_runtime.batch.run.sharing import Sharing, work_of
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.util.streams import together
 

@@ -1,4 +1,4 @@
-"""The journal of an experiment: each event of its study, in the format of `mpi_runtime.journal`.
+"""The journal of an experiment: each event of its study, in the format of `mpi_runtime.core.journal`.
 
 Each run of the experiment writes a segment of its own, so a torn tail loses only the events in it. Lines are numbered,
 and lines after a missing one do not count. A new study that handles these events reaches the same state.
@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import private, segments
-from mpi_runtime.journal.claim import Claim
-from mpi_runtime.journal.segments import Began, Noted
+from mpi_runtime.files import private, segments
+from mpi_runtime.files.claim import Claim
+from mpi_runtime.files.segments import Began, Noted
 from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.study.events import Event, Moved, Reported
 from mpi_runtime.tune.study.study import Study

@@ -25,7 +25,7 @@ import mpi_runtime.tune.experiment.log as study_log
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import private
+from mpi_runtime.files import private
 from mpi_runtime.show import log
 from mpi_runtime.show.writing import make_new_directory, replace_file
 from mpi_runtime.tune.experiment.by_name import with_objects

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.calls.labels import check_selector, meets
+from mpi_runtime.core.calls.labels import check_selector, meets
 from mpi_runtime.errors import InfeasibleResourceError
 
 

@@ -14,7 +14,7 @@ PROGRAM = r"""
 import gc, os, random, sys, threading, time, traceback
 import numpy as np
 import mpi_runtime as ray
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 from mpi_runtime.util.state import list_objects, list_tasks
 
 seed, operations, cpus, threads = map(int, sys.argv[1:])

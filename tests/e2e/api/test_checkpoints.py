@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.journal import upkeep
+from mpi_runtime.core.journal import upkeep
 from mpi_runtime.scheduler.protocol.effects import Checkpoint
 from tests.e2e.api.test_journal import WAYS, run
 

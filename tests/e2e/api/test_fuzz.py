@@ -89,7 +89,7 @@ def test_a_question_that_cannot_be_answered_ends_nothing(where: str) -> None:
         + """
 import mpi_runtime as ray
 import msgspec
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 ray.init(num_cpus=2)
 
 def ask():

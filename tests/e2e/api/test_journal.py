@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.journal import segments
+from mpi_runtime.files import segments
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.recording import Recording, replay

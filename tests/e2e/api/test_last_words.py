@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from mpi_runtime import get, put, remote
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 from mpi_runtime.errors import ActorDiedError, WorkerCrashedError
 from tests.helpers import run_program
 
@@ -150,7 +150,7 @@ import mpi_runtime as ray
 class Actor:
     def answer(self, n): return n
     def say_nothing(self):
-        from mpi_runtime.client import current
+        from mpi_runtime.core.client import current
         outbox = current.client().outbox
         outbox._last_s, outbox.ticking = float("inf"), True
     def die(self): os.kill(os.getppid(), signal.SIGKILL); signal.pause()

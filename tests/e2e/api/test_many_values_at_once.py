@@ -22,8 +22,8 @@ import json, sys
 from itertools import pairwise
 import numpy as np
 import mpi_runtime as ray
-from mpi_runtime.client.arrivals import Arrivals
-from mpi_runtime.client.outbox import Outbox
+from mpi_runtime.core.client.arrivals import Arrivals
+from mpi_runtime.core.client.outbox import Outbox
 
 ray.init(num_cpus=2)
 hosts = [node["NodeManagerHostname"] for node in ray.nodes() if node["Resources"].get("CPU")]

@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 from mpi_runtime import cluster_resources, get, get_gpu_ids, get_runtime_context, put, remote
-from mpi_runtime.calls.mapping import Results
+from mpi_runtime.core.calls.mapping import Results
 from mpi_runtime.errors import GetTimeoutError
 from tests.e2e.shared import note, slow, square, task_id
 from tests.helpers import run_program

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime import get, get_runtime_context, remote
-from mpi_runtime.calls.chunks import CALLS_MAX
+from mpi_runtime.core.calls.chunks import CALLS_MAX
 from mpi_runtime.errors import GetTimeoutError, TaskError
 from tests.e2e.shared import is_open, slow, square, task_id
 from tests.helpers import run_program
@@ -102,7 +102,7 @@ def interrupt():
     frame = None
     while frame is None:
         frame = sys._current_frames()[threading.main_thread().ident]
-        while frame is not None and "/mpi_runtime/client/" not in frame.f_code.co_filename:
+        while frame is not None and "/mpi_runtime/core/client/" not in frame.f_code.co_filename:
             frame = frame.f_back
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)

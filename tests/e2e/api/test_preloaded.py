@@ -78,7 +78,7 @@ assert len({one for pair in drawn for one in pair}) == 8, drawn
 def test_numpys_generator_is_seeded_after_the_fork_if_it_was_loaded_before() -> None:
     source = """
 import numpy.random
-from mpi_runtime.executor import forkserver
+from mpi_runtime.core.executor import forkserver
 numpy.random.seed(7)
 first = numpy.random.random()
 numpy.random.seed(7)

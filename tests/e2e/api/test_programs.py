@@ -21,7 +21,7 @@ EVERYTHING = r"""
 import gc, os, sys, time
 import numpy as np
 import mpi_runtime as ray
-from mpi_runtime.client import current
+from mpi_runtime.core.client import current
 
 ray.init(num_cpus=4, num_gpus=2, resources={"camera": 1})
 

@@ -10,7 +10,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import get, kill, remote
-from mpi_runtime.calls.actor_class import exit_actor
+from mpi_runtime.core.calls.actor_class import exit_actor
 from mpi_runtime.errors import ActorDiedError, ActorUnavailableError, TaskError
 from tests.helpers import run_program, wait_until
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mpi_runtime import ActorHandle, get, put, remote, wait
-from mpi_runtime.client import current
-from mpi_runtime.job import session
+from mpi_runtime.core.client import current
+from mpi_runtime.core.driver import session
 from tests.e2e.shared import Counter, hold
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.slow, pytest.mark.timeout(240)]

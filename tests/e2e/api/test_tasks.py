@@ -536,7 +536,7 @@ def test_a_process_ends_after_so_many_calls() -> None:
 @remote
 def fill(most: int, size: int) -> int:
     """Have this process end after so many functions, or bytes of their code."""
-    from mpi_runtime.executor import executor
+    from mpi_runtime.core.executor import executor
 
     executor.FUNCTIONS_MAX, executor.CODE_BYTES_MAX = most, size
     return os.getpid()

@@ -182,7 +182,7 @@ def test_a_timeout_shows_none_of_ours() -> None:
 
 
 def test_a_bug_of_ours_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mpi_runtime.client.waiting import Waiting
+    from mpi_runtime.core.client.waiting import Waiting
 
     for kind in (InternalError, AttributeError):
 

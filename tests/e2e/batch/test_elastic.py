@@ -18,7 +18,7 @@ from mpi_runtime.batch.file.parse import read_batch
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.memory.past import Planning, read_history
 from mpi_runtime.batch.run.sharing import work_of
-from mpi_runtime.journal.segments import bodies_in, frame
+from mpi_runtime.files.segments import bodies_in, frame
 from tests import helpers
 from tests.e2e.cli.test_batch import run_batch, written
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.host.claimed_processors import claimed_processors
+from mpi_runtime.core.host.claimed_processors import claimed_processors
 from tests.helpers import run_program
 
 BEGIN = """

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.batch.memory.past import History, read_history
-from mpi_runtime.host.mpiexec import find_launcher
+from mpi_runtime.core.host.mpiexec import find_launcher
 from tests import helpers
 
 ROOT = helpers.ROOT

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.cli.completion import verbs
-from mpi_runtime.journal.claim import owner_of
+from mpi_runtime.files.claim import owner_of
 from tests.e2e.cli.test_batch import run_batch, run_verb, written
 from tests.helpers import ROOT, run_program
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.cli.watching import Watching
-from mpi_runtime.head import visitor
+from mpi_runtime.core.head import visitor
 from mpi_runtime.show import metrics
 from tests import helpers
 from tests.fake_nvml.machines import h100x8, shown, shown_on_hosts, v100_pairs
@@ -98,7 +98,7 @@ def test_each_host_measures_itself(mpi: str, two_hosts: Lab) -> None:
         + """
 import json, time
 import mpi_runtime as ray
-from mpi_runtime.head import visitor
+from mpi_runtime.core.head import visitor
 
 with ray.init(num_cpus=1):
     end_s = time.monotonic() + 60

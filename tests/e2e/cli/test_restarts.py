@@ -66,7 +66,7 @@ def test_a_killed_program_is_started_again_until_it_ends(way: list[str], code: i
 HEADLESS = """
 import os, signal, sys, time
 import mpi_runtime as ray
-from mpi_runtime.host.process_tree import children
+from mpi_runtime.core.host.process_tree import children
 
 ray.init(num_cpus=2, journal_sync_s=0)
 first = os.path.join(sys.argv[1], "first")

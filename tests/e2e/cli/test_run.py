@@ -16,8 +16,8 @@ import pytest
 from mpi_runtime.cli import main as cli
 from mpi_runtime.cli import run as run_verb
 from mpi_runtime.cli.run import python_command, split
+from mpi_runtime.core.host.mpiexec import Launcher, find_launcher, launch_command, with_places
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.host.mpiexec import Launcher, find_launcher, launch_command, with_places
 from mpi_runtime.slurm import exit_file
 from tests import helpers
 

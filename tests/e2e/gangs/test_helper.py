@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.executor import forkserver_handle
-from mpi_runtime.executor.fork_messages import ForkHelper, ask
-from mpi_runtime.gangs.helper import Helper
-from mpi_runtime.gangs.library import Library
-from mpi_runtime.host.launchers import child_environment
-from mpi_runtime.host.process_tree import children, descendants
-from mpi_runtime.host.spawn import library_path
-from mpi_runtime.transport.poller import Poller
+from mpi_runtime.core.executor import forkserver_handle
+from mpi_runtime.core.executor.fork_messages import ForkHelper, ask
+from mpi_runtime.core.gangs.helper import Helper
+from mpi_runtime.core.gangs.library import Library
+from mpi_runtime.core.host.launchers import child_environment
+from mpi_runtime.core.host.process_tree import children, descendants
+from mpi_runtime.core.host.spawn import library_path
+from mpi_runtime.core.transport.poller import Poller
 
 pytestmark = pytest.mark.timeout(60)
 

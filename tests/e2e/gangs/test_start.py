@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.gangs import start as starting
+from mpi_runtime.core.gangs import start as starting
 from tests.gang_driver import Driver, Gang
 from tests.helpers import mpi_python, run_program, start_command
 
@@ -41,7 +41,7 @@ session.Finalize()
 """
 LOGS = """
 import ctypes
-from mpi_runtime.gangs import pmix_types as types
+from mpi_runtime.core.gangs import pmix_types as types
 path = next(line.split()[-1] for line in open("/proc/self/maps") if "libpmix.so" in line)
 library = ctypes.CDLL(path)
 types.declare(library)
@@ -236,7 +236,7 @@ def listening_ports(pid: int) -> list[int]:
     return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
 
 
-FIND = "import mpi4py\nimport sys\n{}\nfrom mpi_runtime.gangs.library import find\nfound = find()\n"
+FIND = "import mpi4py\nimport sys\n{}\nfrom mpi_runtime.core.gangs.library import find\nfound = find()\n"
 
 
 @pytest.mark.parametrize(("mpi", "protocol"), [("openmpi", "pmix"), ("mpich", "pmi1")])

@@ -407,7 +407,7 @@ REAL_TORCH = """
 import contextlib, types, torch
 import numpy as np
 from mpi_runtime.gpu import arrays, staging
-from mpi_runtime.objects import serialize
+from mpi_runtime.core.objects import serialize
 
 # Tensors in memory, taken for such on a device.
 done = types.SimpleNamespace(synchronize=lambda: None)
@@ -463,7 +463,7 @@ def test_the_real_cupy_is_recognised_without_a_driver() -> None:
 import pickle, traceback, cupy
 from mpi_runtime import errors
 from mpi_runtime.gpu import arrays
-from mpi_runtime.objects import device_arrays, serialize
+from mpi_runtime.core.objects import device_arrays, serialize
 
 class Mine(cupy.ndarray):
     pass

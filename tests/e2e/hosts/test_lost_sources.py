@@ -11,7 +11,7 @@ RANKS = {f"host{number}": 1 for number in range(1, 5)}
 
 SLOWER = """
 import os, signal, time
-from mpi_runtime.objects import sends
+from mpi_runtime.core.objects import sends
 
 RANK = os.environ.get("OMPI_COMM_WORLD_RANK")
 ORDERS = os.path.dirname(os.path.abspath(__file__))

@@ -11,7 +11,7 @@ PROGRAM = """
 import os, socket, time
 import numpy as np
 import mpi_runtime as ray
-from mpi_runtime.head import visitor
+from mpi_runtime.core.head import visitor
 
 @ray.remote
 def inner(x):

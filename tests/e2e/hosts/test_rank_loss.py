@@ -98,8 +98,8 @@ def test_a_worker_on_another_host_is_killed(victim: int, two_hosts: Lab) -> None
 
 DIES_SHARING = """
 import os, signal
-from mpi_runtime.rank import worker
-from mpi_runtime.transport.doorbell import Doorbell
+from mpi_runtime.core.rank import worker
+from mpi_runtime.core.transport.doorbell import Doorbell
 jobs = []
 begin, send = worker.Worker._begin, Doorbell._send_descriptors
 def count(self, job):

@@ -11,9 +11,9 @@ PROGRAM = r"""
 import os, random, socket, struct, sys
 import mpi_runtime as ray
 from mpi_runtime.scheduler.protocol.events import Done, Put, Released, Returned, Stored, Value, Yielded
-from mpi_runtime.transport import channel, codec
-from mpi_runtime.transport.channel import LOCAL, Splitter, packed
-from mpi_runtime.transport.messages import Abandon, Drained, Shutdown
+from mpi_runtime.core.transport import channel, codec
+from mpi_runtime.core.transport.channel import LOCAL, Splitter, packed
+from mpi_runtime.core.transport.messages import Abandon, Drained, Shutdown
 
 ray.init(num_cpus=2)
 NONE = b"\x80\x05N."

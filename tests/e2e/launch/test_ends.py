@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.host.process_tree import LAUNCHERS
+from mpi_runtime.core.host.process_tree import LAUNCHERS
 from tests.helpers import Completed, Program, describe, run_program, start_program, wait_until
 
 WAYS = ["plain", "openmpi", "mpich"]

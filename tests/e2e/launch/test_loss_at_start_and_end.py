@@ -18,7 +18,7 @@ print("begun", ray.get(agent.options(num_cpus=1).remote())[0], ranks(), flush=Tr
 """
     prelude = """
 import os, signal
-from mpi_runtime.rank import worker
+from mpi_runtime.core.rank import worker
 begin = worker.Worker._begin
 def die(self, job):
     if self._transport.rank == 2:
@@ -34,8 +34,8 @@ worker.Worker._begin = die
 
 DIES = """
 import os, signal
-from mpi_runtime.transport import mpi
-from mpi_runtime.transport.doorbell import Doorbell
+from mpi_runtime.core.transport import mpi
+from mpi_runtime.core.transport.doorbell import Doorbell
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -126,7 +126,7 @@ print("second job", ray.get(agent.remote()) is not None, ranks(), flush=True)
 def test_a_rank_that_has_not_noticed_the_loss_takes_part_in_the_second_job() -> None:
     """All must agree who shares the memory of the host: rank 3 would take the region of another one, or one too far."""
     prelude = """
-from mpi_runtime.rank import worker
+from mpi_runtime.core.rank import worker
 begin = worker.Worker._begin
 def begin_unaware(self, job):
     if self._transport.rank == 3:
@@ -171,7 +171,7 @@ def test_the_first_rank_that_runs_calls_dies_as_a_job_begins() -> None:
     """What was given to `init` counts for the host, whichever of its ranks had told of it."""
     prelude = """
 import os, signal
-from mpi_runtime.rank import worker
+from mpi_runtime.core.rank import worker
 begin, jobs = worker.Worker._begin, []
 def begin_and_die(self, job):
     jobs.append(job)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpi_runtime.host.mpiexec import find_launcher
+from mpi_runtime.core.host.mpiexec import find_launcher
 from tests.helpers import OPENMPI_ENVIRONMENT, run_program
 
 APP = """

@@ -434,7 +434,7 @@ print("noticed", wait_for_loss(1), flush=True)
 """
     prelude = """
 import signal
-from mpi_runtime.rank import worker
+from mpi_runtime.core.rank import worker
 serve = worker.Worker._serve
 def fail(number, frame):
     raise RuntimeError("as planned")

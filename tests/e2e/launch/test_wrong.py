@@ -164,9 +164,9 @@ def test_a_program_on_rank_0_alone_that_never_calls_init(mpi: str, source: str, 
 
 SLOW = """
 import os, time
-from mpi_runtime.job import head_handle
-from mpi_runtime.rank import joining, worker
-from mpi_runtime.transport import mpi
+from mpi_runtime.core.driver import head_handle
+from mpi_runtime.core.rank import joining, worker
+from mpi_runtime.core.transport import mpi
 head_handle.WAITS_S = LIMIT - 2
 
 def sleep(*_, **__):

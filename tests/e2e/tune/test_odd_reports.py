@@ -17,8 +17,8 @@ import pytest
 
 from mpi_runtime import train, tune
 from mpi_runtime.cli.main import main
-from mpi_runtime.journal import segments
-from mpi_runtime.journal.segments import Noted
+from mpi_runtime.files import segments
+from mpi_runtime.files.segments import Noted
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.tune.experiment import log as study_log
 from mpi_runtime.tune.experiment.watched import Watched

@@ -14,8 +14,8 @@ import pytest
 from mpi_runtime import tune
 from mpi_runtime.cli.main import main
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import segments
-from mpi_runtime.journal.segments import Noted
+from mpi_runtime.files import segments
+from mpi_runtime.files.segments import Noted
 from mpi_runtime.tune.experiment import driver as study_driver
 from mpi_runtime.tune.experiment import log as study_log
 from mpi_runtime.tune.experiment.watched import Watched

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime.client.current import client_or_none
+from mpi_runtime.core.client.current import client_or_none
 from mpi_runtime.errors import GetTimeoutError, TaskError
 from mpi_runtime.util.streams import emit, emits, together
 from tests.e2e.shared import is_open

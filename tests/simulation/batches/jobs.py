@@ -19,7 +19,7 @@ from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Request, Status, Work
 from mpi_runtime.batch.memory.past import Ended, History
 from mpi_runtime.batch.memory.results import CommandResult
-from mpi_runtime.journal import claim
+from mpi_runtime.files import claim
 from tests.simulation.batches.world import FileSystem, Process, SimulatedFiles, World
 
 READ_LIMIT_S = 60.0

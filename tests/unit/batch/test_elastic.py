@@ -17,8 +17,8 @@ from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Sta
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
 from mpi_runtime.batch.memory import requests
 from mpi_runtime.batch.memory.requests import Answer, Request
-from mpi_runtime.journal import claim
-from mpi_runtime.journal.segments import bodies_in, frame
+from mpi_runtime.files import claim
+from mpi_runtime.files.segments import bodies_in, frame
 
 ONE, TWO = "1" * 16, "2" * 16
 

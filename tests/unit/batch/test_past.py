@@ -18,7 +18,7 @@ from mpi_runtime.batch.memory.journal import BatchJournal, key_of
 from mpi_runtime.batch.memory.past import FOLDER, Planning, read_history, source_of, used_by
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import segments
+from mpi_runtime.files import segments
 
 
 def command(name: str = "a", **options: Any) -> Command:

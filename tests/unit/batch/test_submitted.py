@@ -14,7 +14,7 @@ from mpi_runtime.cli.batch import Part
 from mpi_runtime.cli.batch_control import perform
 from mpi_runtime.cli.batch_options import parser
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.journal import claim
+from mpi_runtime.files import claim
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.commands import SlurmError
 from tests.helpers import wait_until

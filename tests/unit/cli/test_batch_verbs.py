@@ -17,7 +17,7 @@ from mpi_runtime.batch.memory.past import FOLDER, Planning, read_history
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.program import run_program
 from mpi_runtime.cli.main import main
-from mpi_runtime.journal import segments
+from mpi_runtime.files import segments
 
 SHOWN = ("status jobs", "status jobs --json", "report jobs", "log jobs a", "wait jobs", "list")
 CONTROLS = ("cancel jobs a", "pause jobs a", "resume jobs a", "priority jobs a --to 1", "add jobs more.txt")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.cli.main import main
-from mpi_runtime.journal import value_files
-from mpi_runtime.journal.claim import Claim
-from mpi_runtime.journal.earlier import Earlier
+from mpi_runtime.core.journal import value_files
+from mpi_runtime.core.journal.earlier import Earlier
+from mpi_runtime.files.claim import Claim
 from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept
-from tests.unit.journal.test_journal import CODE, id_of, recall, record, run
+from tests.unit.core.journal.test_journal import CODE, id_of, recall, record, run
 
 LARGE = bytes(range(256)) * 4
 

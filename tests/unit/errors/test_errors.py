@@ -20,6 +20,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import errors, exceptions
+from mpi_runtime.core.executor.actor_methods import title_of
 from mpi_runtime.errors import (
     ActorDiedError,
     InternalError,
@@ -33,7 +34,6 @@ from mpi_runtime.errors import (
 from mpi_runtime.errors import ray as ray_errors
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.errors.remote import describe, from_bytes, make_task_error, to_bytes
-from mpi_runtime.executor.actor_methods import title_of
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MpiRuntimeError)]
 OWN = [kind for kind in CLASSES if not issubclass(kind, TaskError)]

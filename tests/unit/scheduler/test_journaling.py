@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from mpi_runtime.core.transport import codec
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import (
@@ -44,7 +45,6 @@ from mpi_runtime.scheduler.protocol.rank_events import (
     TakenBack,
 )
 from mpi_runtime.scheduler.records.state import Effects
-from mpi_runtime.transport import codec
 from tests.checks import executors as invariants
 
 DRIVER = 0

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from mpi_runtime.core.transport import codec
+from mpi_runtime.core.transport.codec import BadFrameError
 from mpi_runtime.gpu.device import PROGRAM
 from mpi_runtime.scheduler.protocol.effects import ReadyFailed, StopExecutor
 from mpi_runtime.scheduler.protocol.events import (
@@ -26,8 +28,6 @@ from mpi_runtime.scheduler.protocol.events import (
     Yielded,
 )
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched, FrameRefused, RankJoined, RankLost
-from mpi_runtime.transport import codec
-from mpi_runtime.transport.codec import BadFrameError
 from tests.builders import DRIVER, UNIT, Cluster
 from tests.checks import executors as invariants
 

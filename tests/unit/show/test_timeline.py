@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from mpi_runtime.api.timeline import events as events_of
+from mpi_runtime.core.api.timeline import events as events_of
 from mpi_runtime.scheduler.protocol.ids import prefix_of
 
 

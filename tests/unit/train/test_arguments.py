@@ -11,8 +11,8 @@ import numpy
 import pytest
 
 from mpi_runtime import train, tune
+from mpi_runtime.core.gangs import rendezvous
 from mpi_runtime.errors import InfeasibleResourceError
-from mpi_runtime.gangs import rendezvous
 from mpi_runtime.train import shards
 from mpi_runtime.train.torch import TorchConfig, TorchTrainer
 from mpi_runtime.tune.trials.bundles import slots_for

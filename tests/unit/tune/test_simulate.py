@@ -108,7 +108,7 @@ def test_a_process_loads_what_it_uses() -> None:
     parts = {"bundles", "checkpoint", "reporting", "runner", "trainable", "written"}
     inside = {name.removeprefix("mpi_runtime.tune.") for name in found if name.startswith("mpi_runtime.tune.")}
     assert inside == {"absent", "trial", "trials", *(f"trials.{one}" for one in parts)}
-    assert not {name for name in found if name.startswith(("numpy", "mpi_runtime.journal", "mpi_runtime.slurm"))}
+    assert not {name for name in found if name.startswith(("numpy", "mpi_runtime.core.journal", "mpi_runtime.slurm"))}
 
 
 @pytest.mark.parametrize("package", [mpi_runtime, tune, util], ids=lambda package: package.__name__)

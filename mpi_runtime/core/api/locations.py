@@ -1,0 +1,80 @@
+"""Where values are: the functions of Ray's module `experimental`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.driver import running
+from mpi_runtime.errors.arguments import check_whole
+from mpi_runtime.scheduler.protocol.effects import Ready, ReadyError, ReadyStored
+
+__all__ = ["get_local_object_locations", "get_object_locations"]
+
+
+def get_object_locations(obj_refs: Sequence[ObjectRef[Any]], timeout_ms: int = -1) -> dict[ObjectRef[Any], Any]:
+    """Ask the scheduler where values are.
+
+    Args:
+        obj_refs: a list of references.
+        timeout_ms: accepted as in Ray, without effect: the scheduler answers at once.
+
+    Returns:
+        A dictionary for each reference: "node_ids" (the nodes with a copy in shared memory; empty for a small value),
+        "object_size" in bytes (None before the call has ended), "did_spill" (whether a copy is on a disk).
+
+    Raises:
+        TypeError: `obj_refs` is not a list of references.
+        ObjectLostError: a reference belongs to a job that has ended.
+
+    Example:
+        ```python
+        get_object_locations([ray.put(array)])
+        ```
+    """
+    check_whole("timeout_ms", timeout_ms, -1)
+    return {ref: _location(ref) for ref in _checked(obj_refs)}
+
+
+def get_local_object_locations(obj_refs: Sequence[ObjectRef[Any]]) -> dict[ObjectRef[Any], Any]:
+    """Return where values are as far as this process knows, without asking the scheduler.
+
+    Args:
+        obj_refs: a list of references.
+
+    Returns:
+        A dictionary as from `get_object_locations` for each value that has arrived in this process. Others are left
+        out.
+
+    Raises:
+        TypeError: `obj_refs` is not a list of references.
+        ObjectLostError: a reference belongs to a job that has ended.
+    """
+    found = {}
+    client = running.client()
+    for ref in _checked(obj_refs):
+        entry = client.references.values.get(ref.binary())
+        if isinstance(entry, ReadyStored):
+            found[ref] = _as_in_ray([client.questions.node_id()], entry.size, False)
+        elif isinstance(entry, (Ready, ReadyError)):
+            found[ref] = _as_in_ray([], len(entry.data), False)
+    return found
+
+
+def _checked(obj_refs: Any) -> Sequence[ObjectRef[Any]]:
+    if not isinstance(obj_refs, (list, tuple)) or not all(isinstance(ref, ObjectRef) for ref in obj_refs):
+        raise TypeError(f"the locations of values need a list of ObjectRef, not {obj_refs!r}")
+    for ref in obj_refs:
+        ref.check_job()
+    return obj_refs
+
+
+def _location(ref: ObjectRef[Any]) -> dict[str, Any]:
+    for entry in running.client().questions.query("objects", ref.binary()):
+        return _as_in_ray(entry["node_ids"], entry["object_size"] or None, entry["is_spilled"])
+    return _as_in_ray([], None, False)
+
+
+def _as_in_ray(node_ids: list[str], size: int | None, is_spilled: bool) -> dict[str, Any]:
+    return {"node_ids": node_ids, "object_size": size, "did_spill": is_spilled}

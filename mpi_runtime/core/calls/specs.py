@@ -1,0 +1,237 @@
+"""Specs of functions, classes and methods, made from their options. The scheduler gets each spec once."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.core.calls.options import RANKS, fields
+from mpi_runtime.core.client.scope import Inherited
+from mpi_runtime.core.host.spawn import COSTLY
+from mpi_runtime.errors import TaskTimeoutError
+from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
+from mpi_runtime.scheduler.protocol.ids import digest
+from mpi_runtime.scheduler.protocol.limits import UNIT
+
+ASYNC_MAX_CONCURRENCY = 1000
+"""The default of `max_concurrency` for actors with coroutines, as in Ray."""
+TYPE_UNITS = UNIT // 1000
+"""The amount of the resource `accelerator_type:X` that `accelerator_type` requests, as in Ray."""
+
+
+class Method(msgspec.Struct, frozen=True, array_like=True):
+    """Facts about one method of an actor class. Handles carry them."""
+
+    spec: Spec
+    parameters: tuple[tuple[str, int, bool], ...] | None = None
+    """Its parameters: name, kind (as in `inspect`), whether there is a default. None: not known."""
+    max_pending: int = 0
+    """The largest number of unfinished calls of one handle; 0: no limit."""
+    is_recorded: bool = False
+    """Whether a journal records its calls: its class can save its state."""
+
+
+def _finished(spec: Spec, name: str) -> Spec:
+    """Set the id of a spec. `name` is for the error."""
+    if spec.enforces_limit and not spec.time_limit_us:
+        raise ValueError(
+            f"{name} has enforce_time_limit=True and no time_limit: set the seconds that a call may take, "
+            "as with time_limit=60"
+        )
+    spec.id = 0
+    spec.id = int.from_bytes(digest(msgspec.msgpack.encode(spec), 8), "big") >> 1
+    if spec.kind != METHOD:  # these run where their actor is
+        spec.imports = [name for name in COSTLY if name in sys.modules or _names(spec.function, name)]
+    return spec
+
+
+def _names(function: bytes, module: str) -> bool:
+    """Whether pickled code imports this module or a part of it, or has it as a global variable.
+
+    All of these are strings of the pickle, each after its length. Text that only mentions the module does not count.
+    """
+    name = module.encode()
+    if b"\x8c" + bytes((len(name),)) + name in function:
+        return True
+    return re.search(b"\x8c." + re.escape(name) + b"\\.", function, re.DOTALL) is not None
+
+
+_OF_PLACES = (
+    *("scheduling_strategy", "label_selector", "fallback_strategy"),
+    *("placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks"),
+)
+
+
+def _placed(
+    kind: int, name: str, options: Mapping[str, Any], inherited: Where | None, environment: dict[str, str] | None
+) -> dict[str, Any]:
+    """The fields of a spec of a task or an actor."""
+    made = fields(kind, options)
+    model = options.get("accelerator_type")
+    if model is not None:
+        from mpi_runtime.scheduler.protocol.resources import TYPE  # not at the top: it loads the ledger of GPUs
+
+        made.setdefault("custom", {}).setdefault(TYPE + model, TYPE_UNITS)
+    made["environment"] = environment or {}
+    if inherited is not None or any(one in options for one in _OF_PLACES):
+        from mpi_runtime.core.calls import strategies
+        from mpi_runtime.scheduler.protocol.resources import Request
+
+        asked = {field: made.get(field, 0) for field in ("cpu", "gpu", "memory", "gpu_memory")}
+        custom = tuple(sorted(made.get("custom", {}).items()))
+        made["where"] = strategies.where(name, options, Request(**asked, custom=custom), inherited)
+    return made
+
+
+def environment(inherited: Inherited, options: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of calls made here: that of this process, changed by the option `runtime_env`."""
+    given = options.get("runtime_env")
+    if not given:
+        return inherited.environment
+    from mpi_runtime.core.calls import runtime_env
+
+    return runtime_env.environment(inherited, given)
+
+
+def portable(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options in a form that other processes can use."""
+    if not options.get("runtime_env"):
+        return options
+    from mpi_runtime.core.calls import runtime_env
+
+    return {**options, "runtime_env": runtime_env.portable(options["runtime_env"])}
+
+
+def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields for `retry_exceptions`. Only executors unpickle the classes."""
+    wanted = options.get("retry_exceptions")
+    if wanted is None:
+        return {}
+    if not isinstance(wanted, (list, tuple)) or not wanted:
+        return {"retry_exceptions": wanted is True, "retry_only": b"", "retries_timeouts": False}
+    import cloudpickle
+
+    return {
+        "retry_exceptions": True,
+        "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5),
+        "retries_timeouts": issubclass(TaskTimeoutError, tuple(wanted)),
+    }
+
+
+def task_spec(
+    name: str,
+    function: bytes,
+    options: Mapping[str, Any],
+    inherited: Where | None = None,
+    is_generator: bool = False,
+    environment: dict[str, str] | None = None,
+    code: bytes = b"",
+) -> Spec:
+    """The spec of a remote function. Calls without a place of their own run in the `inherited` one.
+
+    `environment` is made of its `runtime_env`. `code` is the hash of the function, if its calls are to be recorded.
+    """
+    made: dict[str, Any] = {"num_returns": STREAMING if is_generator else 1}
+    made |= _placed(TASK, name, options, inherited, environment) | _retrying(options)
+    if made["num_returns"] == RANKS:
+        made["num_returns"], made["by_rank"] = made["ranks"], True
+    if made.get("alternatives") and (made.get("where") is not None or made.get("ranks")):
+        raise ValueError(f"{name} has alternatives, and these exclude a place such as a placement group, and ranks")
+    if code:
+        count = made["num_returns"]
+        made["code"] = _with_environment(code, count, environment) if count >= 0 else b""
+    return _finished(Spec(0, TASK, options.get("name") or name, function, **made), name)
+
+
+def _with_environment(code: bytes, count: int | None, environment: dict[str, str] | None) -> bytes:
+    own = {name: text for name, text in (environment or {}).items() if "=" not in name}
+    return digest(code + msgspec.msgpack.encode((count, own), order="deterministic"), 16)
+
+
+def _concurrency(options: Mapping[str, Any], is_async: bool) -> dict[str, int]:
+    """The number of calls of each group that run at a time; empty: one after the other, in the main thread."""
+    groups = options.get("concurrency_groups") or {}
+    most = options.get("max_concurrency") or (ASYNC_MAX_CONCURRENCY if is_async else 1)
+    return {"": most, **groups} if is_async or groups or most > 1 else {}
+
+
+def _out_of_order(name: str, options: Mapping[str, Any], is_async: bool) -> bool:
+    """Whether calls start as soon as their arguments have arrived.
+
+    With concurrent calls an earlier one may wait for a later one.
+    """
+    several = is_async or (options.get("max_concurrency") or 1) > 1
+    wanted = options.get("allow_out_of_order_execution")
+    if several and wanted is False:
+        kind = "has coroutines" if is_async else "has max_concurrency above 1"
+        raise ValueError(
+            f"{name} {kind}, so its calls start as their arguments arrive: allow_out_of_order_execution=False is not "
+            "possible. Omit it, or use an actor that runs one call after the other."
+        )
+    return several if wanted is None else wanted
+
+
+def actor_spec(
+    name: str,
+    function: bytes,
+    options: Mapping[str, Any],
+    inherited: Where | None = None,
+    is_async: bool = False,
+    environment: dict[str, str] | None = None,
+    code: bytes = b"",
+) -> Spec:
+    """The spec of an actor's creation. Without `num_cpus` it needs one CPU to be placed and none to run.
+
+    `environment` is made of its `runtime_env`. `code` is the hash of the class, if its states are to be saved.
+    """
+    made = _placed(ACTOR, name, options, inherited, environment)
+    return _finished(
+        Spec(
+            0,
+            ACTOR,
+            name,
+            function,
+            held_cpu=0 if options.get("num_cpus") is None and not options.get("num_ranks") else made["cpu"],
+            concurrency=_concurrency(options, is_async),
+            is_async=is_async,
+            out_of_order=_out_of_order(name, options, is_async),
+            code=_with_environment(code, None, environment) if code else b"",
+            **made,
+        ),
+        name,
+    )
+
+
+def method(
+    name: str,
+    own: Mapping[str, Any],
+    actor: Mapping[str, Any],
+    is_generator: bool = False,
+    parameters: tuple[tuple[str, int, bool], ...] | None = None,
+    is_recorded: bool = False,
+) -> Method:
+    """The facts about a method, from its own options and its actor's.
+
+    `name` is "Class.method". `is_recorded`: its class saves its state.
+    """
+    returns = STREAMING if is_generator else 1
+    spec = Spec(0, METHOD, name, b"", num_returns=returns, max_retries=actor.get("max_task_retries") or 0)
+    pending = max(actor.get("max_pending_calls") or 0, 0)
+    return changed(name, Method(spec, parameters, pending, is_recorded), own)
+
+
+def changed(name: str, method: Method, options: Mapping[str, Any]) -> Method:
+    """A method with some options changed."""
+    if options.get("num_returns") == RANKS:
+        raise ValueError(f'{name}: num_returns="ranks" is for functions. The value of a method is that of rank 0')
+    spec = msgspec.structs.replace(method.spec, **fields(METHOD, options), **_retrying(options))
+    other = options.get("name")
+    if other is not None:  # its own name replaces the code
+        spec.name, spec.function = other or name, name.rpartition(".")[2].encode() if other else b""
+    is_recorded = method.is_recorded and not spec.keeps_state and spec.num_returns >= 0
+    spec.code = digest(msgspec.msgpack.encode((name, spec.num_returns)), 16) if is_recorded else b""
+    return msgspec.structs.replace(method, spec=_finished(spec, name))

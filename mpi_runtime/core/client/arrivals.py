@@ -1,0 +1,112 @@
+"""Incoming messages of a client, and the threads that wait for them.
+
+No lock, no socket: the simulator runs this too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mpi_runtime.core.client.feed import Feed
+from mpi_runtime.core.client.received_items import ReceivedItems
+from mpi_runtime.core.client.references import References, is_error
+from mpi_runtime.core.transport.messages import Ahead, Allocated, Exit, ForCalls, GiveBack
+from mpi_runtime.scheduler.protocol.effects import Answer, Demand, Entry, Forget, Item, Ready, SaveRequested
+from mpi_runtime.scheduler.protocol.events import Call, Spec
+
+
+class Watch:
+    """The objects that a thread waits for in `get`, and those of them that are errors."""
+
+    __slots__ = ("failed", "wanted")
+
+    def __init__(self, wanted: Iterable[bytes]) -> None:
+        self.wanted = set(wanted)
+        self.failed: list[bytes] = []
+
+
+class Arrivals:
+    """Sorts the incoming messages of one client. The owner lets one thread at a time do so."""
+
+    def __init__(
+        self,
+        references: References,
+        items: ReceivedItems,
+        feed: Feed,
+        answered: Callable[[Allocated | Answer | Ahead | GiveBack], None],
+        forget: Callable[[Forget], None],
+    ) -> None:
+        """Sort messages into these parts.
+
+        `answered` is called with answers and news of memory, `forget` with requests to forget places.
+        """
+        self._forget = forget
+        self._references = references
+        self._items = items
+        self._feed = feed
+        self._answered = answered
+        self.taken = 0
+        """The number of messages so far."""
+        self.watches: list[Watch] = []
+        """One for each thread in `get`."""
+        self.expected: set[bytes] = set()
+        """Objects that futures wait for."""
+        self.arrived: deque[bytes] = deque()
+        """Expected objects that have arrived and were not handled."""
+
+    def take(self, messages: list[Any]) -> None:
+        """Take in one frame. The values of a call's arguments precede it in the same frame."""
+        arguments: dict[bytes, Entry] = {}
+        is_for_calls = False
+        values, counts, expected = self._references.values, self._references.counts, self.expected
+        for message in messages:
+            kind = type(message)
+            if kind is Ready:
+                if message.id in counts:
+                    values[message.id] = message
+                    if expected:
+                        self._note_arrival(message)
+                else:
+                    arguments[message.id] = message
+            elif kind is Call:
+                self._feed.came(message, [self._argument(id, arguments) for id in message.arguments])
+            elif kind is Spec:
+                self._feed.specs[message.id] = message
+            elif kind in (Allocated, Answer):
+                self._answered(message)
+            elif kind is Exit:
+                self._feed.exiting = True
+            elif kind is SaveRequested:
+                self._feed.saving = True
+            elif kind is Item:
+                counts[message.id] = 1
+                self._items.came(message)
+            elif kind is Demand:
+                self._feed.demanded(message)
+            elif kind is Forget:
+                self._forget(message)
+            elif kind is Ahead or kind is GiveBack:
+                self._answered(message)
+            elif kind is ForCalls:  # values in this frame are for calls only: other references may be stale by now
+                is_for_calls = True
+            elif message.id in counts and not is_for_calls:
+                values[message.id] = message
+                self._note_arrival(message)
+            else:
+                arguments[message.id] = message
+        self.taken += len(messages)  # last: waiting threads rely on it
+
+    def _argument(self, id: bytes, arguments: dict[bytes, Entry]) -> Entry:
+        found = arguments.get(id)
+        return found if found is not None else self._references.values[id]
+
+    def _note_arrival(self, message: Entry) -> None:
+        """Note the arrival of a value to which this process has references."""
+        if message.id in self.expected:
+            self.arrived.append(message.id)
+        if self.watches and is_error(message):
+            for watch in tuple(self.watches):
+                if message.id in watch.wanted:
+                    watch.failed.append(message.id)

@@ -1,0 +1,177 @@
+"""A client's connection to the process of its rank, on which threads wait for messages.
+
+Any number of threads may wait. One of them, the leader, reads the socket for all. The others sleep until it has read
+something.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from mpi_runtime import errors
+from mpi_runtime.core.client.arrivals import Arrivals
+from mpi_runtime.core.client.blocking import Blocking
+from mpi_runtime.core.client.inbox import Inbox
+from mpi_runtime.core.client.outbox import LOST, Outbox
+from mpi_runtime.core.client.scope import Scope, Scopes
+from mpi_runtime.core.transport import codec
+from mpi_runtime.core.transport.channel import LOCAL
+
+SHUT_DOWN = "The job was shut down by shutdown() in another thread, with everything that this thread waits for."
+_FORKED = "This is a forked child of a process of a job, and cannot use its parent's connection."
+
+
+class Line:
+    """One client's connection."""
+
+    def __init__(
+        self, end: socket.socket, outbox: Outbox, arrivals: Arrivals, scopes: Scopes, blocking: Blocking, cancels: int
+    ) -> None:
+        """Use our end of a socketpair. `scopes` has the call for which a thread waits. `cancels`: see `Executing`."""
+        self._socket = end
+        self.outbox = outbox
+        self._inbox = Inbox(end)
+        self._arrivals = arrivals
+        self._scopes = scopes
+        self._blocking = blocking
+        self._changed = threading.Condition()
+        self._leading = 0
+        """The thread that reads; 0: none."""
+        self.closed = ""
+        """Why the connection is closed; empty: it is open."""
+        self.last_call = b""
+        """The call that was submitted last. A thread of the driver that waits only for it polls before it sleeps."""
+        self.cancels = cancels
+        """In an executor: the pipe with the ids of cancelled calls, which also ends a wait of the main thread."""
+
+    def wait_until(
+        self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None, lends: bool = True
+    ) -> bool:
+        """Read until `complete()` is true, or the time is over. Return whether it is.
+
+        Args:
+            complete: is called after each frame.
+            timeout_s: the most seconds to wait; None: no limit.
+            ids: the objects waited for. With them user code waits, and may be interrupted.
+            lends: with `ids`: whether an executor lends its CPU meanwhile.
+
+        Raises:
+            HeadDiedError: the other end has closed the connection.
+            ObjectLostError: the job was shut down.
+            RuntimeNotInitializedError: this is a forked child.
+        """
+        outbox, blocking = self.outbox, self._blocking
+        outbox.flush_or(self.lost)
+        self._inbox.patience.is_granted = self.cancels < 0 and ids == [self.last_call]
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        is_call = blocking.lends_cpu and ids is not None
+        scope = self._scopes.running if is_call and lends else None
+        is_reported = False
+        try:
+            while True:
+                with self._changed:
+                    if complete():
+                        return True
+                    self._check_open()
+                    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    if scope is not None and not is_reported:
+                        with outbox.interrupts:
+                            is_reported = True
+                            blocking.waits(scope, ids or [])
+                    if self._leading and self._leading != threading.get_ident():
+                        if left == 0.0:
+                            return False
+                        self._changed.wait(left)
+                        continue
+                    self._leading = threading.get_ident()
+                try:
+                    outbox.flush_or(self.lost)
+                    is_interruptible = ids is not None and threading.current_thread() is threading.main_thread()
+                    self._inbox.read(left, self.cancels if is_interruptible else -1)
+                finally:
+                    with outbox.interrupts:
+                        arrived = self._take_in()
+                        with self._changed:
+                            self._leading = 0
+                            self._changed.notify_all()
+                if not arrived and left == 0.0:
+                    with self._changed:
+                        return complete()
+        finally:
+            if is_reported:
+                assert scope is not None
+                self._end_wait(scope)
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """Return a context in which an executor lends its CPU, for waits other than `get` and `wait`."""
+        if not self._blocking.lends_cpu:
+            yield
+            return
+        scope = self._scopes.running
+        is_reported = False
+        try:
+            with self.outbox.interrupts, self._changed:
+                is_reported = True
+                self._blocking.waits(scope, [])
+            self.outbox.flush_or(self.lost)
+            yield
+        finally:
+            if is_reported:
+                self._end_wait(scope)
+
+    def _end_wait(self, scope: Scope) -> None:
+        with self.outbox.interrupts, self._changed:  # so that the end of the wait is reported before that of the call
+            self._blocking.ends_wait(scope, self._scopes.running)
+
+    def _check_open(self) -> None:
+        if self.closed == LOST:
+            raise errors.HeadDiedError(self.outbox.why_lost())
+        if self.closed == SHUT_DOWN:
+            raise errors.ObjectLostError(SHUT_DOWN)
+        if self.closed:
+            raise errors.RuntimeNotInitializedError(self.closed)
+
+    def lost(self) -> None:
+        """Note that the other end has closed."""
+        self.closed = self.closed or LOST
+
+    def _take_in(self) -> bool:
+        """Handle the frames that were read. Return whether anything was read."""
+        frames = self._inbox.frames()
+        if frames is None:
+            return False
+        if self._inbox.is_closed:
+            self.lost()
+        for count, frame in frames:
+            if count == LOCAL:
+                self.closed = self.closed or SHUT_DOWN
+            else:
+                self._arrivals.take(codec.to_client.decode(frame))
+        return True
+
+    def read_to_end(self, silence_s: float) -> None:
+        """Read until the head ends the job, or has sent nothing for `silence_s` seconds."""
+        seen, arrivals = -1, self._arrivals
+        while not self.closed and seen != arrivals.taken:
+            seen = arrivals.taken
+            self.wait_until(lambda seen=seen: bool(self.closed) or arrivals.taken != seen, silence_s, None)  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Stop using the connection. The caller closes the socket."""
+        self.closed = self.closed or SHUT_DOWN
+        self.outbox.mute()
+        with self._changed:
+            self._changed.notify_all()
+
+    def forked(self) -> None:
+        """Send nothing any more: this process is a forked child of the connection's."""
+        self.closed = _FORKED
+        self.outbox.mute()
+        self._changed = threading.Condition()  # another thread of the parent may have held it
+        self._leading = 0
+        self._socket.close()  # so that the head notices the end of the parent while the child lives

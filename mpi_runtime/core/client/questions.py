@@ -1,0 +1,123 @@
+"""Questions of a client and their answers. The scheduler is asked about its state, the agent for memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.core.client.line import Line
+from mpi_runtime.core.client.outbox import Outbox
+from mpi_runtime.core.client.spares import Spares
+from mpi_runtime.core.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack
+from mpi_runtime.errors import InternalError
+from mpi_runtime.scheduler.protocol.effects import Answer
+from mpi_runtime.scheduler.protocol.events import Query
+
+
+class Replies:
+    """Answers that have arrived, and questions without a waiting thread."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.arrived: dict[int, Allocated | Answer] = {}
+        self.unwanted: set[int] = set()
+        """Questions that no thread waits for, with answers still to arrive."""
+        self.spares = Spares()
+        self.rank = 0
+        """The rank that owns the memory of the spare extents."""
+
+    def came(self, reply: Allocated | Answer | Ahead | GiveBack) -> None:
+        """Note an answer, or news of memory."""
+        if isinstance(reply, Ahead):
+            self.rank = reply.rank
+            self._abandon(self.spares.came(reply.size, reply.offsets))
+        elif isinstance(reply, GiveBack):
+            self._abandon(self.spares.take_all())
+        elif reply.request in self.unwanted:
+            self._refuse(reply)
+        else:
+            self.arrived[reply.request] = reply
+
+    def refuse(self, number: int) -> None:
+        """Drop the answer to this question, now or on arrival. Memory in it is returned."""
+        self.unwanted.add(number)
+        if number in self.arrived:
+            self._refuse(self.arrived.pop(number))
+
+    def _refuse(self, reply: Allocated | Answer) -> None:
+        self.unwanted.discard(reply.request)
+        if isinstance(reply, Allocated) and reply.offset >= 0:
+            self._abandon([reply.offset])
+
+    def _abandon(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._outbox.send_local(Abandon(offset))
+
+
+class Questions:
+    """The questions of one client."""
+
+    def __init__(self, line: Line, replies: Replies, host: int) -> None:
+        """Ask through this line. Answers come into `replies`."""
+        self._line = line
+        self._replies = replies
+        self.host = host
+        """The lowest rank of this host."""
+        self._numbers = itertools.count(1)
+        self._node_id = ""
+
+    def number(self) -> int:
+        """Return a new number for a message that gets an answer."""
+        return next(self._numbers)
+
+    def query(self, what: str, id: bytes = b"") -> Any:
+        """Ask the scheduler about its state, and return the decoded answer."""
+        number = self.number()
+        self._line.outbox.request(Query(number, what, id))
+        return msgspec.msgpack.decode(self.answer(number))
+
+    def node_id(self) -> str:
+        """Return the id of the node of this process. The scheduler is asked once."""
+        if not self._node_id:
+            self._node_id = self.query("node_of_rank", self.host.to_bytes(16, "big"))
+        return self._node_id
+
+    def allocate(self, size: int) -> Allocated:
+        """An extent of this many bytes: one granted ahead, or the agent's answer."""
+        spares = self._replies.spares
+        offset = spares.take(size)
+        if offset >= 0:
+            return Allocated(0, self._replies.rank, offset)
+        number = self.number()
+        asked = Allocate(number, size, spares.wanted(size))
+        reply = self._reply(number, lambda: self._line.outbox.send_local(asked))
+        assert isinstance(reply, Allocated)
+        return reply
+
+    def answer(self, number: int) -> bytes:
+        """Wait for the scheduler's answer to the message with this number, and return it.
+
+        Raises:
+            InternalError: the scheduler could not read the question.
+        """
+        reply = self._reply(number)
+        assert isinstance(reply, Answer)
+        if reply.problem:
+            raise InternalError(
+                f"the scheduler cannot answer: {reply.problem}. The job continues. Unless an argument of the call has "
+                "a wrong type, this is a bug of mpi_runtime: please report it."
+            )
+        return reply.data
+
+    def _reply(self, number: int, ask: Callable[[], None] = lambda: None) -> Allocated | Answer:
+        here = self._replies.arrived
+        try:
+            ask()
+            self._line.wait_until(lambda: number in here, None, None)
+            return here.pop(number)
+        except BaseException:  # Ctrl-C, or the call was cancelled
+            self._replies.refuse(number)
+            raise

@@ -1,0 +1,202 @@
+"""From a forked process to an executor: it sets the environment of its user code, makes a client, and runs calls."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import os
+import re
+import resource
+import socket
+import sys
+from collections.abc import Container, Mapping, Sequence
+from typing import NoReturn
+
+from mpi_runtime import config as configuration
+from mpi_runtime.config import OF_THIS_JOB
+from mpi_runtime.core.client import current
+from mpi_runtime.core.client.client import Client
+from mpi_runtime.core.executor import output, own, scratch
+from mpi_runtime.core.executor.executor import Executor, limit_threads
+from mpi_runtime.core.executor.fork_messages import Fork, Setup
+from mpi_runtime.core.host.launchers import settings_for_mpi
+from mpi_runtime.core.host.spawn import THREAD_VARIABLES, shadowed
+from mpi_runtime.core.objects import this_process
+from mpi_runtime.core.transport.draft import Draft, map_memory
+from mpi_runtime.core.transport.messages import bytes_to_text
+from mpi_runtime.errors import HeadDiedError
+
+OWN_DESCRIPTORS = 5
+"""The number of descriptors of each executor. Those of a member of a gang follow."""
+OOM_SCORE = 1000
+"""The largest value: the kernel kills such a process first when memory runs out. Ray gives its workers the same."""
+SELECTABLE_MAX = 1024
+"""`select` accepts only descriptors below this number."""
+ENDING_S = 5.0
+"""The seconds in which a process is expected to end after its last call."""
+HIGH_DESCRIPTORS = 32
+"""Our descriptors are moved to numbers from this much below the limit."""
+
+
+def become(
+    setup: Setup,
+    request: Fork,
+    descriptors: Sequence[int],
+    arena: int,
+    drafts: int,
+    forget: Sequence[str],
+    at_start: Container[str],
+    problem: str,
+) -> NoReturn:
+    """Be an executor until `Exit` arrives.
+
+    Args:
+        setup: what all executors have in common.
+        request: the request for this executor.
+        descriptors: those that came with the request.
+        arena: the descriptor of the arena.
+        drafts: that of the file in which one draft is its own.
+        forget: loaded modules whose names the program uses for modules of its own.
+        at_start: names of the modules that Python loads before it looks into the directory of any program.
+        problem: why the files of a `runtime_env` cannot be made; empty: they can.
+    """
+    channel, tokens, cancels, *pipes = descriptors[:OWN_DESCRIPTORS]
+    for stream, pipe in enumerate(pipes, 1):
+        os.dup2(pipe, stream)
+    for name in forget:
+        del sys.modules[name]
+    prepare(setup, request)
+    member = None
+    if request.member is not None and request.mpi is not None:
+        from mpi_runtime.core.gangs import member as gang_member  # not at the top: few executors are members
+
+        numbers = dict(zip(request.mpi.descriptors, descriptors[OWN_DESCRIPTORS:], strict=True))
+        member = gang_member.become(request.member, request.mpi.environment, request.mpi.unset, numbers)
+    draft = Draft(map_memory(drafts, request.draft))
+    os.close(drafts)
+    channel, tokens, cancels, arena = (out_of_the_way(one) for one in (channel, tokens, cancels, arena))
+    output.mark_in([out_of_the_way(pipe) for pipe in pipes])
+    end = socket.socket(fileno=channel)
+    executor = Executor(end, arena, tokens, cancels, draft, setup, request, member)
+    if not problem:
+        problem = _settle_in(executor.client, setup, request, at_start)
+    limit_threads(threads_of(request))
+    if own.brings_one(request.environment):
+        current.set_aside(executor.client)
+    else:
+        current.set_client(executor.client)
+    this_process.is_on(setup.hostname, request.gpu_ids)
+    if member is not None:
+        member.begin()
+    try:
+        executor.run(problem)
+    except HeadDiedError as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)
+    leave()
+
+
+def _settle_in(client: Client, setup: Setup, request: Fork, at_start: Container[str]) -> str:
+    """Give the process the files of its `runtime_env`. Return why that is impossible, else empty."""
+    environment = request.environment
+    if not scratch.needs_files(environment):
+        return ""
+    for key in (scratch.WORKING_DIR, scratch.PY_MODULES):
+        for hash, id in scratch.archives_in(environment, key):
+            client.outbox.adopt(id)  # for the life of the process: calls that its calls submit need it too
+            client.inherited.archives[hash] = id
+    return scratch.settle_in(
+        lambda id: client.waiting.get([id], None)[0],
+        setup.scratch,
+        environment,
+        lambda path: shadowed(path, at_start),
+    )
+
+
+def prepare(setup: Setup, request: Fork) -> None:
+    """Set the environment in which user code runs."""
+    for name in OF_THIS_JOB:
+        os.environ.pop(name, None)
+    for name, text in settings_for_mpi(request.threads).items():
+        os.environ.setdefault(name, text)
+    os.environ.update(request.variables)
+    # What the user states for a task overrides our values.
+    set_variables(request.environment)
+    os.environ["OMP_NUM_THREADS"] = str(request.threads)
+    cpus = near_devices(request)
+    if cpus:
+        with contextlib.suppress(OSError):  # processors that this rank must not use: its own affinity remains
+            os.sched_setaffinity(0, cpus)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # inherited from its agent, which needs many
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, setup.job.descriptors), hard))
+    with contextlib.suppress(OSError):  # this host has no such directory
+        os.chdir(bytes_to_text(setup.job.directory))
+    sys.path[:] = map(bytes_to_text, setup.job.path)
+    sys.argv[:] = map(bytes_to_text, setup.job.argv)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # If memory runs out, the kernel should kill this process and not its rank.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(OOM_SCORE))
+    gc.enable()
+
+
+def set_variables(environment: Mapping[str, str]) -> None:
+    """Set the variables of a `runtime_env`. As in Ray, `$NAME` and `${NAME}` in texts refer to what the process has."""
+    for name, text in sorted(environment.items()):
+        if "=" not in name:
+            os.environ[name] = re.sub(r"\$\{\w+\}", "", os.path.expandvars(text)) if "$" in text else text
+
+
+def threads_of(request: Fork) -> int:
+    """Return the number of threads for numerical libraries. Loaded ones ignore the variables, so they are read here."""
+    variables = configuration.environment()
+    stated = [variables.get(name, "") for name in THREAD_VARIABLES if name in request.environment]
+    return next((int(text) for text in stated if text.isdecimal()), request.threads)
+
+
+def out_of_the_way(descriptor: int) -> int:
+    """Move a descriptor of ours to a high number, and return that.
+
+    User code that uses descriptors by number, by mistake or as daemons close all of theirs, means low ones.
+    """
+    limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], SELECTABLE_MAX)
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(3, limit - HIGH_DESCRIPTORS))
+    os.close(descriptor)
+    return moved
+
+
+def near_devices(request: Fork) -> Sequence[int]:
+    """Return the processors for an executor: those near its GPUs, if they are known and at least as many as threads."""
+    near = {cpu for device in request.devices for cpu in device.cpus}
+    found = [cpu for cpu in request.cpus if cpu in near]
+    return found if len(found) >= request.threads else request.cpus
+
+
+def _report_what_stays() -> None:
+    import threading
+
+    threads = [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    what = f"threads that are not daemons: {', '.join(threads)}" if threads else "functions registered with atexit"
+    print(
+        f"This process ran its last call {ENDING_S:g} s ago, and has not ended: it waits for {what}. Until it has "
+        "ended, it keeps its CPUs and GPUs.",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def leave() -> NoReturn:
+    """End an executor as Python does at its end, but without returning to the frames of the forkserver."""
+    import atexit
+    import threading
+
+    reminder = threading.Timer(ENDING_S, _report_what_stays)
+    reminder.daemon = True
+    with contextlib.suppress(RuntimeError):  # the system refuses a thread
+        reminder.start()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    output.flush()
+    os._exit(0)

@@ -1,0 +1,98 @@
+"""Starts a forkserver, and holds the agent's end of its connection."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import socket
+import sys
+import types
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import NamedTuple
+
+from mpi_runtime.core.host import launchers
+from mpi_runtime.core.host.spawn import start_python
+
+SHARED = ("mpi_runtime.core.objects.arena", "mpi_runtime.core.transport.draft", "mpi_runtime.show.log")
+"""Modules that both processes need after a fork: they are loaded once, before it."""
+
+
+class Handle(NamedTuple):
+    """The agent's end of a forkserver."""
+
+    socket: socket.socket
+    wait: Callable[[], int]
+    """Waits for its end. Returns its exit code, or the negative number of the signal that ended it."""
+
+    def end(self) -> int:
+        """End it: it kills all executors when our end closes. Return the result of `wait`."""
+        self.socket.close()
+        return self.wait()
+
+
+def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
+    """Start a forkserver in a new interpreter. `environment`: of its executors; `path`: where it finds its modules."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    remember = "at_start = set(sys.modules); from mpi_runtime.core.executor.forkserver import main"
+    code = f"{remember}; main({theirs.fileno()}, at_start)"
+    # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
+    try:
+        process = start_python(code, [theirs.fileno()], environment, path, own_session=True)
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return Handle(ours, process.wait)
+
+
+def load_and_fork(at_start: Container[str], more: Sequence[str] = ()) -> Handle | None:
+    """Load the modules of executors, unless they are loaded, and start a forkserver as `fork` does.
+
+    For a head that starts several, one after another. `more`: further modules.
+    """
+    from mpi_runtime.core.executor import forkserver
+
+    forkserver.make_ready(more)
+    return fork(at_start)
+
+
+def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
+    """Start a forkserver as a copy of this process, which has done nothing yet: half the time of a new interpreter.
+
+    Args:
+        at_start: see `become`.
+        preload: whether it loads the modules of executors at once, or when its agent has a first executor forked.
+
+    Returns:
+        None if the system allows no further process; a later `start` then raises the reason.
+    """
+    from mpi_runtime.core.executor.forkserver import main  # not at the top: a process that only calls `start` saves it
+
+    for name in SHARED:
+        importlib.import_module(name)
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        return None
+    if not pid:
+        try:
+            os.setsid()
+            for name in os.listdir("/proc/self/fd"):
+                if int(name) > 2 and int(name) != theirs.fileno():
+                    with contextlib.suppress(OSError):  # the one that lists them
+                        os.close(int(name))
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # launchers may give all ranks their own
+            os.closerange(3, theirs.fileno())
+            sys.modules["__main__"] = types.ModuleType("__main__")  # not ours: it will be the program's
+            launchers.leave_launcher(and_job=True)
+            main(theirs.detach(), at_start, preload)
+        finally:
+            os._exit(1)
+    theirs.close()
+    return Handle(ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

@@ -1,0 +1,137 @@
+"""The other end of a job's window: finds the jobs of this user on this host, and asks one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shlex
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.core.head.window import INSIDE, WATCH, prefix, user_of
+from mpi_runtime.errors import LaunchError
+
+LIMIT_S = 10.0
+"""How long a job may take to answer: its head may be busy."""
+
+
+def jobs() -> list[int]:
+    """Return the process ids of the programs of this user on this host that have a job."""
+    found: list[int] = []
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        name = line.split(maxsplit=7)[7:]
+        pid = name[0].removeprefix("@" + prefix()) if name else ""
+        if pid.isdecimal():  # any program may have an address of any name
+            found.append(int(pid))
+    return sorted(set(found))
+
+
+def chosen(job: int | None, verb: str) -> int:
+    """Return the job that a verb of the command line is about; None: the only one.
+
+    Raises:
+        LaunchError: there is no job, or more than one.
+    """
+    if job is not None:
+        return job
+    found = jobs()
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise LaunchError(
+            f"no job of this user runs on this host, {os.uname().nodename}. A job is visible on the host of its rank "
+            f"0: under Slurm by `srun --jobid=ID --overlap -N 1 -n 1 mpi-runtime {verb}`"
+        )
+    lines = "".join(f"\n  mpi-runtime {verb} {pid}    # {command_of(pid)}" for pid in found)
+    raise LaunchError(f"{len(found)} jobs run on this host; name one of them:{lines}")
+
+
+def gone(pid: int) -> LaunchError:
+    """Return the error for a job that there is not, or no longer."""
+    return LaunchError(f"there is no running job with the process id {pid} on this host: see `mpi-runtime top`")
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a program."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode(errors="replace").split("\0")
+        return shlex.join([os.path.basename(words[0]), *words[1:]])
+    return "?"
+
+
+def ask(pid: int, what: str, argument: Any = None) -> Any:
+    """Ask a job, and return its answer; None: it has ended.
+
+    Raises:
+        LaunchError: it does not answer, or the answer is not from this user.
+        LookupError: it cannot answer this.
+    """
+    try:
+        with connected(pid) as connection:
+            connection.sendall(msgspec.msgpack.encode((what, argument)))
+            return answer(connection)
+    except TimeoutError:
+        raise LaunchError(f"job {pid} has not answered in {LIMIT_S:g} s: its head is very busy, or stopped") from None
+    except OSError:
+        return None
+
+
+def answer(connection: socket.socket) -> Any:
+    """Read an answer to its end; None: the job has ended meanwhile."""
+    data = b""
+    while block := connection.recv(1 << 16):
+        data += block
+    try:
+        problem, value = msgspec.msgpack.decode(data)
+    except (msgspec.DecodeError, TypeError, ValueError):
+        return None
+    if problem:
+        raise LookupError(problem)
+    return value
+
+
+def watch(pid: int) -> socket.socket:
+    """Return a connection on which the final state arrives when the program has ended its job: see `answer`.
+
+    Raises:
+        OSError: there is no such job.
+    """
+    connection = connected(pid)
+    connection.sendall(msgspec.msgpack.encode((WATCH, None)))
+    return connection
+
+
+def connected(pid: int) -> socket.socket:
+    """Connect within a time. If too many wait for a connection, the kernel answers EAGAIN.
+
+    Raises:
+        LaunchError: the address is used by another user.
+        OSError: there is no such job.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(LIMIT_S)
+        end_s = time.monotonic() + LIMIT_S
+        address = f"\0{prefix()}{pid}"
+        while problem := connection.connect_ex(address):
+            if problem == errno.ECONNREFUSED and not address.endswith(INSIDE):
+                address += INSIDE
+                continue
+            if problem != errno.EAGAIN:
+                break
+            if time.monotonic() > end_s:
+                raise TimeoutError
+            time.sleep(0.05)
+        if problem:
+            raise OSError(problem, os.strerror(problem))
+        if user_of(connection) != os.geteuid():
+            raise LaunchError(f"the address of job {pid} is used by a program of another user; it is not asked")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

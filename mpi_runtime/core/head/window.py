@@ -1,0 +1,129 @@
+"""The window of a job: a local socket at which other programs of the same user see its state.
+
+A visitor connects, sends one question (`[what, argument]` in msgpack), and gets one answer: `[problem, value]`. One
+that asks to "watch" gets its answer when the program ends the job: the final state. If the job is killed, it gets none.
+Any user of the host can connect to the address, so the window asks the kernel for the user of each connection
+(SO_PEERCRED), and answers only the job's user and root. See docs/decisions/0602.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.core.transport.poller import Poller
+
+BACKLOG = 8
+VISITORS_MAX = 16
+"""The most open connections. Of more, the one that came first is closed."""
+QUESTION_BYTES_MAX = 4096
+ANSWER_BYTES_MAX = 200_000
+"""What a new Unix socket takes at once, on a system that has not been tuned."""
+TOO_LARGE = "the answer is too large"
+WATCH = "watch"
+_CREDENTIALS = struct.Struct("3i")
+_question = msgspec.msgpack.Decoder(tuple[str, Any])
+
+
+def prefix() -> str:
+    """Return the prefix of the addresses of this user's jobs; the process id of the driver follows."""
+    return f"mpi_runtime-job-{os.geteuid()}-"
+
+
+INSIDE = "-inside"
+"""The end of the addresses of jobs inside calls with a scheduler of their own, after the process id of the executor."""
+
+
+def user_of(connection: socket.socket) -> int:
+    """Return the user id of the other end."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(found)[1])
+
+
+class Window:
+    """A socket that answers as long as the job runs."""
+
+    def __init__(
+        self, poller: Poller, driver: int, answer: Callable[[str, Any], object], is_inside: bool = False
+    ) -> None:
+        """Open the socket of the job of the driver with this id. If the system refuses, the job has no window.
+
+        `answer` answers a question about the job, in types of msgpack. It raises LookupError if it cannot.
+        `is_inside`: whether a call is the driver.
+        """
+        self._poller = poller
+        self._answer = answer
+        self._socket: socket.socket | None = None
+        self._visitors: dict[int, socket.socket] = {}
+        """By descriptor, the oldest first: connections that have not asked, or that watch."""
+        with contextlib.suppress(OSError):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            self._socket.bind(f"\0{prefix()}{driver}{INSIDE if is_inside else ''}")
+            self._socket.listen(BACKLOG)
+            poller.add(self._socket, self._on_visitors)
+            return
+        self.close()
+
+    def _on_visitors(self) -> None:
+        assert self._socket is not None
+        for _ in range(BACKLOG):
+            try:
+                visitor, _ = self._socket.accept()
+            except OSError:
+                return
+            if user_of(visitor) not in (0, os.geteuid()):
+                visitor.close()
+                continue
+            visitor.setblocking(False)
+            if len(self._visitors) >= VISITORS_MAX:
+                self._drop(next(iter(self._visitors)))
+            self._visitors[visitor.fileno()] = visitor
+            self._poller.add(visitor, partial(self._on_question, visitor.fileno()))
+
+    def _on_question(self, descriptor: int) -> None:
+        visitor = self._visitors[descriptor]
+        try:
+            data = visitor.recv(QUESTION_BYTES_MAX)
+            what, argument = _question.decode(data) if data else ("", None)
+        except (OSError, msgspec.MsgspecError):  # it has closed the connection, or is not a program of ours
+            self._drop(descriptor)
+            return
+        if what == WATCH:
+            return
+        if what:
+            self._reply(visitor, what, argument)
+        self._drop(descriptor)
+
+    def _reply(self, visitor: socket.socket, what: str, argument: Any) -> None:
+        try:
+            data = msgspec.msgpack.encode(("", self._answer(what, argument)))
+            if len(data) > ANSWER_BYTES_MAX:
+                data = msgspec.msgpack.encode((TOO_LARGE, None))
+        except Exception as error:  # the argument may be anything, and a visitor must not end the job
+            data = msgspec.msgpack.encode((f"{error}" or type(error).__name__, None))
+        with contextlib.suppress(OSError):  # it may have closed the connection
+            visitor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(data) + 4096)
+            visitor.sendall(data)  # it fits into the buffer of a new connection
+
+    def _drop(self, descriptor: int) -> None:
+        visitor = self._visitors.pop(descriptor)
+        self._poller.remove(visitor)
+        visitor.close()
+
+    def close(self, has_ended: bool = False) -> None:
+        """Close the socket. If the program has ended the job, those who watch get the final state first."""
+        for descriptor in list(self._visitors):
+            if has_ended:
+                self._reply(self._visitors[descriptor], "glance", None)
+            self._drop(descriptor)
+        if self._socket is not None:
+            self._poller.remove(self._socket)
+            self._socket.close()
+            self._socket = None

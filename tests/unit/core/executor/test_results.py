@@ -1,0 +1,54 @@
+"""Ends of calls on their way to the head. Of errors only the first of each kind have tracebacks."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mpi_runtime.core.executor import results as module
+from mpi_runtime.core.executor.results import Results
+from mpi_runtime.scheduler.protocol.events import TASK, Call, Returned, Spec
+
+
+@pytest.fixture
+def results() -> Results:
+    setup = SimpleNamespace(rank=0, hostname="here")
+    request = SimpleNamespace(gpu_ids=(), devices=(), variables={})
+    nothing: Any = SimpleNamespace()
+    return Results(nothing, nothing, cast(Any, setup), cast(Any, request), lambda spec: None)
+
+
+def traced(results: Results, text: str) -> bool:
+    """Whether an error with this text has its traceback."""
+    return "Error" in results._trace(Spec(1, TASK, "f", b""), ValueError(text), text)
+
+
+def test_the_first_errors_of_a_kind_have_tracebacks(results: Results) -> None:
+    assert [traced(results, f"no pose after {steps} steps") for steps in range(5)] == [True, True, True, False, False]
+
+
+def test_errors_of_endless_kinds_are_not_remembered(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TRACED_KINDS_MAX", 10)
+    seen = [traced(results, "x" * length) for length in range(1000)]
+    assert seen == [True] * 10 + [False] * 990
+    assert len(results._traced) == 10
+    assert traced(results, "x"), "one of those that are known"
+
+
+def test_the_end_of_a_spent_gang_is_reported_with_errors_inside_the_value() -> None:
+    sent: list[Any] = []
+    scopes = SimpleNamespace(current=lambda: SimpleNamespace(has_errors=True))
+    client = SimpleNamespace(
+        scopes=scopes,
+        store=None,
+        blocking=SimpleNamespace(is_reported=False),
+        feed=SimpleNamespace(calls=[]),
+        outbox=SimpleNamespace(post_now=sent.append),
+    )
+    setup, request = SimpleNamespace(rank=0, hostname=""), SimpleNamespace(gpu_ids=(), devices=(), variables={})
+    found = Results(cast(Any, client), cast(Any, SimpleNamespace(attempts={})), setup, request, lambda spec: None)  # type: ignore[arg-type]
+    found.ends_gang = True
+    found.ended(Spec(1, TASK, "f", b""), Call(b"c" * 16, 1, b"", digest=b"d"), 0, None)
+    (end,) = sent
+    assert isinstance(end, Returned)
+    assert (end.ends_gang, end.has_errors) == (True, True)

@@ -1,0 +1,113 @@
+"""Functions keep the names of their files, with every version of cloudpickle; with a journal classes keep their ids."""
+
+import linecache
+import pickle
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from mpi_runtime.core.objects import code_pickler, serialize
+
+SOURCE = """
+def outer():
+    def inner():
+        raise ValueError("from the program")
+
+    inner()
+"""
+
+
+def newer(common: Any) -> Any:
+    """The reducer of cloudpickle 3.1.3, on top of the installed one."""
+
+    def reduce(code: CodeType) -> tuple[Any, ...]:
+        make, arguments = common[CodeType](code)
+        return make, tuple("<dynamic-code>" if one == code.co_filename else one for one in arguments)
+
+    return reduce
+
+
+@pytest.mark.parametrize("is_newer", [False, True], ids=["as installed", "as 3.1.3"])
+@pytest.mark.parametrize("how", ["code", "value"])
+def test_tracebacks_of_pickled_functions_show_lines(
+    is_newer: bool, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(SOURCE)
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(SOURCE, str(path), "exec"), scope)
+    if is_newer:
+        monkeypatch.setattr(code_pickler, "_COMMON", {CodeType: newer(code_pickler._COMMON)})
+    data = code_pickler.dumps(scope["outer"]) if how == "code" else serialize.dumps(scope["outer"]).inline()
+    function = pickle.loads(data) if how == "code" else serialize.loads(data)
+    linecache.clearcache()
+    with pytest.raises(ValueError, match="from the program") as caught:
+        function()
+    text = "".join(traceback.format_exception(caught.value))
+    assert f'File "{path}", line 4, in inner' in text
+    assert 'raise ValueError("from the program")' in text
+
+
+CLASSES = """
+import enum
+from dataclasses import dataclass, field
+
+class Colour(enum.Enum):
+    RED = 1
+
+class Base:
+    def scale(self, x):
+        return Model, x
+
+@dataclass
+class Model(Base):
+    size: int = 3
+    colours: list = field(default_factory=lambda: [Colour.RED])
+"""
+LIFE = """
+import pickle, sys
+from mpi_runtime.core.objects import code_pickler
+
+code_pickler.keep_ids()
+space = {"__name__": "__main__"}
+exec(compile(sys.argv[1], "somewhere.py", "exec"), space)
+Model, Colour = space["Model"], space["Colour"]
+mine = code_pickler.dumps((Model(4), Colour.RED)).hex()  # as the code of a call, before its value is read
+if len(sys.argv) == 2:
+    print(mine)
+else:
+    model, colour = pickle.loads(bytes.fromhex(sys.argv[2]))
+    print(model == Model(4), colour is Colour.RED, isinstance(model, space["Base"]))
+"""
+
+
+def life(source: str, *values: str, seed: str = "0") -> str:
+    command = [sys.executable, "-c", LIFE, source, *values]
+    env = {"PYTHONHASHSEED": seed, "PATH": ""}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("source", [CLASSES, f"# another line{CLASSES}"], ids=["unchanged", "at another line"])
+def test_instances_of_an_earlier_run_belong_to_the_classes_of_this_one(source: str) -> None:
+    first = life(CLASSES)
+    assert life(CLASSES, seed="1") == first
+    assert life(source, first) == "True True True"
+    assert life(source.replace("size: int = 3", "size: int = 5"), first) == "False True False", "other classes"
+
+
+def test_of_two_equal_classes_each_remains_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_pickler.Pickler, "reducer_override", code_pickler._reduce_with_lasting_id)
+
+    def made() -> Any:
+        scope: dict[str, Any] = {"__name__": "__main__"}
+        exec("class Same:\n    size = 1\n", scope)
+        return scope["Same"]
+
+    first, second = made(), made()
+    for cls in (first, second):
+        assert type(pickle.loads(code_pickler.dumps(cls()))) is cls
