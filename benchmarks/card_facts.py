@@ -205,7 +205,7 @@ def register(descriptor: int) -> Facts:
 
 
 def pinned() -> Facts:
-    """What the pinning of the object store rests on (`mpi_runtime/core/objects/pinned_extents.py`), in the driver's words.
+    """What the pinning of the object store rests on (`mpi_runtime/core/objects/pinned_extents.py`), by the driver.
 
     Mappings that are read only; copies that lie in a pinned range only in part; and the hazard itself: when pinned
     pages are taken from under their mapping, does the device still write into the old ones?

@@ -16,35 +16,23 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `__main__.py`: `python -m mpi_runtime app.py`: the program on rank 0, workers on all other ranks
 - `cli/`: the command `mpi-runtime` and its verbs
 - `as_ray/`: `import ray` gives this package
+- `train/`: training of one model by several processes
 - `tune/`: search for hyper-parameters
 - `rl/`: reinforcement learning
-- `train/`: training of one model by several processes
 - `whatif/`: how long a finished batch or job would take on other nodes
 - `util/`: pools, queues, collectives, state; backends for other libraries
 - `batch/`: shell commands as tasks
-- `api/`: the public functions: `init`, `remote`, `get`, `put`, `wait`, `cancel`
 - `mpi.py`: the communicator of a call with `num_ranks`, and arguments that are cut for its ranks
 - `actor.py`: names about actors where programs written for Ray import them
 - `runtime_context.py`: `get_runtime_context` where programs written for Ray import it
 - `runtime_env.py`: `RuntimeEnv` where programs written for Ray import it
+- `core/`: what a job is: its processes, calls and values
+- `files/`: files that outlive a job
 - `cloudpickle.py`: the cloudpickle in use, where programs written for Ray import it
-- `exceptions.py`: the exceptions where programs written for Ray import them
-- `calls/`: remote functions, actor classes and handles, options, arguments
-- `job/`: starts and ends the processes of this program
-- `head/`: rank 0: runs the scheduler and carries out its effects
-- `rank/`: the other ranks, and what all ranks share
-- `agent/`: the node agent in every rank: executors, memory, GPUs of its host
-- `executor/`: the processes of user code, and the forkserver that makes them
-- `gangs/`: MPI worlds made of executors: how they start, and what members do
-- `client/`: the connection of a driver or executor to its rank: references, values, waits
-- `objects/`: values as bytes: serialisation, the arena, transfers, files of spilled values
-- `transport/`: messages, their codec, sockets, MPI
-- `journal/`: finished calls on disk
-- `host/`: the machine, the launcher, starting further processes
 - `show/`: log lines, tables and pages that people look at
 - `config.py`: the arguments of `init()`; the only reader of the environment
+- `exceptions.py`: the exceptions where programs written for Ray import them
 - `errors/`: every exception, and how those of user code cross processes
-- `core/`: what a job is
 - `scheduler/`: takes events, returns effects: every decision of a job
 - `gpu/`: GPUs: finding them, choosing some, arrays on them
 - `slurm/`: batch systems: the allocation, submission, the end of a job's time
@@ -86,17 +74,19 @@ def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tupl
 _HOMES = {
     "": "actor batch cloudpickle errors exceptions mpi rl runtime_context runtime_env slurm train tune util",
     "core.api.calls": "cancel explain kill remote",
-    "core.api.job": "init is_initialized shutdown",
+    "core.api.job": "Context init is_initialized shutdown",
     "core.api.values": "get put wait",
     "as_ray": "install_as_ray",
     "core.calls.actor_class": "ActorClass method",
     "core.calls.actor_handle": "ActorHandle ActorMethod checkpoint get_actor handle_of_pickle",
     "core.calls.chunks": "Pickled load_chunk",
+    "core.calls.mapping": "Results",
     "core.calls.own_scheduler": "Inside",
     "core.calls.remote_function": "RemoteFunction",
     "core.client.generators": "DynamicObjectRefGenerator ObjectRefGenerator",
     "core.client.refs": "ActorRef ObjectRef adopt weak_actor",
     "core.objects.device_arrays": "device_array",
+    "core.objects.serialize": "Slot",
     "core.client.typed_ids": "ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
     "core.api.context": (
         "RuntimeContext available_resources available_resources_per_node cluster_resources get_gpu_ids get_gpus "
@@ -107,12 +97,12 @@ _HOMES = {
 """The names of each module. Typed ids are for programs written for Ray. Those that `__all__` lacks are for pickles."""
 
 __all__ = [
-    "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
-    "RuntimeContext", "actor", "available_resources", "available_resources_per_node", "batch", "cancel",
-    "checkpoint", "cloudpickle", "cluster_resources", "errors", "exceptions", "explain", "get", "get_actor",
-    "get_gpu_ids", "get_gpus", "get_runtime_context", "init", "install_as_ray", "is_initialized", "kill", "method",
-    "mpi", "nodes", "put", "remote", "rl", "runtime_context", "runtime_env", "shutdown", "slurm", "timeline",
-    "train", "tune", "util", "wait",
+    "ActorClass", "ActorHandle", "Context", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator",
+    "RemoteFunction", "Results", "RuntimeContext", "actor", "available_resources", "available_resources_per_node",
+    "batch", "cancel", "checkpoint", "cloudpickle", "cluster_resources", "errors", "exceptions", "explain", "get",
+    "get_actor", "get_gpu_ids", "get_gpus", "get_runtime_context", "init", "install_as_ray", "is_initialized", "kill",
+    "method", "mpi", "nodes", "put", "remote", "rl", "runtime_context", "runtime_env", "shutdown", "slurm",
+    "timeline", "train", "tune", "util", "wait",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -143,11 +133,12 @@ if TYPE_CHECKING:
         get_runtime_context,
         nodes,
     )
-    from mpi_runtime.core.api.job import init, is_initialized, shutdown
+    from mpi_runtime.core.api.job import Context, init, is_initialized, shutdown
     from mpi_runtime.core.api.timeline import timeline
     from mpi_runtime.core.api.values import get, put, wait
     from mpi_runtime.core.calls.actor_class import ActorClass, method
     from mpi_runtime.core.calls.actor_handle import ActorHandle, checkpoint, get_actor
+    from mpi_runtime.core.calls.mapping import Results
     from mpi_runtime.core.calls.remote_function import RemoteFunction
     from mpi_runtime.core.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
     from mpi_runtime.core.client.refs import ObjectRef

@@ -18,7 +18,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "ray.data": (),
     "ray.exceptions": ("mpi_runtime.exceptions",),
-    "ray.experimental": ("mpi_runtime.core.api.locations",),
+    "ray.experimental": ("mpi_runtime.util.locations",),
     "ray.experimental.tqdm_ray": ("mpi_runtime.util.tqdm",),
     "ray.job_config": (),
     "ray.remote_function": ("mpi_runtime.core.calls.remote_function",),

@@ -31,9 +31,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from mpi_runtime.core.host.machine import read
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private
+from mpi_runtime.files.kernel import read
 
 PREFIX = "owner-"
 BEAT_S = 1.0

@@ -10,6 +10,7 @@ Names and modules are loaded on first use; `joblib`, `dask` and `tqdm` need the 
 - `collective.py`: collective operations on arrays: `allreduce`, `barrier` and others
 - `collective_group.py`: the coordinator of a collective group, and each process's part
 - `state.py`: lists of calls, actors, objects and nodes; `memory_summary`
+- `locations.py`: `get_object_locations`: where values are
 - `metrics.py`: counters, gauges and histograms of a process
 - `tqdm.py`: progress bars in tasks and actors
 - `serialization.py`: serialisers for classes that cannot be pickled
@@ -42,8 +43,8 @@ from mpi_runtime.util.placement_group import (  # now: a function has the name o
 
 _HOMES = {
     "": (
-        "accelerators collective dask futures joblib metrics multiprocessing optuna queue scheduling_strategies "
-        "streams tqdm"
+        "accelerators collective dask futures joblib locations metrics multiprocessing optuna queue "
+        "scheduling_strategies streams tqdm"
     ),
     "actor_pool": "ActorPool",
     "addresses": "get_node_ip_address",

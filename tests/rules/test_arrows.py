@@ -19,9 +19,17 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("train",),
         ("tune", "whatif", "rl"),
         ("util", "batch"),
-        ("api", "actor", "mpi", "runtime_env", "runtime_context"),
+        ("actor", "mpi", "runtime_env", "runtime_context"),
+        ("core",),
+        ("files", "show", "config", "cloudpickle"),
+        ("exceptions",),
+        ("errors",),
+        ("scheduler", "gpu", "slurm"),
+    ),
+    "core": (
+        ("api",),
         ("calls",),
-        ("job",),
+        ("driver",),
         ("head",),
         ("rank",),
         ("agent",),
@@ -32,10 +40,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("transport",),
         ("journal",),
         ("host",),
-        ("show", "config", "cloudpickle"),
-        ("exceptions",),
-        ("errors",),
-        ("scheduler", "gpu", "slurm", "core"),
+        ("published",),
     ),
     "scheduler": (
         ("core", "recording"),
@@ -105,7 +110,7 @@ PURE_CLIENT = {
 """What every client is made of, whatever line it has: the simulator's too."""
 KNOWN_TO_PURE_CLIENT = {
     *PURE_CLIENT,
-    *(f"{PACKAGE}.{name}" for name in ("client.scope", "transport.messages")),
+    *(f"{PACKAGE}.{name}" for name in ("core.client.scope", "core.transport.messages")),
     *(f"{PROTOCOL}.{name}" for name in ("effects", "events")),
 }
 PURE_LIBRARY = {
@@ -393,7 +398,7 @@ def test_importing_the_package_loads_neither_mpi_nor_array_libraries() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("loaded_before", ["executor.forkserver", "job.session"])
+@pytest.mark.parametrize("loaded_before", ["core.executor.forkserver", "core.driver.session"])
 def test_the_start_of_the_head_does_not_wait_for_the_modules_of_clients(loaded_before: str) -> None:
     """The head is forked after the first of these is loaded, and its process starts after the second."""
     program = f"import sys, {PACKAGE}.{loaded_before}; print([n for n in sys.modules if '.client.client' in n])"

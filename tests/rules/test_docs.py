@@ -84,7 +84,7 @@ def find(name: str) -> Any:
 
 def public_names() -> set[str]:
     """All that the reference has to have."""
-    found = {"actor.exit_actor", "api.job.Context", "calls.mapping.Results", "config.Config", "runtime_env.RuntimeEnv"}
+    found = {"actor.exit_actor", "config.Config", "runtime_env.RuntimeEnv"}
     found |= {name for name in mpi_runtime.__all__ if not inspect.ismodule(getattr(mpi_runtime, name))}
     found |= {f"errors.{name}" for name in exceptions.__all__ if name not in RAYS_NAMES}
     found |= {f"slurm.{name}" for name in slurm.__all__}

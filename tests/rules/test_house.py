@@ -26,6 +26,8 @@ STRANGE = {
     "the trace of a merge": re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE),
 }
 
+EARLIER = "mpi_runtime.core.objects.earlier"
+"""It names modules of before."""
 NO_MODULES = {"mpi_runtime.port", "mpi_runtime.trial"}
 """Names that look like those of modules: of sockets, and of a tag of MLflow."""
 
@@ -84,7 +86,7 @@ def test_strings_that_name_modules_name_existing_ones() -> None:
     known = modules()
     wrong = []
     for module in known.values():
-        for node in ast.walk(module.tree):
+        for node in ast.walk(module.tree) if module.name != EARLIER else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 wrong += [
                     f"{module.where(node.lineno)}: {name}"

@@ -1,7 +1,7 @@
 """What the virtual driver and virtual executors have in common: a client without a line.
 
-It is made of what every client is made of (see `mpi_runtime/core/client/client.py`): these parts count references, sort what
-comes, and put what is to be said into its order. Here is only what programs do with them.
+It is made of what every client is made of (see `mpi_runtime/core/client/client.py`): these parts count references, sort
+what arrives, and put what is to be sent into its order. Here is only what programs do with them.
 """
 
 from __future__ import annotations

@@ -6,6 +6,5 @@ They check arguments and leave the work to `calls`, `job` and the client of this
 - `calls.py`: `remote`, `kill`, `cancel`, `explain`
 - `values.py`: `get`, `put`, `wait`
 - `context.py`: `get_runtime_context`, `get_gpu_ids`, `nodes`, cluster resources
-- `locations.py`: `get_object_locations`: where values are, under Ray's names
 - `timeline.py`: `timeline()`: finished calls as events for Perfetto and Chrome's tracing view
 """

@@ -29,6 +29,7 @@ LEVEL_MAX = 1_000_000
 """The largest level of logging."""
 
 
+@published()
 class Context(Mapping[str, Any]):
     """The result of `init()`: a mapping with facts about the job, and a context manager that ends it.
 

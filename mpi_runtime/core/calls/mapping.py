@@ -16,6 +16,7 @@ from mpi_runtime.core.calls.options import COUNT_MAX
 from mpi_runtime.core.calls.submitter import Submitter
 from mpi_runtime.core.client.interrupts import is_of_handler
 from mpi_runtime.core.driver import running
+from mpi_runtime.core.published import published
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.show import bars
 
@@ -31,6 +32,7 @@ LEAD_PIECES_MIN = 16
 """Number of pieces of an iterable without a length that are submitted before the first result is read."""
 
 
+@published()
 class Results(Sequence[T_co]):
     """The results of `f.map` and `f.starmap`, in the order of the calls. A sequence: reading waits for the value.
 

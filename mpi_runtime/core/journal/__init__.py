@@ -1,13 +1,10 @@
 """The journal: a directory with finished calls of a job, so that a later run need not repeat them.
 
-`segments.py` is the format. The head uses `journal.py`; the scheduler decides what is recorded and recalled
+`files/segments.py` is the format. The head uses `journal.py`; the scheduler decides what is recorded and recalled
 (`scheduler/values/journaling.py`).
 
 - `journal.py`: the journal of one job: returns earlier results, records new ones
-- `segments.py`: the format of the files
 - `value_files.py`: large values, a file for each
-- `private.py`: makes and checks files that only this user may write
-- `claim.py`: keeps two jobs from using one journal
 - `earlier.py`: results of earlier runs, by key
 - `states.py`: saved states of actors, and the calls that each contains
 - `writer.py`: writes records in a thread, and flushes them to the disk

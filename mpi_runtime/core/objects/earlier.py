@@ -1,4 +1,4 @@
-"""Where the first version had what faces offer now: its pickles and the hashes of its journals name these modules."""
+"""Where the first version had what faces offer now: its pickles, and hashes in its journals, name these modules."""
 
 from __future__ import annotations
 
@@ -38,6 +38,21 @@ MODULES = {
 }
 """The module of each name by face and name."""
 FACES = {(module, name): face for (face, name), module in MODULES.items()}
+
+
+_SLOT = b"\x8c\x0bmpi_runtime\x94\x8c\x04Slot\x94\x93"
+_FIRST_SLOT = b"\x8c\x1dmpi_runtime.objects.serialize\x94\x8c\x04Slot\x94\x93"
+_FRAME = slice(3, 11)
+"""Where a pickle has the length of its first frame."""
+
+
+def as_first_pickled(arguments: bytes) -> bytes:
+    """Return pickled arguments with slots as the first version pickled them: journals have hashes of these bytes."""
+    if _SLOT not in arguments:
+        return arguments
+    length = int.from_bytes(arguments[_FRAME], "little") + len(_FIRST_SLOT) - len(_SLOT)
+    first = arguments[: _FRAME.start] + length.to_bytes(8, "little") + arguments[_FRAME.stop :]
+    return first.replace(_SLOT, _FIRST_SLOT, 1)  # the next slots refer to it
 
 
 class _Unpickler(pickle.Unpickler):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpi_runtime import errors
 from mpi_runtime.core.objects.collecting import Collecting
+from mpi_runtime.core.published import published
 
 if TYPE_CHECKING:
     from mpi_runtime.core.objects.device_arrays import OnDevice
@@ -70,9 +71,7 @@ class Serialized(NamedTuple):
 
     def size(self) -> int:
         """Return the total size in bytes."""
-        if not self.buffers:
-            return _pickle_length(self)
-        return _layout(self)[-1]
+        return _layout(self)[-1] if self.buffers else _pickle_length(self)
 
     def inline_up_to(self, most: int) -> bytes | None:
         """Return all bytes in one piece; None: they are more than `most`."""
@@ -364,7 +363,7 @@ def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
                 "Have the task return a numpy array, x.get() with cupy or x.cpu().numpy() with torch, or read it in a "
                 "task with num_gpus."
             ) from error
-        from mpi_runtime.core.objects import earlier  # not at the top: only old journals need it
+        from mpi_runtime.core.objects import earlier  # not at the top: only old pickles need it
 
         if read is pickle.loads and earlier.is_missed(error):
             return loads(data, earlier.loads)
@@ -394,6 +393,7 @@ loads_on_device = partial(_loads_by, "make_on_device")
 """Does as `pickle.loads`, with arrays on a GPU even in a driver that has used none."""
 
 
+@published()
 class Slot(NamedTuple):
     """In serialised arguments: stands for the value of the n-th argument object of the call."""
 

@@ -3,7 +3,7 @@
 import pickletools
 
 import mpi_runtime as ray
-from mpi_runtime.objects import code_pickler
+from mpi_runtime.core.objects import code_pickler
 
 ray.init(num_cpus=2, quiet=True)
 

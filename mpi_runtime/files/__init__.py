@@ -1,0 +1,7 @@
+"""Files that outlive a job: records that are only added, one owner at a time, nobody else who may write.
+
+- `segments.py`: files of records
+- `claim.py`: keeps two jobs from using one directory
+- `private.py`: makes and checks files that only this user may write
+- `kernel.py`: reads files of the kernel
+"""
