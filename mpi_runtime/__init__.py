@@ -49,11 +49,14 @@ def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tupl
     """Make `__getattr__` and `__dir__` of a package that loads a module when it or one of its names is first used.
 
     `homes` has the names of each module, `".other"` of one beside the package, and as `""` modules without such names.
+    A module in a room without such names, as `".core.room.module": ""`, is a name itself.
     """
-    home_of = {name: home or name for home, names in homes.items() for name in (home, *names.split())}
+    home_of = {name: home or name for home, names in homes.items() for name in names.split()}
+    modules = {home.rpartition(".")[2]: home for home, names in homes.items() if home and not ("." in home and names)}
+    modules |= {name: name for name in homes.get("", "").split()}
 
     def load(name: str) -> Any:
-        home = home_of.get(name)
+        home = modules.get(name) or home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         import importlib
@@ -61,10 +64,10 @@ def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tupl
         try:
             module = importlib.import_module(f".{home}", package)
         except ImportError as error:
-            if name != home:
+            if name not in modules:
                 raise
             raise AttributeError(str(error), name=name) from error  # a library is missing: `hasattr` is false
-        value = module if name == home else getattr(module, name)
+        value = module if name in modules else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

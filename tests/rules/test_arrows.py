@@ -20,6 +20,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("tune", "whatif", "rl"),
         ("util", "batch"),
         ("actor", "mpi", "runtime_env", "runtime_context"),
+        ("extend",),
         ("core",),
         ("files", "show", "config", "cloudpickle"),
         ("exceptions",),
@@ -58,7 +59,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("protocol",),
     ),
     "tune": (
-        ("",),
+        ("", "extend"),
         ("experiment", "integration"),
         ("show",),
         ("trials",),
@@ -69,7 +70,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("trial", "absent"),
     ),
     "rl": (
-        ("",),
+        ("", "extend"),
         ("cli",),
         ("results",),
         ("evaluation", "trainable"),
@@ -82,14 +83,17 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("nets_torch", "envs", "learner", "parameters", "presets", "wrappers", "curves"),
         ("parts",),
     ),
-    "batch": (("",), ("run",), ("show",), ("memory",), ("elastic",), ("file",)),
+    "batch": (("", "extend"), ("run",), ("show",), ("memory",), ("elastic",), ("file",)),
 }
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
 """They load their names on first use, by a function of the package itself."""
 PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial", "absent"))
 """What decides in an experiment: it knows neither the runtime nor a clock."""
-AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune", "rl", "train")
+LIBRARIES = ("util", "batch", "tune", "train", "rl", "whatif", "as_ray")
+FOUNDATIONS = ("errors", "show", "config", "files", "cloudpickle", "slurm")
+"""What a library may import as it is, beside public names and `extend`."""
+AS_USERS_DO = ("__main__", "cli", *LIBRARIES)
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
 PURE_ELASTIC = tuple(f"{PACKAGE}.batch.elastic.{name}" for name in ("coordinator", "member", "records", "watch"))
@@ -103,6 +107,10 @@ CLOSED: dict[str, Callable[[str], bool]] = {
 PROTOCOL = f"{PACKAGE}.scheduler.protocol"
 SCHEDULER_OPEN = (PROTOCOL, f"{PACKAGE}.scheduler.core", f"{PACKAGE}.scheduler.recording")
 """What others may import of the scheduler: its words and its front."""
+PUBLIC_TOOLS = {
+    f"{PACKAGE}.util.{name}" for name in ("scheduling_strategies", "streams", "state", "collective", "joblib")
+}
+"""Modules of `util` with public names of their own."""
 PURE_CLIENT = {
     f"{PACKAGE}.core.client.{name}"
     for name in ("arrivals", "blocking", "feed", "outgoing", "received_items", "references")
@@ -178,6 +186,38 @@ def test_arrows_point_down() -> None:
         and not (name == PACKAGE and module.name.split(".")[1] in AS_USERS_DO)
     ]
     assert not wrong, "these imports point up (see FLOORS)"
+
+
+def test_libraries_use_the_waist() -> None:
+    """A library imports public names, `extend`, the foundations, the fronts of the pure rooms, and of other libraries
+    the public names and their `extend`. A module that only re-exports names may import the core.
+    """
+    wrong = [
+        f"{where}: {name}"
+        for module, name, where, _ in ours()
+        for library in module.name.split(".")[1:2]
+        if library in LIBRARIES and not below(name, f"{PACKAGE}.{library}") and not is_offered(name)
+        if not (below(name, f"{PACKAGE}.core") and only_reexports(module))
+    ]
+    assert not wrong
+
+
+def is_offered(name: str) -> bool:
+    """Whether libraries may import a module that is not theirs."""
+    first, *rest = name.split(".")[1:] or [""]
+    if first in LIBRARIES:
+        return not rest or rest == ["extend"] or (first == "util" and name in PUBLIC_TOOLS)
+    doors = (*SCHEDULER_OPEN, *PURE_GPU, f"{PACKAGE}.extend", *(f"{PACKAGE}.{room}" for room in FOUNDATIONS))
+    return name == PACKAGE or any(below(name, door) for door in doors)
+
+
+def only_reexports(module: Module) -> bool:
+    """Whether there is nothing in a module but imports, their names, and what loads them on first use."""
+    return all(
+        isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.If)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in module.tree.body
+    )
 
 
 @pytest.mark.parametrize("closed", CLOSED)
