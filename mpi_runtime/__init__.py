@@ -26,6 +26,7 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `actor.py`: names about actors where programs written for Ray import them
 - `runtime_context.py`: `get_runtime_context` where programs written for Ray import it
 - `runtime_env.py`: `RuntimeEnv` where programs written for Ray import it
+- `extend.py`: what libraries use of the core beside public names
 - `core/`: what a job is: its processes, calls and values
 - `files/`: files that outlive a job
 - `cloudpickle.py`: the cloudpickle in use, where programs written for Ray import it

@@ -3,6 +3,7 @@
 `names.py` lists the modules of Ray and their content, `modules.py` makes them, and importing `installed.py` installs
 them. If the driver has imported that module, executors import it before they run anything.
 
+- `dag.py`: graphs of calls, as Ray's `dag`
 - `installed.py`: its import makes `import ray` give this package in this process
 - `modules.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
 - `names.py`: tables of Ray's modules and names, and the modules here that stand behind them
@@ -48,7 +49,7 @@ def install_as_ray() -> None:
             "install_as_ray() is too late: Ray itself has been imported. Call it before the first `import ray`, "
             "also before libraries that import it, or start the program with `python -m mpi_runtime --as-ray app.py`."
         )
-    from mpi_runtime.core.api.job import is_initialized
+    from mpi_runtime import is_initialized
 
     if is_initialized():
         raise RuntimeError(

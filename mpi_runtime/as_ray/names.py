@@ -14,14 +14,14 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.cloudpickle": ("mpi_runtime.cloudpickle",),
     "ray.cross_language": (),
     **dict.fromkeys(
-        ("ray.dag", "ray.dag.dag_node", "ray.dag.input_node", "ray.dag.output_node"), ("mpi_runtime.core.calls.graphs",)
+        ("ray.dag", "ray.dag.dag_node", "ray.dag.input_node", "ray.dag.output_node"), ("mpi_runtime.as_ray.dag",)
     ),
     "ray.data": (),
     "ray.exceptions": ("mpi_runtime.exceptions",),
     "ray.experimental": ("mpi_runtime.util.locations",),
     "ray.experimental.tqdm_ray": ("mpi_runtime.util.tqdm",),
     "ray.job_config": (),
-    "ray.remote_function": ("mpi_runtime.core.calls.remote_function",),
+    "ray.remote_function": ("mpi_runtime",),
     "ray.runtime_context": ("mpi_runtime.runtime_context",),
     "ray.runtime_env": ("mpi_runtime.runtime_env",),
     **dict.fromkeys(
@@ -87,7 +87,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "ray.tune.search.variant_generator": ("mpi_runtime.tune.space.variants", "mpi_runtime.tune.space.domains"),
     "ray.tune.search.sample": ("mpi_runtime.tune.space.domains", "mpi_runtime.tune.space.samplers"),
-    "ray.types": ("mpi_runtime.core.client.refs",),
+    "ray.types": ("mpi_runtime",),
     "ray.util": ("mpi_runtime.util",),
     **{
         f"ray.util.{name}": (f"mpi_runtime.util.{name}",)

@@ -3,13 +3,12 @@
 import enum
 from typing import Any
 
-from mpi_runtime.core.api import calls, job, values
-from mpi_runtime.core.client.refs import ObjectRef
+import mpi_runtime
 
 __version__ = "2.60.0"
 """The version of Ray whose API is followed. Libraries compare it with the version that they need."""
 
-ObjectID = ObjectRef
+ObjectID = mpi_runtime.ObjectRef
 
 
 class Language(enum.Enum):
@@ -29,22 +28,22 @@ class LoggingConfig:
 
 def get(object_refs: Any, **options: Any) -> Any:
     """As `mpi_runtime.get`."""
-    return values.get(object_refs, **options)
+    return mpi_runtime.get(object_refs, **options)
 
 
 def wait(ray_waitables: Any, **options: Any) -> Any:
     """As `mpi_runtime.wait`."""
-    return values.wait(ray_waitables, **options)
+    return mpi_runtime.wait(ray_waitables, **options)
 
 
 def cancel(ray_waitable: Any, **options: Any) -> None:
     """As `mpi_runtime.cancel`."""
-    calls.cancel(ray_waitable, **options)
+    mpi_runtime.cancel(ray_waitable, **options)
 
 
 def shutdown(*, wait_for_processes: bool = True, _exiting_interpreter: bool = False) -> None:
     """As `mpi_runtime.shutdown`, which always waits for the processes."""
-    job.shutdown()
+    mpi_runtime.shutdown()
 
 
 SCRIPT_MODE, WORKER_MODE, LOCAL_MODE = 0, 1, 2

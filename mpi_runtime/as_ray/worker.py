@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from mpi_runtime import is_initialized
 from mpi_runtime.as_ray.top import SCRIPT_MODE, WORKER_MODE
-from mpi_runtime.core.api.job import is_initialized
-from mpi_runtime.core.client import current
+from mpi_runtime.extend import job_or_none
 
 
 class _Worker:
@@ -16,7 +16,7 @@ class _Worker:
 
     @property
     def mode(self) -> int | None:
-        client = current.client_or_none()
+        client = job_or_none()
         return None if client is None else SCRIPT_MODE if client.executor is None else WORKER_MODE
 
     def check_connected(self) -> None:

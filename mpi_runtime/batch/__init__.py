@@ -3,6 +3,7 @@
 A batch file is parsed into commands (`file/`). The loop of a batch submits those that may start (`run/`), and records
 each start and end in a journal (`memory/`), from which a later run and all views (`show/`) read.
 
+- `extend.py`: what `whatif` uses, beside the public names
 - `file/`: batch files and the options of commands
 - `elastic/`: several jobs on one batch: who may start what, and their files
 - `memory/`: the history of a batch, results, outputs, and which commands may start

@@ -7,6 +7,7 @@
 
 The first import loads neither torch nor gymnasium: the extra `rl` has both, and a name loads what it needs.
 
+- `extend.py`: what `tune` uses, beside the public names
 - `parts/`: pure parts in numpy: spaces, returns, replay, normalisers, forward passes
 - `envs.py`: environments: names and factories, N of them stepped together, an adapter for old gym
 - `wrappers.py`: wrappers for Atari

@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial
-from mpi_runtime.tune.trials.reporting import report, trial_run
+from mpi_runtime.tune import Callback, report
+from mpi_runtime.tune.extend import OF_EACH_REPORT, Trial, trial_run
 
 CHECKPOINT_PATH_KEY = "checkpoint_path"
 """The name of the reported value with the directory of the last checkpoint."""

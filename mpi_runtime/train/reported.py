@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.train.worker import worker_run
-from mpi_runtime.tune.absent import advised
-from mpi_runtime.tune.experiment.results import Result
-from mpi_runtime.tune.experiment.watched import Watched
-from mpi_runtime.tune.trials.checkpoint import Checkpoint
+from mpi_runtime.tune import Checkpoint, Result
+from mpi_runtime.tune.extend import Watched, advised
 
 POLL_S = 0.05
 

@@ -6,11 +6,10 @@ import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mpi_runtime.core.calls.labels import check_selector
 from mpi_runtime.errors.arguments import check_bool
+from mpi_runtime.extend import check_selector
 from mpi_runtime.scheduler.protocol.events import BUNDLES_MAX, STRATEGIES
-from mpi_runtime.tune.absent import advised
-from mpi_runtime.tune.trials.bundles import GangRequest
+from mpi_runtime.tune.extend import GangRequest, advised
 
 
 @advised

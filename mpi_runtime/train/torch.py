@@ -15,9 +15,8 @@ from mpi_runtime.errors import optional
 from mpi_runtime.train.scaling import ScalingConfig
 from mpi_runtime.train.trainer import DataParallelTrainer
 from mpi_runtime.train.worker import gpus
-from mpi_runtime.tune.absent import advised
-from mpi_runtime.tune.study.settings import RunConfig
-from mpi_runtime.tune.trials.reporting import StopTrial, get_context
+from mpi_runtime.tune import RunConfig, get_context
+from mpi_runtime.tune.extend import StopTrial, advised
 
 if TYPE_CHECKING:
     import torch

@@ -11,12 +11,8 @@ from mpi_runtime.show import log
 from mpi_runtime.train import shards
 from mpi_runtime.train.scaling import ScalingConfig
 from mpi_runtime.train.worker import Backend, Loop, takes_config
-from mpi_runtime.tune.absent import advised
-from mpi_runtime.tune.experiment.results import Result
-from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER, Tuner
-from mpi_runtime.tune.study.settings import RunConfig
-from mpi_runtime.tune.trial import Trial, TuneError
-from mpi_runtime.tune.trials.trainable import PREPARED, Prepared
+from mpi_runtime.tune import Result, RunConfig, TuneError, Tuner
+from mpi_runtime.tune.extend import DEFAULT_FOLDER, PREPARED, Prepared, Trial, advised
 
 
 class TrainingFailedError(TuneError):

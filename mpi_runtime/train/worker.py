@@ -22,14 +22,26 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-import mpi_runtime.tune.trials.reporting as reporting
-from mpi_runtime.core.client import current
-from mpi_runtime.core.gangs import member as gang_member
+from mpi_runtime.extend import job
+from mpi_runtime.extend import member as gang_member
 from mpi_runtime.show.writing import replace_file
 from mpi_runtime.train.shards import cut
-from mpi_runtime.tune.trials import runner
-from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved, keep, merge
-from mpi_runtime.tune.trials.reporting import Context, Ranks, StopTrial, TrialRun, plain
+from mpi_runtime.tune import Checkpoint, Context
+from mpi_runtime.tune.extend import (
+    RETURN_VALUE,
+    Ranks,
+    Saved,
+    StopTrial,
+    TrialRun,
+    check_checkpoint,
+    enter_trial,
+    keep,
+    merge,
+    plain,
+    seed,
+    trial_run,
+    trial_run_or_none,
+)
 
 TRAIN_DATASET_KEY = "train"
 """The name of the data set that `get_dataset_shard` returns without a name."""
@@ -60,12 +72,12 @@ class Loop:
         if unknown := sorted(set(config) - {CONFIG}):
             raise ValueError(f'the space of a trainer has the key "{CONFIG}" and no other: not {", ".join(unknown)}')
         own = {**self.config, **config.get(CONFIG, {})}
-        trial = reporting.trial_run()
+        trial = trial_run()
         run = WorkerRun(trial, datasets)
-        reporting.enter(run)
+        enter_trial(run)
         own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
         with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
-            runner.seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
+            seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
             value = self.function(own) if takes_config(self.function) else self.function()
             if not run.ranks.rank:
                 _keep_return_value(Path(run.start.experiment, run.start.trial_id), value)
@@ -168,14 +180,14 @@ class WorkerRun(TrialRun):
         return parts
 
     def _meet(self, part: bytes) -> list[bytes]:
-        current.client().outbox.flush()  # calls that this worker has submitted come before those of others from now on
+        job().outbox.flush()  # calls that this worker has submitted come before those of others from now on
         return self._member.meet(part)
 
     def _write(self, checkpoint: Checkpoint | None, path: str) -> None:
         """Write the files of this worker beside the checkpoint's final place."""
         if checkpoint is None:
             return
-        reporting.check(checkpoint)
+        check_checkpoint(checkpoint)
         if not checkpoint.is_in_memory:
             keep(checkpoint, self.start.experiment, _part(path, self.ranks.rank))
         elif self.ranks.rank:
@@ -216,7 +228,7 @@ def get_dataset_shard(dataset_name: str = TRAIN_DATASET_KEY) -> Any:
 
 def worker_run(caller: str) -> WorkerRun:
     """The run of this worker. RuntimeError: this is not a worker of a trainer."""
-    run = reporting.trial_run()
+    run = trial_run()
     if not isinstance(run, WorkerRun):
         raise RuntimeError(f"{caller} is for the function of a trainer, and this trial has none")
     return run
@@ -224,5 +236,5 @@ def worker_run(caller: str) -> WorkerRun:
 
 def gpus() -> float:
     """The number of GPUs of this worker; 0 outside of trainings."""
-    run = reporting._run
+    run = trial_run_or_none()
     return float(run.start.resources.bundles[0].get("GPU", 0)) if isinstance(run, WorkerRun) else 0.0

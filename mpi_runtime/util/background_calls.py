@@ -13,11 +13,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from mpi_runtime.core.client import current
-from mpi_runtime.core.client.blocking_future import blocked
-from mpi_runtime.core.client.refs import ObjectRef, future_of
-from mpi_runtime.core.driver import running
+from mpi_runtime import ObjectRef
 from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, TaskError
+from mpi_runtime.extend import blocked, future_of, job, job_or_none
 
 S = TypeVar("S")
 
@@ -36,7 +34,7 @@ class Dispatcher(Generic[S]):
         Each running call occupies one of the slots. `ended` is called when a call on a slot has ended, before the slot
         serves the next, with the error if it failed. `name` is for errors.
         """
-        self._client = running.client()
+        self._client = job()
         self._name = name
         self._slot_ended = ended
         self._changed = threading.Condition()  # its lock is reentrant
@@ -105,7 +103,7 @@ class Dispatcher(Generic[S]):
                 self._finished()
                 continue
             try:
-                if current.client_or_none() is not self._client:  # the call would start another job
+                if job_or_none() is not self._client:  # the call would start another job
                     raise RuntimeNotInitializedError(f"The job that this {self._name} belongs to has ended.")
                 ref = start(slot)
             except BaseException as error:

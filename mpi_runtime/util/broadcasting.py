@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mpi_runtime.core.client.refs import ObjectRef
-from mpi_runtime.core.driver import running
+from mpi_runtime import ObjectRef
+from mpi_runtime.extend import job
 from mpi_runtime.scheduler.protocol.events import BroadcastRequested
 
 __all__ = ["broadcast"]
@@ -35,6 +35,6 @@ def broadcast(refs: ObjectRef[Any] | Sequence[ObjectRef[Any]]) -> None:
         if not isinstance(ref, ObjectRef):
             raise TypeError(f"broadcast() takes references to values, not {ref!r}: put() the value first")
         ref.check_job()
-    client = running.client()
+    client = job()
     client.outbox.post(BroadcastRequested([ref.binary() for ref in wanted]))
     client.outbox.flush()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from mpi_runtime import ActorClass, RemoteFunction
-from mpi_runtime.core.objects import serialize
 from mpi_runtime.errors.arguments import check_whole
+from mpi_runtime.extend import dumps
 
 CONTENT_CHARACTERS_MAX = 80
 """The number of characters of an object's text that are shown."""
@@ -102,7 +102,7 @@ def _descend(
 def _reason(obj: object) -> str | None:
     """Why the object cannot be serialised; None if it can."""
     try:
-        serialize.dumps(obj)
+        dumps(obj)
     except Exception as error:
         # The cause of our own errors has the shorter message.
         return str(error.__cause__ or error) or type(error).__name__

@@ -37,11 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_runtime.core.api.calls import kill
-from mpi_runtime.core.api.context import get_runtime_context
-from mpi_runtime.core.api.values import get, put
-from mpi_runtime.core.calls.actor_handle import ActorHandle
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime import ActorHandle, ObjectRef, get, get_runtime_context, kill, put
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_text, check_whole
 from mpi_runtime.util import collective_group
 from mpi_runtime.util.collective_group import Group

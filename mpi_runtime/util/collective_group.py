@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mpi_runtime.core.api.calls import kill, remote
-from mpi_runtime.core.api.values import get
-from mpi_runtime.core.calls.actor_handle import ActorHandle, get_actor
-from mpi_runtime.core.client.blocking_future import blocked
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime import ActorHandle, ObjectRef, get, get_actor, kill, remote
 from mpi_runtime.errors import ActorDiedError
+from mpi_runtime.extend import blocked
 from mpi_runtime.util.queue import pauses
 
 Refs = list[ObjectRef[Any]]

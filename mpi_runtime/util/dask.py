@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpi_runtime.core.api.calls import remote
-from mpi_runtime.core.api.values import get, put
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime import ObjectRef, get, put, remote
 from mpi_runtime.errors import TaskError
 from mpi_runtime.util.background_calls import of_user
 

@@ -19,13 +19,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from mpi_runtime.core.api.calls import remote
-from mpi_runtime.core.api.context import cluster_resources
-from mpi_runtime.core.api.values import get, put
-from mpi_runtime.core.client.blocking_future import BlockingFuture
-from mpi_runtime.core.client.refs import ObjectRef
-from mpi_runtime.core.driver import running
+from mpi_runtime import ObjectRef, cluster_resources, get, put, remote
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
+from mpi_runtime.extend import BlockingFuture, job
 from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.pool_process import PoolProcess
 
@@ -62,7 +58,7 @@ def _call_prepared(setup: list[ObjectRef[Any]], function: Callable[..., Any], /,
 
 def _forget_ended() -> None:
     """Forget pools that have ended, with the variables of their initializers: nobody has a reference to these."""
-    questions = running.client().questions
+    questions = job().questions
     for key in list(_prepared):
         if questions.query("explain", key)["state"] == "unknown":
             del _prepared[key]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime import ObjectRef
 from mpi_runtime.errors.arguments import check_whole
 
 __all__ = ["as_completed", "map_unordered"]

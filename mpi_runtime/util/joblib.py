@@ -15,8 +15,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from mpi_runtime.core.api.context import cluster_resources
-from mpi_runtime.core.client.blocking_future import blocked
+from mpi_runtime import cluster_resources
+from mpi_runtime.extend import blocked
 from mpi_runtime.util.futures import Executor
 
 try:

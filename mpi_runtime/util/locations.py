@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.core.client.refs import ObjectRef
-from mpi_runtime.core.driver import running
+from mpi_runtime import ObjectRef
 from mpi_runtime.errors.arguments import check_whole
+from mpi_runtime.extend import ask, job
 from mpi_runtime.scheduler.protocol.effects import Ready, ReadyError, ReadyStored
 
 __all__ = ["get_local_object_locations", "get_object_locations"]
@@ -52,7 +52,7 @@ def get_local_object_locations(obj_refs: Sequence[ObjectRef[Any]]) -> dict[Objec
         ObjectLostError: a reference belongs to a job that has ended.
     """
     found = {}
-    client = running.client()
+    client = job()
     for ref in _checked(obj_refs):
         entry = client.references.values.get(ref.binary())
         if isinstance(entry, ReadyStored):
@@ -71,7 +71,7 @@ def _checked(obj_refs: Any) -> Sequence[ObjectRef[Any]]:
 
 
 def _location(ref: ObjectRef[Any]) -> dict[str, Any]:
-    for entry in running.client().questions.query("objects", ref.binary()):
+    for entry in ask("objects", ref.binary()):
         return _as_in_ray(entry["node_ids"], entry["object_size"] or None, entry["is_spilled"])
     return _as_in_ray([], None, False)
 

@@ -21,11 +21,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from mpi_runtime.core.api.calls import kill, remote
-from mpi_runtime.core.api.context import cluster_resources
-from mpi_runtime.core.api.values import get, put
-from mpi_runtime.core.calls.actor_handle import ActorHandle
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime import ActorHandle, ObjectRef, cluster_resources, get, kill, put, remote
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
 from mpi_runtime.util.background_calls import Dispatcher

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from mpi_runtime.core.client.blocking_future import blocked
 from mpi_runtime.errors import ActorError, TaskCancelledError
+from mpi_runtime.extend import blocked
 from mpi_runtime.util.background_calls import guarded
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from mpi_runtime.core.driver import running
+from mpi_runtime.extend import ask
 from mpi_runtime.show.tables import Table
 
 Filter = tuple[str, str, Any]
@@ -114,7 +114,7 @@ def get_node(id: str) -> Entry | None:
 
 def summarize_tasks() -> dict[str, Any]:
     """Count calls by function and state, and calls that have ended since the job began."""
-    totals = running.client().questions.query("statistics")
+    totals = ask("statistics")
     ended = {name: totals[name] for name in ("submitted", "finished", "failed", "retried")}
     return {"summary": _states("tasks", "name"), **ended}
 
@@ -126,14 +126,14 @@ def summarize_actors() -> dict[str, dict[str, int]]:
 
 def _states(what: str, key: str) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = {}
-    for one in running.client().questions.query(what):
+    for one in ask(what):
         counts.setdefault(one[key], Counter())[one["state"]] += 1
     return {name: dict(states) for name, states in counts.items()}
 
 
 def summarize_objects() -> dict[str, int]:
     """Count the values in the object store, and their bytes."""
-    sizes = [found["object_size"] for found in running.client().questions.query("objects")]
+    sizes = [found["object_size"] for found in ask("objects")]
     return {"total_objects": len(sizes), "total_size_bytes": sum(sizes)}
 
 
@@ -150,7 +150,7 @@ def _node(node: dict[str, Any]) -> Entry:
 
 def _entries(what: str, id: bytes = b"") -> list[Entry]:
     entry = _node if what == "nodes" else Entry
-    return [entry(one) for one in running.client().questions.query(what, id)]
+    return [entry(one) for one in ask(what, id)]
 
 
 def _list(what: str, filters: Sequence[Filter], limit: int) -> Table[Entry]:
@@ -184,4 +184,4 @@ def memory_summary() -> Table[Entry]:
     `made_by` is the line that has put it, such as "app.py:12 in main", or the function that has returned it, with its
     first line, "load (app.py:5)"; empty if not known.
     """
-    return Table([Entry(one) for one in running.client().questions.query("store", b"")])
+    return Table([Entry(one) for one in ask("store", b"")])

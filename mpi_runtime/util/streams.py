@@ -23,7 +23,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
-from mpi_runtime.core.client import current
+from mpi_runtime.extend import job_or_none
 
 __all__ = ["emit", "emits", "together"]
 
@@ -52,7 +52,7 @@ def emit(item: Any) -> bool:
     Raises:
         RuntimeError: no task with `num_returns="streaming"` runs here.
     """
-    client = current.client_or_none()
+    client = job_or_none()
     executor = None if client is None else client.executor
     if executor is None:
         raise RuntimeError("emit() sends items of a task, and no task runs here: call it in a remote function")
@@ -66,7 +66,7 @@ def together() -> Iterator[None]:
     For loops that submit calls, resume and drop many streams. A request is held back for about a millisecond at most.
     Without a job nothing is held back.
     """
-    client = current.client_or_none()
+    client = job_or_none()
     if client is None:
         yield
         return

@@ -25,8 +25,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from mpi_runtime.core.client import current
-from mpi_runtime.core.head import status
+from mpi_runtime.extend import job_or_none, status_line
 
 try:
     from tqdm.std import tqdm as plain_tqdm
@@ -57,7 +56,7 @@ def tqdm(
     Returns:
         An object of the library tqdm, with its methods `update`, `close`, `set_description`, `refresh` and others.
     """
-    client = current.client_or_none()
+    client = job_or_none()
     kind: Any = _Bar if client is not None and client.executor is not None else plain_tqdm
     return kind(iterable, desc=desc, total=total, unit="it" if unit is None else unit, position=position)
 
@@ -82,7 +81,7 @@ class _Bar(plain_tqdm):  # type: ignore[misc]  # tqdm has no types
         """Write the text of the bar. The library calls this when it has changed, and once more at the end."""
         del pos
         text = str(self) if msg is None else msg
-        os.write(2, status.line(self._owner, text, is_last=self.disable))
+        os.write(2, status_line(self._owner, text, is_last=self.disable))
         return True
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.graph import Graph
-from mpi_runtime.batch.memory.past import History
-from mpi_runtime.batch.memory.paths import Paths
+from mpi_runtime.batch.extend import Command, Graph, History, Paths
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, custom
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from mpi_runtime.core.calls.options import check_resources, size_in_bytes
+from mpi_runtime.extend import check_resources, size_in_bytes
 from mpi_runtime.scheduler.protocol.events import RETURNS_MAX
 
 T = TypeVar("T")

@@ -22,10 +22,7 @@ from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import Ending, run_program
 from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
-from mpi_runtime.core.client import current
-from mpi_runtime.core.executor import scratch
-from mpi_runtime.core.host.claimed_processors import claimed_processors
-from mpi_runtime.core.host.launchers import settings_for_mpi
+from mpi_runtime.extend import claimed_processors, job, scratch, settings_for_mpi, this_call
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
@@ -56,7 +53,7 @@ def run_command(
     if until_s and has_expired(sent_s, until_s):
         return b""
     made = _made(data, names, values)
-    call = current.client().scopes.current().call
+    call = this_call()
     number = _alternative_of(made, call) if made.alternatives else 0
     if number:
         made = msgspec.structs.replace(made, **msgspec.structs.asdict(made.alternatives[number]))
@@ -90,7 +87,7 @@ def run_ranks(
     if until_s and rank.any_of_all(has_expired(sent_s, until_s)):
         return b""
     made = _made(data, names, values)
-    attempt = _attempt_number(current.client().scopes.current().call)
+    attempt = _attempt_number(this_call())
     if attempt > 1:
         time.sleep(made.retry_delay)
     with claimed_processors(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
@@ -104,7 +101,7 @@ def run_ranks(
 
 def has_expired(sent_s: float, until_s: float) -> bool:
     """Whether a command must not begin any more. On the host of rank 0, which submits, the clock is the same."""
-    if current.client().questions.host == 0:
+    if job().questions.host == 0:
         return time.time() > until_s
     return is_too_late(sent_s, until_s, _delays)
 
@@ -148,7 +145,7 @@ def _is_retried(made: Command, result: CommandResult) -> bool:
 
 def _alternative_of(made: Command, call: Call | None) -> int:
     """The index of the alternative whose resources this executor has."""
-    spec = current.client().feed.specs.get(call.spec) if made.alternatives and call is not None else None
+    spec = job().feed.specs.get(call.spec) if made.alternatives and call is not None else None
     if spec is None:
         return 0
     custom = tuple(sorted((name, units) for name, units in spec.custom.items() if units))

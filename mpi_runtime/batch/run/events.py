@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 import mpi_runtime
+from mpi_runtime import ObjectRef
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.file.model import Command
@@ -23,9 +24,7 @@ from mpi_runtime.batch.memory.outputs import kept, of_attempt
 from mpi_runtime.batch.memory.results import CommandError, CommandResult, lost
 from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.batch.show.live import Live
-from mpi_runtime.core.client import current
-from mpi_runtime.core.client.ref_futures import Outcome
-from mpi_runtime.core.client.refs import ObjectRef, when_done
+from mpi_runtime.extend import Outcome, ask, when_done
 from mpi_runtime.files.claim import Claim
 
 TURN_S = 0.5
@@ -225,7 +224,7 @@ class Commands:
         self._expired_s = time.monotonic()
         now_s = time.time() - EXPIRED_S
         late = [one for one in self._running.values() if 0 < one.until_s < now_s]
-        begun = {id for id, _, _ in current.client().questions.query("running")} if late else set()
+        begun = {id for id, _, _ in ask("running")} if late else set()
         self._return(one for one in late if one.ref.binary() not in begun)
 
     def _return(self, commands: Iterable[Running]) -> None:

@@ -22,8 +22,8 @@ from mpi_runtime.batch.memory.past import MEMBER, Planning, notes_in
 from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities
 from mpi_runtime.batch.run.sharing import Statuses, boot_clock
-from mpi_runtime.core.client.ref_futures import Outcome
 from mpi_runtime.errors import JournalError, TaskCancelledError
+from mpi_runtime.extend import Outcome
 from mpi_runtime.files.claim import Claim
 
 PROGRESS_S = 10.0

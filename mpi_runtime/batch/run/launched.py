@@ -16,8 +16,7 @@ import msgspec
 
 from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.core.gangs.environment import EACH_TEXT, OF_PLACES, TEXTS_OF_WHEEL
-from mpi_runtime.core.host.launchers import child_environment, settings_for_mpi
+from mpi_runtime.extend import EACH_TEXT, OF_PLACES, TEXTS_OF_WHEEL, child_environment, settings_for_mpi
 
 SLURM, OPEN_MPI, HYDRA, INTEL = "srun", "Open MPI", "hydra", "Intel MPI"
 VERSION_LIMIT_S = 20.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from mpi_runtime import ObjectRef
 from mpi_runtime.batch.file.model import OPTIONS, Command, read_command
 from mpi_runtime.batch.file.parameters import Row, combined, product
 from mpi_runtime.batch.file.values import CONTINUE, SKIP
 from mpi_runtime.batch.memory.outputs import SharedFiles
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.submission import submit
-from mpi_runtime.core.client.refs import ObjectRef
 
 DIRECTORY = "batch-output"
 """The default directory for the output of commands."""

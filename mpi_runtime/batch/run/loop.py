@@ -23,7 +23,7 @@ from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.ends import Ends
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
-from mpi_runtime.core.client import current
+from mpi_runtime.extend import ask
 from mpi_runtime.slurm.commands import SlurmError
 
 PROGRESS_S = 10.0
@@ -145,7 +145,7 @@ class BatchRun(Ends):
         if time.monotonic() - self._looked_s < events.LOOK_S or not self._running:
             return
         self._looked_s = time.monotonic()
-        running = current.client().questions.query("running")
+        running = ask("running")
         for id, host, for_us in running:
             if id in self._names:
                 self._journal.placed(self._names[id], host, time.time() - for_us / 1e6)
@@ -154,7 +154,7 @@ class BatchRun(Ends):
 
     def _end_if_nothing_can_start(self) -> None:
         """End the batch if nothing runs and each remaining command takes longer than the rest of the job's time."""
-        found = current.client().questions.query("late")
+        found = ask("late")
         if sum(count for _, count, _ in found["calls"]) < len(self._running):
             return
         if not self._running.keys() >= {*self._given.values()}:
@@ -189,7 +189,7 @@ class BatchRun(Ends):
         elif what == events.LATE:
             self.is_late = True
             self._say("SIGTERM or the end of the job's time: ending what runs; the same line continues later")
-            running = {id for id, _, _ in current.client().questions.query("running")}
+            running = {id for id, _, _ in ask("running")}
             self._stop(running)
             self._ends_s = time.monotonic() + events.DRAIN_S
         elif what == END_OF_LINES:

@@ -23,8 +23,7 @@ import msgspec
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.core.host import mpi_files
-from mpi_runtime.core.host.memory_usage import Memory
-from mpi_runtime.core.host.process_tree import adopt_orphans, children, descendants, kill_group
+from mpi_runtime.extend import Memory, adopt_orphans, children, descendants, kill_group
 from mpi_runtime.scheduler.protocol.limits import LOOK_US, STOPPED_US
 
 KILL_LIMIT_S = 5.0

@@ -29,11 +29,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.run.launched import DEVICES, LaunchProblemError, Where, environment_of, line_of
 from mpi_runtime.batch.run.ordered import Ordered
 from mpi_runtime.batch.run.program import Ending, not_started, open_outputs, run_program
-from mpi_runtime.core.gangs import member
-from mpi_runtime.core.gangs.greeting import abort_s
-from mpi_runtime.core.gangs.library import PMI1, PMIX
-from mpi_runtime.core.gangs.talk import NAME, VARIABLE, AgentLostError, Status
-from mpi_runtime.core.host.process_tree import children, kill_group
+from mpi_runtime.extend import NAME, PMI1, PMIX, VARIABLE, AgentLostError, Status, abort_s, children, kill_group, member
 
 GRACE_S = 1.0
 LAST_LINES_S = 0.3

@@ -19,7 +19,7 @@ from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.events import TURN_S, Commands, Setting
 from mpi_runtime.batch.run.sharing import Sharing, work_of
-from mpi_runtime.core.client import current
+from mpi_runtime.extend import ask
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.util.streams import together
 
@@ -186,7 +186,7 @@ class Starts(Commands):
 
     def _share(self) -> None:
         """From now on all jobs get their part of the commands. What runs here, or soon will, stays here."""
-        running = {id for id, _, _ in current.client().questions.query("running")}
+        running = {id for id, _, _ in ask("running")}
         nodes = tuple(node_resources())
         works: dict[int, Work] = {}
         ahead_s = 0.0

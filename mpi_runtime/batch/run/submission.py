@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
+from mpi_runtime import ObjectRef
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.values import CONTINUE
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.attempts import RetriedError, amounts, run_command, run_ranks
 from mpi_runtime.batch.run.ranks import GRACE_S
-from mpi_runtime.core.client.refs import ObjectRef
 
 GATHER_US = 50_000
 """How long the result of a command may wait to be sent with others, while its process has more to run."""

@@ -1,4 +1,4 @@
-"""The journal of an experiment: each event of its study, in the format of `mpi_runtime.core.journal`.
+"""The journal of an experiment: each event of its study, in the format of `files/segments.py`.
 
 Each run of the experiment writes a segment of its own, so a torn tail loses only the events in it. Lines are numbered,
 and lines after a missing one do not count. A new study that handles these events reaches the same state.

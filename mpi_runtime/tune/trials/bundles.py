@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.core.calls.labels import check_selector, meets
 from mpi_runtime.errors import InfeasibleResourceError
+from mpi_runtime.extend import check_selector, meets
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class TrialRun:
         """Store a checkpoint in shared memory, on disk, or both."""
         if checkpoint is None:
             return None
-        check(checkpoint)
+        check_checkpoint(checkpoint)
         number, relative = self.next_number, self.next_path()
         self.next_number += 1
         if not checkpoint.is_in_memory:
@@ -175,7 +175,7 @@ class TrialRun:
         return os.path.join(self.start.trial_id, f"checkpoint_{self.next_number:06d}")
 
 
-def check(checkpoint: Any) -> None:
+def check_checkpoint(checkpoint: Any) -> None:
     """Refuse what cannot be saved."""
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(
@@ -192,10 +192,15 @@ def check(checkpoint: Any) -> None:
 _run: TrialRun | None = None
 
 
-def enter(run: TrialRun | None) -> None:
+def enter_trial(run: TrialRun | None) -> None:
     """Set the running trial of this process; None: there is none."""
     global _run
     _run = run
+
+
+def trial_run_or_none() -> TrialRun | None:
+    """The running trial; None: none runs in this process."""
+    return _run
 
 
 def trial_run() -> TrialRun:

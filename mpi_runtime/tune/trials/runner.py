@@ -57,7 +57,7 @@ def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> N
     """Run a trial until it ends, or must end."""
     seed((settings.seed * 1_000_003 + start.index) % 2**32)
     run = TrialRun(start, settings.persist_s)
-    reporting.enter(run)
+    reporting.enter_trial(run)
     folder = os.getcwd()
     try:
         parameters = {name: mpi_runtime.get(ref) for name, ref in start.parameters.items()}
@@ -68,7 +68,7 @@ def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> N
     except StopTrial:
         pass
     finally:
-        reporting.enter(None)
+        reporting.enter_trial(None)
         with contextlib.suppress(OSError):
             os.chdir(folder)
 

@@ -140,7 +140,7 @@ def register_trainable(name: str, trainable: Any) -> None:
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     """Register an environment under a name: `mpi_runtime.rl.register_env`, where programs written for Ray have it."""
-    from mpi_runtime.rl.envs import register_env  # not at the top: few experiments have environments
+    from mpi_runtime.rl import register_env  # not at the top: few experiments have environments
 
     register_env(name, env_creator)
 
@@ -154,8 +154,8 @@ def prepared(trainable: Any) -> Prepared:
         return own
     if isinstance(trainable, str):
         if trainable not in _registered:
-            from mpi_runtime.rl import config  # not at the top: few trials are algorithms
-            from mpi_runtime.rl import trainable as algorithms
+            from mpi_runtime.rl.extend import config  # not at the top: few trials are algorithms
+            from mpi_runtime.rl.extend import trainable as algorithms
 
             if trainable in config.ALGORITHMS:
                 return prepared(algorithms.trainable(trainable))

@@ -1,0 +1,110 @@
+"""The narrow waist: what libraries (`util`, `batch`, `tune` ...) use of the core, beside the public names.
+
+A library imports nothing else of the core, so the core can change behind these names. By subject:
+
+- the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`
+- results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
+- amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
+- values as bytes: `dumps`
+- child processes: `children`, `descendants`, `kill_group`, `adopt_orphans`, `die_with_parent`, `Memory`, `scratch`,
+  `claimed_processors`, `child_environment`, `settings_for_mpi`
+- the gang of the running call, and MPI programs in its place: `member`, `abort_s`, `Status`, `AgentLostError`, and the
+  names of protocols and variables
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mpi_runtime import _face
+from mpi_runtime.core.client import current
+from mpi_runtime.core.driver import running
+
+if TYPE_CHECKING:
+    from mpi_runtime.core.client.client import Client
+    from mpi_runtime.scheduler.protocol.events import Call, Spec
+
+_HOMES = {
+    ".core.calls.labels": "check_selector meets",
+    ".core.calls.options": "check_resources size_in_bytes",
+    ".core.client.blocking_future": "BlockingFuture blocked",
+    ".core.client.ref_futures": "Outcome",
+    ".core.client.refs": "future_of when_done",
+    ".core.executor.scratch": "",
+    ".core.gangs.environment": "EACH_TEXT OF_PLACES TEXTS_OF_WHEEL",
+    ".core.gangs.greeting": "abort_s",
+    ".core.gangs.library": "PMI1 PMIX",
+    ".core.gangs.member": "",
+    ".core.gangs.talk": "NAME VARIABLE AgentLostError Status",
+    ".core.host.claimed_processors": "claimed_processors",
+    ".core.host.launchers": "child_environment settings_for_mpi",
+    ".core.host.memory_usage": "Memory",
+    ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
+    ".core.objects.serialize": "dumps",
+}
+"""The names of each module of the core, which is loaded when one of them is used."""
+
+__all__ = [
+    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError", "BlockingFuture",
+    "Memory", "Outcome", "Status", "abort_s", "adopt_orphans", "ask", "blocked", "check_resources", "check_selector",
+    "child_environment", "children", "claimed_processors", "descendants", "die_with_parent", "dumps", "future_of",
+    "job", "job_or_none", "kill_group", "meets", "member", "scratch", "settings_for_mpi", "size_in_bytes", "spec_of",
+    "status_line", "this_call", "when_done",
+]  # fmt: skip
+
+
+def job() -> Client:
+    """The connection of this process to the running job. Starts a job with defaults if none runs.
+
+    Raises:
+        RuntimeNotInitializedError: this process was forked from one of a job, or runs calls with their own schedulers.
+    """
+    return running.client()
+
+
+def job_or_none() -> Client | None:
+    """The connection of this process to the running job; None: none runs here."""
+    return current.client_or_none()
+
+
+def ask(question: str, *arguments: Any) -> Any:
+    """Ask the scheduler and wait for the answer, that of the function of this name in `scheduler/answers/`."""
+    return job().questions.query(question, *arguments)
+
+
+def this_call() -> Call | None:
+    """The call that runs here; None: this is the driver."""
+    return job().scopes.current().call
+
+
+def spec_of(call: Call) -> Spec | None:
+    """The options of a call that runs here, as the scheduler has them."""
+    return job().feed.specs.get(call.spec)
+
+
+def status_line(owner: str, text: str, is_last: bool) -> bytes:
+    """The line by which a process shows its status, such as a progress bar, on the terminal of the job."""
+    from mpi_runtime.core.head import status  # not at the top: few processes show one
+
+    return status.line(owner, text, is_last)
+
+
+if TYPE_CHECKING:
+    from mpi_runtime.core.calls.labels import check_selector, meets
+    from mpi_runtime.core.calls.options import check_resources, size_in_bytes
+    from mpi_runtime.core.client.blocking_future import BlockingFuture, blocked
+    from mpi_runtime.core.client.ref_futures import Outcome
+    from mpi_runtime.core.client.refs import future_of, when_done
+    from mpi_runtime.core.executor import scratch
+    from mpi_runtime.core.gangs import member
+    from mpi_runtime.core.gangs.environment import EACH_TEXT, OF_PLACES, TEXTS_OF_WHEEL
+    from mpi_runtime.core.gangs.greeting import abort_s
+    from mpi_runtime.core.gangs.library import PMI1, PMIX
+    from mpi_runtime.core.gangs.talk import NAME, VARIABLE, AgentLostError, Status
+    from mpi_runtime.core.host.claimed_processors import claimed_processors
+    from mpi_runtime.core.host.launchers import child_environment, settings_for_mpi
+    from mpi_runtime.core.host.memory_usage import Memory
+    from mpi_runtime.core.host.process_tree import adopt_orphans, children, descendants, die_with_parent, kill_group
+    from mpi_runtime.core.objects.serialize import dumps
+else:  # a checker would take every name for one of ours
+    __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

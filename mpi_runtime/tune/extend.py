@@ -1,0 +1,64 @@
+"""What `train` uses of tune, beside its public names: a training is a trial on a gang."""
+
+from typing import TYPE_CHECKING
+
+from mpi_runtime import _face
+
+_HOMES = {
+    ".absent": "advised",
+    ".experiment.tuner": "DEFAULT_FOLDER",
+    ".experiment.watched": "Watched",
+    ".trial": "OF_EACH_REPORT Trial",
+    ".trials.bundles": "GangRequest",
+    ".trials.checkpoint": "RETURN_VALUE Saved keep merge",
+    ".trials.reporting": "Ranks StopTrial TrialRun check_checkpoint enter_trial plain trial_run trial_run_or_none",
+    ".trials.runner": "seed",
+    ".trials.trainable": "PREPARED Prepared",
+}
+"""The names of each module, which is loaded when one of them is used."""
+
+__all__ = [
+    "DEFAULT_FOLDER",
+    "OF_EACH_REPORT",
+    "PREPARED",
+    "RETURN_VALUE",
+    "GangRequest",
+    "Prepared",
+    "Ranks",
+    "Saved",
+    "StopTrial",
+    "Trial",
+    "TrialRun",
+    "Watched",
+    "advised",
+    "check_checkpoint",
+    "enter_trial",
+    "keep",
+    "merge",
+    "plain",
+    "seed",
+    "trial_run",
+    "trial_run_or_none",
+]  # fmt: skip
+
+if TYPE_CHECKING:
+    from mpi_runtime.tune.absent import advised
+    from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER
+    from mpi_runtime.tune.experiment.watched import Watched
+    from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial
+    from mpi_runtime.tune.trials.bundles import GangRequest
+    from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, keep, merge
+    from mpi_runtime.tune.trials.reporting import (
+        Ranks,
+        StopTrial,
+        TrialRun,
+        check_checkpoint,
+        enter_trial,
+        plain,
+        trial_run,
+        trial_run_or_none,
+    )
+    from mpi_runtime.tune.trials.runner import seed
+    from mpi_runtime.tune.trials.trainable import PREPARED, Prepared
+else:  # a checker would take every name for one of ours
+    __getattr__, __dir__ = _face(__name__, _HOMES, __all__)
