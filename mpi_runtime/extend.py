@@ -6,6 +6,7 @@ A library imports nothing else of the core, so the core can change behind these 
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - values as bytes: `dumps`
+- ranks: `detect`, `check_ranks`, `installed_launcher`, `launch_command`, `clear_sessions`, `environment_of_launcher`
 - child processes: `children`, `descendants`, `kill_group`, `adopt_orphans`, `die_with_parent`, `Memory`, `scratch`,
   `claimed_processors`, `child_environment`, `settings_for_mpi`
 - the gang of the running call, and MPI programs in its place: `member`, `abort_s`, `Status`, `AgentLostError`, and the
@@ -37,7 +38,10 @@ _HOMES = {
     ".core.gangs.member": "",
     ".core.gangs.talk": "NAME VARIABLE AgentLostError Status",
     ".core.host.claimed_processors": "claimed_processors",
-    ".core.host.launchers": "child_environment settings_for_mpi",
+    ".core.host.launch": "detect",
+    ".core.host.launchers": "child_environment environment_of_launcher settings_for_mpi",
+    ".core.host.mpiexec": "check_ranks installed_launcher launch_command",
+    ".core.host.open_mpi": "clear_sessions",
     ".core.host.memory_usage": "Memory",
     ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
     ".core.objects.serialize": "dumps",
@@ -45,11 +49,12 @@ _HOMES = {
 """The names of each module of the core, which is loaded when one of them is used."""
 
 __all__ = [
-    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError", "BlockingFuture",
-    "Memory", "Outcome", "Status", "abort_s", "adopt_orphans", "ask", "blocked", "check_resources", "check_selector",
-    "child_environment", "children", "claimed_processors", "descendants", "die_with_parent", "dumps", "future_of",
-    "job", "job_or_none", "kill_group", "meets", "member", "scratch", "settings_for_mpi", "size_in_bytes", "spec_of",
-    "status_line", "this_call", "when_done",
+    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
+    "BlockingFuture", "Memory", "Outcome", "Status", "abort_s", "adopt_orphans", "ask", "blocked", "check_ranks",
+    "check_resources", "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions",
+    "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "future_of", "installed_launcher",
+    "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "scratch", "settings_for_mpi",
+    "size_in_bytes", "spec_of", "status_line", "this_call", "when_done",
 ]  # fmt: skip
 
 
@@ -102,8 +107,11 @@ if TYPE_CHECKING:
     from mpi_runtime.core.gangs.library import PMI1, PMIX
     from mpi_runtime.core.gangs.talk import NAME, VARIABLE, AgentLostError, Status
     from mpi_runtime.core.host.claimed_processors import claimed_processors
-    from mpi_runtime.core.host.launchers import child_environment, settings_for_mpi
+    from mpi_runtime.core.host.launch import detect
+    from mpi_runtime.core.host.launchers import child_environment, environment_of_launcher, settings_for_mpi
     from mpi_runtime.core.host.memory_usage import Memory
+    from mpi_runtime.core.host.mpiexec import check_ranks, installed_launcher, launch_command
+    from mpi_runtime.core.host.open_mpi import clear_sessions
     from mpi_runtime.core.host.process_tree import adopt_orphans, children, descendants, die_with_parent, kill_group
     from mpi_runtime.core.objects.serialize import dumps
 else:  # a checker would take every name for one of ours

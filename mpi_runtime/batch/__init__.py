@@ -3,6 +3,8 @@
 A batch file is parsed into commands (`file/`). The loop of a batch submits those that may start (`run/`), and records
 each start and end in a journal (`memory/`), from which a later run and all views (`show/`) read.
 
+- `cli/`: the verb `batch`
+- `__main__.py`: what ranks and the scripts of submitted batches start
 - `extend.py`: what `whatif` uses, beside the public names
 - `file/`: batch files and the options of commands
 - `elastic/`: several jobs on one batch: who may start what, and their files

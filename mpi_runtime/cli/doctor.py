@@ -21,16 +21,16 @@ import msgspec
 from mpi_runtime import config
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.cli import gpus
-from mpi_runtime.cli.facts import add_json, print_json
-from mpi_runtime.cli.open_mpi import broken_settings
 from mpi_runtime.core.agent.gpus import Finder, Gpus
 from mpi_runtime.core.host import launchers, machine
 from mpi_runtime.core.host.launch import Launch, detect
 from mpi_runtime.core.host.mpiexec import find_launcher
+from mpi_runtime.core.host.open_mpi import broken_settings
 from mpi_runtime.core.rank.joining import join
 from mpi_runtime.core.transport import mpi
 from mpi_runtime.core.transport.base import Transfer, Transport, TransportError
 from mpi_runtime.gpu.device import Report
+from mpi_runtime.show.command_line import add_json, print_json
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime.cli.facts import print_json
-from mpi_runtime.cli.main import on_directory
 from mpi_runtime.core.journal import upkeep
 from mpi_runtime.files import claim
 from mpi_runtime.files.segments import Began, Noted
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.scheduler.protocol.events import Kept
+from mpi_runtime.show.command_line import on_directory, print_json
 
 
 def run(words: Sequence[str]) -> int:

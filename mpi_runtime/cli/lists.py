@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from mpi_runtime.cli.facts import add_job
 from mpi_runtime.core.api.timeline import events
 from mpi_runtime.core.head import visitor
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.show import stacks
+from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.numbers import clock, count, plural, size
 from mpi_runtime.show.sections import lines_of
 from mpi_runtime.show.tables import aligned

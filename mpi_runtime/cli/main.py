@@ -9,9 +9,8 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.show.writing import is_full
@@ -19,8 +18,8 @@ from mpi_runtime.show.writing import is_full
 VERBS = {
     # verb: (where its function is, what it does)
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the installed MPI"),
-    "batch": ("mpi_runtime.cli.batch:batch", "run the shell commands of a file, within the resources of the job"),
-    "whatif": ("mpi_runtime.cli.whatif:whatif", "estimate how long a batch or a job would take on other nodes"),
+    "batch": ("mpi_runtime.batch.cli.main:batch", "run the shell commands of a file, within the resources of the job"),
+    "whatif": ("mpi_runtime.whatif.cli:whatif", "estimate how long a batch or a job would take on other nodes"),
     "view": ("mpi_runtime.cli.view:view", "show a running job, a batch or a search in a browser"),
     "top": ("mpi_runtime.cli.running_job:top", "show a running job, from another terminal"),
     "list": ("mpi_runtime.cli.lists:list_", "list the actors, tasks, objects, nodes or groups of a running job"),
@@ -31,7 +30,7 @@ VERBS = {
     "doctor": ("mpi_runtime.cli.doctor:doctor", "show what each rank sees, and problems of the launch"),
     "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a recorded job"),
     "journal": ("mpi_runtime.cli.journals:run", "show, verify or compact a journal"),
-    "tune": ("mpi_runtime.cli.experiments:run", "list, show and resume experiments of hyper-parameter search"),
+    "tune": ("mpi_runtime.tune.cli:run", "list, show and resume experiments of hyper-parameter search"),
     "rl": ("mpi_runtime.rl.cli:run", "train an algorithm of reinforcement learning, and run its episodes"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "show the status of a Slurm job"),
@@ -127,41 +126,6 @@ def _in_other_letters(error: UnicodeError) -> tuple[str, int]:
     return "".join(plain.get(one) or one.encode("unicode_escape").decode() for one in letters), error.end
 
 
-def on_directory(
-    verb: str,
-    words: Sequence[str],
-    about: str,
-    verbs: Mapping[str, tuple[Callable[[Path, bool], int], str]],
-    help: str,
-    silent: Sequence[str] = (),
-) -> int:
-    """Run one of the verbs below a verb and return its exit code.
-
-    Each takes a directory, and whether it prints JSON; those that are `silent` never do.
-    """
-    import argparse  # not at the top: each worker imports this file
-
-    from mpi_runtime.cli.facts import add_json
-
-    parser = argparse.ArgumentParser(prog=f"mpi-runtime {verb}", description=about)
-    choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, (_, what) in verbs.items():
-        one = choices.add_parser(name, help=what, description=f"{what.capitalize()}.")
-        one.add_argument("directory", type=Path, metavar="DIR", help=help)
-        if name not in silent:
-            add_json(one)
-    chosen = parser.parse_args(words)
-    try:
-        return verbs[chosen.verb][0](chosen.directory, getattr(chosen, "json", False))
-    except PermissionError as error:
-        text = "Only the user who has started the program may read what it recorded: `ls -ld` shows who that is"
-        raise LaunchError(f"{error.filename or chosen.directory}: {error.strerror}. {text}") from error
-    except OSError as error:
-        raise LaunchError(f"{error.filename or chosen.directory}: {error.strerror or error}") from error
-    except (JournalError, ValueError) as error:
-        raise LaunchError(str(error)) from error
-
-
 def advice(word: str) -> str:
     """Return a suggestion for a word that is not a verb."""
     if os.path.isfile(word):
@@ -177,8 +141,8 @@ def version(words: Sequence[str]) -> int:
     import argparse  # none of these at the top: they load 44 modules, and each worker imports this file
     from importlib import metadata
 
-    from mpi_runtime.cli.facts import add_json, print_json
     from mpi_runtime.core.host.mpiexec import find_launcher
+    from mpi_runtime.show.command_line import add_json, print_json
 
     parser = argparse.ArgumentParser(prog="mpi-runtime version", description="Show versions and the MPI launcher.")
     add_json(parser)

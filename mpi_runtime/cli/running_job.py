@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from mpi_runtime.cli.facts import add_job
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.head import visitor
+from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
 from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three

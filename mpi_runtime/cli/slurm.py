@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from mpi_runtime.cli.facts import add_json, print_json
 from mpi_runtime.cli.run import split
 from mpi_runtime.errors import JournalError, LaunchError
+from mpi_runtime.show.command_line import add_json, print_json
 from mpi_runtime.slurm import bounds, following, jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
@@ -95,7 +95,7 @@ def submit(words: Sequence[str]) -> int:
 
 def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequence[str]) -> list[str]:
     """Check a batch, and return the program that runs it. The name of the batch becomes that of the job."""
-    from mpi_runtime.cli.batch import problems_of  # not at the top: it loads the whole package
+    from mpi_runtime.batch.cli.main import problems_of  # not at the top: it loads the whole package
 
     if given["max_jobs"] is not None and given["max_jobs"] < 1:
         raise LaunchError(f"--max-jobs must be 1 or more, not {given['max_jobs']}")
@@ -114,13 +114,13 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
     if wrong:
         raise LaunchError("\n".join([f"{len(wrong)} wrong in {given['batch']}; nothing was submitted", *wrong]))
     options["name"] = options["name"] or f"batch-{name}"
-    return ["-m", "mpi_runtime.cli.batch", *program]
+    return ["-m", "mpi_runtime.batch", *program]
 
 
 def _note_jobs(words: Sequence[str], found: Sequence[str]) -> None:
+    from mpi_runtime.batch.cli.main import directory_of
+    from mpi_runtime.batch.cli.options import parser
     from mpi_runtime.batch.memory import submitted  # not at the top: these load the whole package
-    from mpi_runtime.cli.batch import directory_of
-    from mpi_runtime.cli.batch_options import parser
 
     try:
         submitted.note(directory_of(parser().parse_args(words)), found)

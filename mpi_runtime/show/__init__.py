@@ -1,5 +1,6 @@
 """Log lines, tables and pages: what people look at beside the output of their program.
 
+- `command_line.py`: what several verbs have: arguments, `--json`, verbs of a directory
 - `log.py`: log lines about a job, through `logging` if the program has set it up
 - `terminal.py`: output of unknown programs, without what could change a terminal
 - `tables.py`: lists that a notebook shows as tables

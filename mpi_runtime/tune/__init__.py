@@ -5,6 +5,7 @@
 `Tuner` runs trials as tasks, `tune.simulate` runs an experiment in virtual time. All decisions are in `study/`, a state
 machine without a clock: the driver in `experiment/` sends it events and performs its orders.
 
+- `cli.py`: the verb `tune`: lists, shows and resumes experiments
 - `extend.py`: what `train` uses, beside the public names
 - `experiment/`: runs experiments: `Tuner`, the driver, the journal, results
 - `integration/`: callbacks for other libraries: XGBoost, LightGBM, Lightning, MLflow, Weights & Biases

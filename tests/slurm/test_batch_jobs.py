@@ -137,7 +137,7 @@ def test_a_job_is_not_queued_again_for_what_no_such_job_can_do(slurm: Cluster) -
     folder = slurm.directory()
     (folder / "jobs.txt").write_text("true\ntrue #batch time_limit=1h\n")
     words = ["submit", "-N", "1", "--cpus-per-node=1", "--time=2", "--requeue"]
-    words += ["-m", "mpi_runtime.cli.batch", "jobs.txt", "--requeue"]  # `--batch` would refuse it
+    words += ["-m", "mpi_runtime.batch", "jobs.txt", "--requeue"]  # `--batch` would refuse it
     job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
     ended = slurm.wait(job)
     assert "have a longer job, or shorter limits" in ended.stdout, ended.stdout
@@ -159,7 +159,7 @@ def test_what_is_wrong_is_said_before_anything_waits_in_a_queue(slurm: Cluster) 
     assert "no node has more than CPU 8" in slurm.run(*words, cwd=folder, code=2).stderr
     words[3] = "jobs.txt"
     script = slurm.run(*words, "--dry-run", "--", "--retry-failed", cwd=folder).stdout
-    assert "-m mpi_runtime.cli.batch jobs.txt --retry-failed" in script
+    assert "-m mpi_runtime.batch jobs.txt --retry-failed" in script
     assert "#SBATCH --job-name=batch-jobs" in script
 
 

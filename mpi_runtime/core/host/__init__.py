@@ -1,5 +1,6 @@
 """The machine: its limits, the launcher that started this process, and how further processes are started.
 
+- `open_mpi.py`: variables with which Open MPI cannot start; what its killed launchers have left
 - `launch.py`: detects the launcher, the rank and the number of ranks, before MPI starts
 - `launchers.py`: variables that launchers set, and their removal for child processes
 - `mpiexec.py`: finds the launcher of the installed MPI, and makes its command line

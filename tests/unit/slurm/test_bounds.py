@@ -75,7 +75,7 @@ def test_what_can_never_run_is_refused_at_once(
     command += ["--", *rest.split()] if rest else []
     if not why:
         assert cli.submit(command) == 0
-        assert "mpi_runtime.cli.batch" in capsys.readouterr().out
+        assert "mpi_runtime.batch" in capsys.readouterr().out
         return
     with pytest.raises(LaunchError, match=why) as caught:
         cli.submit(command)

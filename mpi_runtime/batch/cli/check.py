@@ -16,9 +16,9 @@ from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
 from mpi_runtime.batch.show.overview import described
-from mpi_runtime.cli.facts import print_json
 from mpi_runtime.config import environment
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.show.command_line import print_json
 from mpi_runtime.slurm import bounds, jobs
 from mpi_runtime.slurm.allocation import from_environment
 from mpi_runtime.slurm.script import Request

@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.batch.memory.past import planned_history
-from mpi_runtime.cli.batch_views import NoBatchError, directory_of
-from mpi_runtime.cli.facts import add_json, print_json
-from mpi_runtime.core.calls.options import size_in_bytes
+from mpi_runtime.batch.extend import NoBatchError, directory_of, planned_history
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.extend import size_in_bytes
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
+from mpi_runtime.show.command_line import add_json, print_json
 from mpi_runtime.slurm.nodelist import HOSTS_MAX
 from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.prospects import Prospect, in_lines, proposal

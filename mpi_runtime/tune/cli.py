@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpi_runtime.cli.facts import print_json
-from mpi_runtime.cli.main import on_directory
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files.claim import living_owner_of
+from mpi_runtime.show.command_line import on_directory, print_json
 from mpi_runtime.show.numbers import plural
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import document
-from mpi_runtime.cli.facts import print_json
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.show.command_line import print_json
 from mpi_runtime.show.page import Document, write
 from mpi_runtime.show.terminal import harmless
 

@@ -2,10 +2,10 @@
 
 import argparse
 
+from mpi_runtime.batch.cli.check import add_options
 from mpi_runtime.batch.file.model import OPTIONS
 from mpi_runtime.batch.file.parse import FORMS
-from mpi_runtime.cli.batch_check import add_options
-from mpi_runtime.cli.facts import path
+from mpi_runtime.show.command_line import path
 
 VERBS = {
     "status": "print the state of a batch, from any terminal and any host that sees its directory",

@@ -1,0 +1,8 @@
+"""The verb `batch` and the verbs below it.
+
+- `main.py`: runs the commands of a file
+- `options.py`: its options, and the table of its verbs
+- `check.py`: `--check`: what can never run, on which nodes
+- `control.py`: the verbs of a batch; those that change one that runs, `batch wait`, `batch list`
+- `views.py`: `batch status`, `batch report`, `batch log`
+"""
