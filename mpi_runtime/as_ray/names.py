@@ -4,7 +4,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     # Module of Ray: our modules in which its names are looked up, in this order.
     "ray": ("mpi_runtime.as_ray.top", "mpi_runtime"),
     "ray._private": (),
-    "ray._private.services": ("mpi_runtime.util.addresses",),
+    "ray._private.services": ("mpi_runtime.util.locations",),
     "ray._private.worker": ("mpi_runtime.as_ray.worker", "mpi_runtime.as_ray.top", "mpi_runtime"),
     "ray._raylet": ("mpi_runtime.as_ray.top", "mpi_runtime"),
     **dict.fromkeys(("ray.air", "ray.air.config", "ray.air.integrations", "ray.air.session"), ()),

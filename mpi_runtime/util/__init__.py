@@ -10,12 +10,11 @@ Names and modules are loaded on first use; `joblib`, `dask` and `tqdm` need the 
 - `collective.py`: collective operations on arrays: `allreduce`, `barrier` and others
 - `collective_group.py`: the coordinator of a collective group, and each process's part
 - `state.py`: lists of calls, actors, objects and nodes; `memory_summary`
-- `locations.py`: `get_object_locations`: where values are
+- `locations.py`: where values are; the address of this node
 - `metrics.py`: counters, gauges and histograms of a process
 - `tqdm.py`: progress bars in tasks and actors
 - `serialization.py`: serialisers for classes that cannot be pickled
 - `check_serialize.py`: finds the part of a value that cannot be serialised
-- `addresses.py`: the address of this node
 - `futures.py`: a backend for `concurrent.futures`
 - `multiprocessing.py`: a backend for `multiprocessing`: its `Pool`
 - `pool_process.py`: the actor behind each process of a `Pool`
@@ -47,9 +46,9 @@ _HOMES = {
         "scheduling_strategies streams tqdm"
     ),
     "actor_pool": "ActorPool",
-    "addresses": "get_node_ip_address",
     "broadcasting": "broadcast",
     "check_serialize": "Failure inspect_serializability",
+    "locations": "get_node_ip_address",
     "helpers": "as_completed map_unordered",
     "serialization": "deregister_serializer register_serializer",
     "state": "memory_summary",
@@ -64,10 +63,10 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime.util.actor_pool import ActorPool
-    from mpi_runtime.util.addresses import get_node_ip_address
     from mpi_runtime.util.broadcasting import broadcast
     from mpi_runtime.util.check_serialize import Failure, inspect_serializability
     from mpi_runtime.util.helpers import as_completed, map_unordered
+    from mpi_runtime.util.locations import get_node_ip_address
     from mpi_runtime.util.serialization import deregister_serializer, register_serializer
     from mpi_runtime.util.state import memory_summary
 else:  # a checker would take every name for one of ours

@@ -1,7 +1,9 @@
-"""Where values are: the functions of Ray's module `experimental`."""
+"""Where values and nodes are: the functions of Ray's module `experimental`, and the address of this node."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,9 @@ from mpi_runtime.extend import ask, job
 from mpi_runtime.scheduler.protocol.effects import Ready, ReadyError, ReadyStored
 
 __all__ = ["get_local_object_locations", "get_object_locations"]
+
+_ANYWHERE = "192.0.2.1"
+"""An address that no host has (TEST-NET-1, RFC 5737). Choosing a route to it sends nothing."""
 
 
 def get_object_locations(obj_refs: Sequence[ObjectRef[Any]], timeout_ms: int = -1) -> dict[ObjectRef[Any], Any]:
@@ -78,3 +83,23 @@ def _location(ref: ObjectRef[Any]) -> dict[str, Any]:
 
 def _as_in_ray(node_ids: list[str], size: int | None, is_spilled: bool) -> dict[str, Any]:
     return {"node_ids": node_ids, "object_size": size, "did_spill": is_spilled}
+
+
+def get_node_ip_address(address: str = _ANYWHERE) -> str:
+    """The address by which this node reaches others. By default that of its route to the outside, else 127.0.0.1.
+
+    This runtime does not listen there.
+
+    Args:
+        address: a host to reach; a port after a colon is ignored.
+    """
+    if not isinstance(address, str):
+        raise TypeError(f"address must be the name or the address of a host, not {address!r}")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address.partition(":")[0], 53))
+            return str(probe.getsockname()[0])
+        except (OSError, TypeError, UnicodeError):  # there is no such name
+            with contextlib.suppress(OSError):
+                return socket.gethostbyname(socket.gethostname())
+    return "127.0.0.1"

@@ -59,7 +59,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("protocol",),
     ),
     "tune": (
-        ("", "extend"),
+        ("", "cli", "extend"),
         ("experiment", "integration"),
         ("show",),
         ("trials",),
@@ -83,7 +83,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("nets_torch", "envs", "learner", "parameters", "presets", "wrappers", "curves"),
         ("parts",),
     ),
-    "batch": (("", "extend"), ("run",), ("show",), ("memory",), ("elastic",), ("file",)),
+    "batch": (("__main__", "extend"), ("cli",), ("",), ("run",), ("show",), ("memory",), ("elastic",), ("file",)),
 }
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
@@ -93,7 +93,7 @@ PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "
 LIBRARIES = ("util", "batch", "tune", "train", "rl", "whatif", "as_ray")
 FOUNDATIONS = ("errors", "show", "config", "files", "cloudpickle", "slurm")
 """What a library may import as it is, beside public names and `extend`."""
-AS_USERS_DO = ("__main__", "cli", *LIBRARIES)
+AS_USERS_DO = ("__main__", "cli", "extend", *LIBRARIES)
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
 PURE_ELASTIC = tuple(f"{PACKAGE}.batch.elastic.{name}" for name in ("coordinator", "member", "records", "watch"))
@@ -108,7 +108,8 @@ PROTOCOL = f"{PACKAGE}.scheduler.protocol"
 SCHEDULER_OPEN = (PROTOCOL, f"{PACKAGE}.scheduler.core", f"{PACKAGE}.scheduler.recording")
 """What others may import of the scheduler: its words and its front."""
 PUBLIC_TOOLS = {
-    f"{PACKAGE}.util.{name}" for name in ("scheduling_strategies", "streams", "state", "collective", "joblib")
+    f"{PACKAGE}.util.{name}"
+    for name in ("collective", "joblib", "placement_group", "scheduling_strategies", "state", "streams")
 }
 """Modules of `util` with public names of their own."""
 PURE_CLIENT = {
