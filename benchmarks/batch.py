@@ -35,8 +35,8 @@ from statistics import median
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.memory.batch_history import FOLDER, Planning
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import FOLDER, Planning
 from mpi_runtime.batch.memory.results import CommandResult
 
 

@@ -36,7 +36,7 @@ _HOMES = {
     ".core.gangs.greeting": "abort_s",
     ".core.gangs.library": "PMI1 PMIX",
     ".core.gangs.member": "",
-    ".core.gangs.talk": "NAME VARIABLE AgentLostError Status",
+    ".core.gangs.command_channel": "NAME VARIABLE AgentLostError Status",
     ".core.host.claimed_processors": "claimed_processors",
     ".core.host.launch": "detect",
     ".core.host.launchers": "child_environment environment_of_launcher settings_for_mpi",
@@ -102,10 +102,10 @@ if TYPE_CHECKING:
     from mpi_runtime.core.client.refs import future_of, when_done
     from mpi_runtime.core.executor import scratch
     from mpi_runtime.core.gangs import member
+    from mpi_runtime.core.gangs.command_channel import NAME, VARIABLE, AgentLostError, Status
     from mpi_runtime.core.gangs.environment import EACH_TEXT, OF_PLACES, TEXTS_OF_WHEEL
     from mpi_runtime.core.gangs.greeting import abort_s
     from mpi_runtime.core.gangs.library import PMI1, PMIX
-    from mpi_runtime.core.gangs.talk import NAME, VARIABLE, AgentLostError, Status
     from mpi_runtime.core.host.claimed_processors import claimed_processors
     from mpi_runtime.core.host.launch import detect
     from mpi_runtime.core.host.launchers import child_environment, environment_of_launcher, settings_for_mpi

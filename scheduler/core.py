@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mpi_runtime.scheduler.actors import calls as actor_calls
-from mpi_runtime.scheduler.actors import checkpoints
-from mpi_runtime.scheduler.actors import lives as actor_lives
-from mpi_runtime.scheduler.answers import explain, look
+from mpi_runtime.scheduler.actors import checkpoints, lifetimes
+from mpi_runtime.scheduler.answers import why_waiting, window
 from mpi_runtime.scheduler.calls import copies, refusals, tasks
 from mpi_runtime.scheduler.dispatch import (
     alternatives,
@@ -22,10 +21,10 @@ from mpi_runtime.scheduler.dispatch import (
 )
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
-from mpi_runtime.scheduler.dispatch.turns import Turns
-from mpi_runtime.scheduler.gangs import inner, members, starting
+from mpi_runtime.scheduler.dispatch.queue_order import Turns
+from mpi_runtime.scheduler.gangs import members, nested_calls, starting
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.losses import cancel, deaths, losses, overdue
+from mpi_runtime.scheduler.losses import cancel, deaths, losses, time_limits
 from mpi_runtime.scheduler.nodes import groups, health, memory_pressure, nodes, spilling
 from mpi_runtime.scheduler.protocol import events, rank_events
 from mpi_runtime.scheduler.protocol.effects import Effects
@@ -65,13 +64,13 @@ def _named_actor_requested(state: State, client: Client, event: events.NamedActo
     check_ids(state, event.creation.id, 1)
     if (event.namespace, event.name) not in state.names:
         tasks.submit(state, client, event.creation, now)
-        actor_lives.give_name(state, event)
-    actor_lives.answer_name(state, client, event)
+        lifetimes.give_name(state, event)
+    lifetimes.answer_name(state, client, event)
 
 
 CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.Spec: tasks.register,
-    events.Began: overdue.began,
+    events.Began: time_limits.began,
     Returned: tasks.returned,
     events.Put: objects.on_put,
     events.SubscriptionRequested: objects.on_subscribed,
@@ -79,9 +78,9 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.Forgotten: spilling.forgotten,
     events.Blocked: blocked_executors.blocked,
     events.Unblocked: blocked_executors.unblocked,
-    events.KillRequested: actor_lives.kill,
-    events.Left: actor_lives.left,
-    events.Titled: actor_lives.titled,
+    events.KillRequested: lifetimes.kill,
+    events.Left: lifetimes.left,
+    events.Titled: lifetimes.titled,
     events.ErrorRead: objects.on_error_read,
     events.JournalFailed: lambda state, _, event, now: state.effects.journal.append(event),  # the head decides
     events.Saved: checkpoints.saved,
@@ -94,7 +93,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.CancelRequested: cancel.cancel,
     events.BroadcastRequested: objects.on_broadcast,
     events.NamedActorRequested: _named_actor_requested,
-    events.Query: lambda state, client, event, now: state.to_client(client.id, explain.answer(state, event, now)),
+    events.Query: lambda state, client, event, now: state.to_client(client.id, why_waiting.answer(state, event, now)),
     events.GroupRequested: groups.create,
     events.GroupRemovalRequested: lambda state, _, event, now: groups.remove(state, event.id),
 }
@@ -121,7 +120,7 @@ ALARMS: dict[type, Callable[[State, Any, int], None]] = {
     Node: reservations.look_after_node,
     Bundle: reservations.look_after_reservation,
     Task: backoff.queue,
-    Executor: overdue.look,
+    Executor: time_limits.look,
     Function: lambda state, _, now: deadline.look_at_actors(state),
     Fetching: copies.unreached,
     Gang: members.look,
@@ -172,7 +171,7 @@ class Scheduler:
                     if executor is not None and executor.watched:
                         cancel.submitted(state, executor, event.id, now)  # type: ignore[union-attr, arg-type]
                     if in_gang:
-                        inner.submitted(state, executor, event.id)  # type: ignore[union-attr, arg-type]
+                        nested_calls.submitted(state, executor, event.id)  # type: ignore[union-attr, arg-type]
                 elif in_gang and (kind is Done or kind is Returned):
                     members.ended(state, executor, event, now)  # type: ignore[arg-type]
                     ended = event  # type: ignore[assignment]
@@ -231,7 +230,7 @@ class Scheduler:
             elif state.unreferenced_actors:
                 unreferenced, state.unreferenced_actors = state.unreferenced_actors, []
                 for actor in unreferenced:
-                    actor_lives.unreferenced(state, actor)
+                    lifetimes.unreferenced(state, actor)
             elif state.called:
                 while state.called:
                     actor = state.called.popitem()[0]
@@ -345,14 +344,14 @@ class Scheduler:
         return self.state.submitted, self.state.finished, self.state.failed
 
     def look(self, what: str, argument: Any, now: int) -> Any:
-        """Return the answer to a question of a program that looks at the job: see `look.py`.
+        """Return the answer to a question of a program that looks at the job: see `answers/window.py`.
 
         Raises:
             LookupError: there is no such question, or nothing with this argument.
         """
-        if what not in look.QUESTIONS:
+        if what not in window.QUESTIONS:
             raise LookupError(f"there is no question {what!r}")
-        return look.QUESTIONS[what](self.state, argument, now)
+        return window.QUESTIONS[what](self.state, argument, now)
 
     def has_free_cpu(self, rank: int) -> bool:
         """Whether a CPU of the rank's node is free, or never used."""

@@ -14,7 +14,7 @@ Slurm.
 - `following.py`: follows a job to its end: output, progress, exit code
 - `exit_file.py`: the file in which a submitted program leaves its exit code
 - `walltime.py`: callbacks before the job's time ends, and requeueing
-- `ends.py`: reads the end of a job's time from answers of batch systems
+- `end_of_time.py`: reads the end of a job's time from answers of batch systems
 - `diagnosis.py`: finds what is wrong with a launch, for `mpi-runtime doctor`
 """
 

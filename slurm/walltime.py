@@ -20,7 +20,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from mpi_runtime.slurm import ends, exit_file
+from mpi_runtime.slurm import end_of_time, exit_file
 from mpi_runtime.slurm.allocation import Allocation
 from mpi_runtime.slurm.commands import LIMIT_S, SlurmError, call
 from mpi_runtime.slurm.environment import allocation, environment
@@ -59,7 +59,7 @@ def lead_s(wanted_s: float, end_s: float | None) -> float:
 
 
 def _asked(own: Allocation, limit_s: float) -> float | None:
-    if (asked := ends.question(own)) is None:
+    if (asked := end_of_time.question(own)) is None:
         return own.end_s
     command, read = asked
     try:

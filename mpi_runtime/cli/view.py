@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.batch.cli.views import document_of
-from mpi_runtime.batch.memory.past import FOLDER, readable
+from mpi_runtime.batch.memory.batch_history import FOLDER, readable
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.head import visitor
 from mpi_runtime.errors import LaunchError, MpiRuntimeError

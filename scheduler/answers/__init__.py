@@ -1,7 +1,7 @@
 """Answers to questions about the state. They change nothing.
 
-- `explain.py`: nodes, resources, and why a call does not run yet
-- `glance.py`: a summary of the running job, for `mpi-runtime top` and the live page
-- `look.py`: the questions of programs that look at the job from outside
+- `why_waiting.py`: nodes, resources, and why a call does not run yet
+- `summary.py`: a summary of the running job, for `mpi-runtime top` and the live page
+- `window.py`: the questions of programs that look at the job from outside
 - `store_summary.py`: the values of the object store, by node
 """

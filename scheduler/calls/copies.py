@@ -7,7 +7,7 @@ from mpi_runtime.scheduler.calls import tasks
 from mpi_runtime.scheduler.dispatch import deadline
 from mpi_runtime.scheduler.dispatch.dependencies import are_lost, staged
 from mpi_runtime.scheduler.dispatch.dispatch import settle
-from mpi_runtime.scheduler.log import moves
+from mpi_runtime.scheduler.log import value_moves
 from mpi_runtime.scheduler.protocol.effects import ReadyFailed, StopFetch
 from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import UNREACHED_US
@@ -56,11 +56,11 @@ def arrived(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
     assert found.copies is not None
     if event.order not in (-1, fetching.order):
         state.to_rank(event.rank, StopFetch(event.id))  # there is a later order
-    moves.arrived(state, found, fetching)
+    value_moves.arrived(state, found, fetching)
     spreading.remove(state, fetching)
     found.copies[number] = place = Stored(event.rank, event.offset, fetching.size)
     state.extents[event.rank, event.offset] = found.id
-    moves.used(state, place, 1)
+    value_moves.used(state, place, 1)
     if found.state == GONE:
         advance(state.stories, found, FIND, f"rank {event.rank} has got a copy")
     spreading.serve(state, found)

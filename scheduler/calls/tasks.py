@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mpi_runtime.scheduler.actors import calls as actor_calls
-from mpi_runtime.scheduler.actors import checkpoints
-from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.actors import checkpoints, lifetimes
 from mpi_runtime.scheduler.calls.refusals import check_scattered, check_unknown_end
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.accounts import account_of
@@ -106,7 +105,7 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
             objects_by_id[id] = Object(id, client.id, 2, task=task)
             held[id] = None
     if function.spec.kind != TASK:
-        actor_lives.submit(state, task)
+        lifetimes.submit(state, task)
     lost = None
     if call.arguments or call.holds:
         lost = hold_arguments(state, task)
@@ -173,7 +172,7 @@ def fail(state: State, task: Task, code: str, message: str) -> None:
 def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
     """Handle a failed call: the actor that it creates ends; later calls of the actor that it calls continue."""
     if task.function.is_actor:
-        actor_lives.creation_failed(state, task, error, cause)
+        lifetimes.creation_failed(state, task, error, cause)
     elif task.actor is not None:
         actor_calls.go_past(state, task.actor, task)
 
@@ -262,7 +261,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
     elif call.actor:
         objects.release(state, call.actor)
     if function.spec.kind != TASK:
-        actor_lives.ended(state, task)
+        lifetimes.ended(state, task)
     if task.depth:
         endings.forget_child(state, task)
     task.executor = None  # its record may be kept
@@ -307,12 +306,12 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     if event.raised and function.is_actor:
         if failure is not None:  # waiting calls get the error now
             objects.mark(state, task.return_ids(), failure)
-        actor_lives.creation_failed(state, task, event.values[0], "could not be created")
+        lifetimes.creation_failed(state, task, event.values[0], "could not be created")
     if task.call.digest:
         note_for_journal(state, task, event)
     endings.conclude(state, task, event.values, FINISH, failure, event.trace)
     if function.spec.kind != TASK:
-        actor_lives.ended(state, task)
+        lifetimes.ended(state, task)
 
 
 def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
@@ -331,7 +330,7 @@ def end_overdue(state: State, task: Task) -> None:
     if not endings.may_exceed_again(task):
         endings.overdue(state, task)
         if task.actor is not None:
-            actor_lives.ended(state, task)
+            lifetimes.ended(state, task)
     else:
         run_again(state, task, task.overdue)
 

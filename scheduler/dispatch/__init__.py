@@ -7,7 +7,7 @@ calls some milliseconds ahead, and steals calls back.
 - `dispatch.py`: serves a queue: sends calls, takes grants back
 - `hiring.py`: finds an executor for a queue: an idle one, or a fork, if that is worth it
 - `alternatives.py`: calls that run with one of several requests, the fastest that has room
-- `turns.py`: the order in which one decision serves queues
+- `queue_order.py`: the order in which one decision serves queues
 - `locality.py`: prefers the node with most of a call's arguments, and limits that wait
 - `dependencies.py`: brings the arguments of a call to the host of its executor, then sends the call
 - `reservations.py`: keeps nodes free for large requests; stops idle executors

@@ -5,6 +5,6 @@ other. Each further rank has a task without objects, a part of the call. A gang 
 their grants from nodes or bundles all at once, and each returns its grant when its process is gone.
 
 - `starting.py`: finds room for all members at once, or an idle gang; sends the call to all
-- `inner.py`: calls that members submit, which must not wait for gangs that wait
+- `nested_calls.py`: calls that members submit, which must not wait for gangs that wait
 - `members.py`: members that report their end, raise or die; ends and idle time of gangs
 """

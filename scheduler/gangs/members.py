@@ -11,11 +11,11 @@ A gang whose call raised, died or was cancelled runs no other: messages may be o
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.calls import copies, tasks
 from mpi_runtime.scheduler.calls.refusals import check_unknown_end
 from mpi_runtime.scheduler.dispatch.blocked import let_continue
-from mpi_runtime.scheduler.gangs import inner
+from mpi_runtime.scheduler.gangs import nested_calls
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.places import gpu_pool
@@ -126,7 +126,7 @@ def keep(state: State, gang: Gang, task: Task) -> None:
     if actor is None or task is not actor.creation or actor.state != ALIVE:
         return
     for executor in gang.members[1:]:
-        actor_lives.reduce_grant(state, executor, task.function.spec.held_cpu)
+        lifetimes.reduce_grant(state, executor, task.function.spec.held_cpu)
 
 
 def holds_of(event: Returned) -> list[bytes]:
@@ -154,7 +154,7 @@ def end_part(state: State, part: Task, move: Move) -> None:
 
 def look(state: State, gang: Gang, now: int) -> None:
     """Handle the alarm of a gang: the time of its members is over, or it has been idle for long."""
-    inner.look(state, gang, now)
+    nested_calls.look(state, gang, now)
     if gang.cause or gang.due_us == NOTHING:
         return
     if now < gang.due_us:

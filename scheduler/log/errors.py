@@ -12,8 +12,8 @@ from msgspec.structs import asdict
 
 from mpi_runtime.scheduler.records.lifecycle import first_line
 from mpi_runtime.scheduler.records.records import Executor, Task
-from mpi_runtime.scheduler.records.seen import ErrorSeen
 from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.statistics import ErrorSeen
 
 KINDS_MAX = 100
 """The most kinds of errors. Further kinds are counted as one."""

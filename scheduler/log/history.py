@@ -13,12 +13,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from mpi_runtime.scheduler.log import moves
+from mpi_runtime.scheduler.log import value_moves
 from mpi_runtime.scheduler.log.listing import KINDS
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.records.records import Executor, Task
-from mpi_runtime.scheduler.records.seen import Run
 from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.statistics import Run
 
 RETURNED, RAISED, DIED = range(3)
 OUTCOMES = ("", "raised", "its process died")
@@ -45,7 +45,7 @@ def history(state: State, _: bytes) -> dict[str, Any]:
 
     Add `wall_us` for times since 1970. `dropped`: the number of earlier runs that are forgotten.
     """
-    return {**part(state, 0, len(state.history)), **moves.part(state, 0, len(state.logs.moves))}
+    return {**part(state, 0, len(state.history)), **value_moves.part(state, 0, len(state.logs.moves))}
 
 
 def part(state: State, first: int, most: int) -> dict[str, Any]:

@@ -4,5 +4,5 @@
 - `losses.py`: the loss of a rank, in steps
 - `rebuilding.py`: makes lost values again, or gives them up
 - `cancel.py`: cancels calls in each state, with the calls that they submitted, and calls with a dead caller
-- `overdue.py`: enforces time limits; kills calls that ignore a cancel
+- `time_limits.py`: enforces time limits; kills calls that ignore a cancel
 """

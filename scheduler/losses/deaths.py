@@ -19,7 +19,7 @@ Each of these steps closes a race:
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.calls import refusals, tasks
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.dependencies import not_sent
@@ -75,7 +75,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     if executor.gang is not None:
         assigned = members.after_death(state, executor, assigned)
     if executor.actor is not None:
-        actor_lives.executor_died(state, executor.actor, executor, assigned, event, now)
+        lifetimes.executor_died(state, executor.actor, executor, assigned, event, now)
     else:
         redo(state, executor, assigned, event, now, spares_retry)
     free_extents(state, event)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.calls import tasks
 from mpi_runtime.scheduler.dispatch.queues import clear, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation
@@ -210,7 +210,7 @@ def end_actors(state: State, id: bytes) -> None:
     """Do step 3 for actors, also without a process."""
     for actor in list(state.actors.values()):
         if actor.creation.function.where.group == id:
-            actor_lives.end(state, actor, CAUSE, force=True)
+            lifetimes.end(state, actor, CAUSE, force=True)
 
 
 def stop(state: State, bundle: Bundle, executor: Executor) -> None:

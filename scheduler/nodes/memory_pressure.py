@@ -14,7 +14,7 @@ An agent reports this about four times a second while it lasts.
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.dispatch.stealing import ask_all_for_the_rest
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol.effects import MEMORY, Cancel, StopExecutor
@@ -65,7 +65,7 @@ def end_one(state: State, node: Node, event: MemoryReported) -> None:
         return
     actors = [(one, one.actor) for one in executors if one.actor is not None and one.state != STOPPING]
     if actors:
-        executor, _ = max(actors, key=lambda one: (actor_lives.may_restart(one[1]), one[1].creation.order))
+        executor, _ = max(actors, key=lambda one: (lifetimes.may_restart(one[1]), one[1].creation.order))
         executor.killed_for = story
         executor.is_out_of_memory = True
         node.ending = executor.id, b""

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mpi_runtime.scheduler.dispatch.stealing import ask_all_for_the_rest
-from mpi_runtime.scheduler.log import moves, notes
+from mpi_runtime.scheduler.log import notes, value_moves
 from mpi_runtime.scheduler.protocol.effects import Forget, ReadyStored, RoomAnswer, Spill
 from mpi_runtime.scheduler.protocol.events import Forgotten, OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import (
@@ -219,7 +219,7 @@ def spilled(state: State, event: Spilled, now: int) -> None:
         found.disk = OnDisk(event.rank, event.offset, written.place.size)
         state.spilling.files[event.rank] = event.file
         state.spilling.on_disk[event.rank, event.offset] = found.id
-        moves.written(state, found, written.place, written.began_us)
+        value_moves.written(state, found, written.place, written.began_us)
         drop_if_full(state, node, [found])
     objects.release(state, event.id)
 

@@ -455,7 +455,7 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
 
 
 class Query(Struct, array_like=True, tag=12, gc=False):
-    """A client asks about the state: `what` names a function of `explain.py`."""
+    """A client asks about the state: `what` names a function of `answers/why_waiting.py`."""
 
     request: Number
     what: str

@@ -2,7 +2,7 @@
 
 - `state.py`: all tables of the scheduler, and the effects gathered so far
 - `records.py`: calls, actors, executors, ranks, nodes, queues
-- `seen.py`: what is kept of the past, for people: attempts, kinds of errors, totals
+- `statistics.py`: what is kept of the past, for people: attempts, kinds of errors, totals
 - `lifecycle.py`: states and allowed moves of calls, actors, objects, executors; their stories
 - `sources.py`: nodes and bundles as sources of grants, and reservations of them
 - `index.py`: finds a node with room without a search

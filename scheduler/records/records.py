@@ -288,7 +288,7 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     """An upper bound of the head's clock minus this host's: see `history.py`."""
     arena: int = 0
     recorded: int = 0
-    """The last level of its arena in `log/moves.py`."""
+    """The last level of its arena in `log/value_moves.py`."""
     is_full: bool = False
     """Whether a client waits for room in its arena."""
     gpu_problems: list[str] = field(default_factory=list)

@@ -26,8 +26,8 @@ from mpi_runtime.scheduler.records.records import (
     Rank,
     Task,
 )
-from mpi_runtime.scheduler.records.seen import ErrorSeen, Logs, Run, Totals
 from mpi_runtime.scheduler.records.sources import NOTHING, Claimant
+from mpi_runtime.scheduler.records.statistics import ErrorSeen, Logs, Run, Totals
 from mpi_runtime.scheduler.records.timers import Alarms
 
 Waiter: TypeAlias = "int | tuple[Task, Executor]"

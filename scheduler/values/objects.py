@@ -7,7 +7,7 @@ contain a reference to it. At zero the object is freed, and the references insid
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.log import moves, notes
+from mpi_runtime.scheduler.log import notes, value_moves
 from mpi_runtime.scheduler.protocol import effects, events
 from mpi_runtime.scheduler.protocol.effects import ClientEffect, Ready
 from mpi_runtime.scheduler.protocol.events import OnDisk, Stored, Value
@@ -98,7 +98,7 @@ def on_error_read(state: State, client: Client, event: events.ErrorRead, now: in
 def free_extent(state: State, place: Stored) -> None:
     """Free an extent of the arena."""
     if state.extents.pop((place.rank, place.offset), None) is not None:
-        moves.used(state, place, -1)
+        value_moves.used(state, place, -1)
     state.frees.setdefault(place.rank, []).append(place.offset)
 
 
@@ -138,7 +138,7 @@ def set_value(state: State, found: Object, value: Value) -> None:
         found.copies = {state.ranks[place.rank].node.number: place}
         if (place.rank, place.offset) not in state.extents:  # one error may be several values
             state.extents[place.rank, place.offset] = found.id
-            moves.used(state, place, 1)
+            value_moves.used(state, place, 1)
     else:
         advance(state.stories, found, lifecycle.RAISE if value.is_error else lifecycle.VALUE)
         found.data = value.data

@@ -2,7 +2,7 @@
 several at a time.
 
 What feeds them is the client's, and they claim calls by the same code as the real ones; how calls are run follows
-`mpi_runtime/core/executor/executor.py` and `lanes.py`.
+`mpi_runtime/core/executor/executor.py` and `concurrency.py`.
 """
 
 from __future__ import annotations

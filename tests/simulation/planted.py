@@ -14,9 +14,9 @@ from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import Inventory
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.actors import calls as actor_calls
-from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.dispatch import alternatives, backoff, deadline
-from mpi_runtime.scheduler.losses import cancel, overdue
+from mpi_runtime.scheduler.losses import cancel, time_limits
 from mpi_runtime.scheduler.nodes import health
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.effects import Cancel, RankEffect
@@ -67,11 +67,11 @@ def a_call_may_run_longer_than_its_limit(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_call_may_ignore_that_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(overdue, "kill", lambda state, executor, task, watch: setattr(watch, "began_us", -1))
+    patch.setattr(time_limits, "kill", lambda state, executor, task, watch: setattr(watch, "began_us", -1))
 
 
 def a_call_is_ended_before_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(overdue, "limit_us", lambda task, watch: watch.began_us + 1 if watch.began_us >= 0 else None)
+    patch.setattr(time_limits, "limit_us", lambda task, watch: watch.began_us + 1 if watch.began_us >= 0 else None)
 
 
 def calls_are_started_on_a_host_without_memory(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def an_actor_gets_calls_only_when_it_has_none(patch: pytest.MonkeyPatch) -> None
 
 
 def calls_beside_others_are_thought_not_to_have_run(patch: pytest.MonkeyPatch) -> None:
-    executor_died = actor_lives.executor_died
+    executor_died = lifetimes.executor_died
 
     def planted(
         state: State, actor: records.Actor, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int
@@ -125,7 +125,7 @@ def calls_beside_others_are_thought_not_to_have_run(patch: pytest.MonkeyPatch) -
         executor_died(state, actor, executor, assigned, event, now)
         spec.concurrency = concurrency
 
-    patch.setattr(actor_lives, "executor_died", planted)
+    patch.setattr(lifetimes, "executor_died", planted)
 
 
 def calls_overtake_one_that_waits_for_an_argument(patch: pytest.MonkeyPatch) -> None:

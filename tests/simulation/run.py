@@ -21,9 +21,9 @@ import msgspec
 from mpi_runtime.core.transport import codec
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.actors import calls as actor_calls
-from mpi_runtime.scheduler.answers import explain
+from mpi_runtime.scheduler.answers import why_waiting
 from mpi_runtime.scheduler.dispatch import deadline
-from mpi_runtime.scheduler.losses import cancel, overdue
+from mpi_runtime.scheduler.losses import cancel, time_limits
 from mpi_runtime.scheduler.protocol.events import Alternative
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan
 from mpi_runtime.scheduler.values import spreading
@@ -113,8 +113,8 @@ def cut() -> None:
 def limits(options: Options) -> Iterator[None]:
     """With the limits of the scheduler that a world has."""
     calls_max, actor_calls.ACTOR_CALLS_MAX = actor_calls.ACTOR_CALLS_MAX, options.actor_calls_max
-    grace_us, cancel.INTERRUPT_GRACE_US = overdue.INTERRUPT_GRACE_US, options.grace_us
-    overdue.INTERRUPT_GRACE_US = options.grace_us
+    grace_us, cancel.INTERRUPT_GRACE_US = time_limits.INTERRUPT_GRACE_US, options.grace_us
+    time_limits.INTERRUPT_GRACE_US = options.grace_us
     sizes = spreading.SHARED_BYTES, spreading.PIPELINED_BYTES, spreading.HOP_BYTES
     if options.part_bytes:
         spreading.SHARED_BYTES = spreading.PIPELINED_BYTES = options.part_bytes
@@ -126,7 +126,7 @@ def limits(options: Options) -> Iterator[None]:
         actor_calls.ACTOR_CALLS_MAX = calls_max
         spreading.SHARED_BYTES, spreading.PIPELINED_BYTES, spreading.HOP_BYTES = sizes
         core.LONG_US = deadline.LONG_US = long_us
-        cancel.INTERRUPT_GRACE_US = overdue.INTERRUPT_GRACE_US = grace_us
+        cancel.INTERRUPT_GRACE_US = time_limits.INTERRUPT_GRACE_US = grace_us
 
 
 def play(world: World) -> None:
@@ -243,9 +243,9 @@ def why_stuck(head: Head, driver: Driver) -> str:
     """What the scheduler itself says about what the driver waits for."""
     state = head.scheduler.state
     ids = driver.pause.ids if driver.pause is not None else ()
-    answers = [f"{id.hex()}: {explain.explain(state, id, head.world.now)}" for id in ids if id not in driver.values]
+    answers = [f"{id.hex()}: {why_waiting.explain(state, id, head.world.now)}" for id in ids if id not in driver.values]
     answers += [
-        f"{task.id.hex()}: {explain.explain(state, task.id, head.world.now)}"
+        f"{task.id.hex()}: {why_waiting.explain(state, task.id, head.world.now)}"
         for found in state.objects.values()
         if (task := found.task) is not None
     ][:10]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler.gangs import inner, members, starting
+from mpi_runtime.scheduler.gangs import members, nested_calls, starting
 from mpi_runtime.scheduler.losses import deaths
 from mpi_runtime.scheduler.protocol.effects import RankEffect, StopExecutor
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
@@ -122,12 +122,12 @@ def a_member_that_dies_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
 
 
 def gangs_wait_for_each_other_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(inner, "look", lambda state, gang, now: None)
+    patch.setattr(nested_calls, "look", lambda state, gang, now: None)
 
 
 def the_first_of_waiting_gangs_counts_alone(patch: pytest.MonkeyPatch) -> None:
-    waiting_gangs = inner.waiting_gangs
-    patch.setattr(inner, "waiting_gangs", lambda state: dict(list(waiting_gangs(state).items())[:1]))
+    waiting_gangs = nested_calls.waiting_gangs
+    patch.setattr(nested_calls, "waiting_gangs", lambda state: dict(list(waiting_gangs(state).items())[:1]))
 
 
 BUGS = (

@@ -7,7 +7,7 @@ import pytest
 
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.actors import calls as actor_calls
-from mpi_runtime.scheduler.actors import lives as actor_lives
+from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.calls import copies
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch import dispatch
@@ -91,7 +91,7 @@ def freed_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def freed_before_its_process_is_gone(patch: pytest.MonkeyPatch) -> None:
-    end = actor_lives.end
+    end = lifetimes.end
 
     def planted(state: State, actor: records.Actor, cause: str, force: bool) -> None:
         executor = actor.executor
@@ -101,7 +101,7 @@ def freed_before_its_process_is_gone(patch: pytest.MonkeyPatch) -> None:
             executor.grant = None
             state.freed = True
 
-    patch.setattr(actor_lives, "end", planted)
+    patch.setattr(lifetimes, "end", planted)
 
 
 def a_wake_up_is_lost(patch: pytest.MonkeyPatch) -> None:
@@ -242,13 +242,13 @@ def a_node_that_was_asked_for_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_actor_that_nobody_has_is_created(patch: pytest.MonkeyPatch) -> None:
-    unreferenced = actor_lives.unreferenced
+    unreferenced = lifetimes.unreferenced
 
     def planted(state: State, actor: records.Actor) -> None:
         if actor.id not in state.objects or not state.objects[actor.id].references:
             unreferenced(state, actor)
 
-    patch.setattr(actor_lives, "unreferenced", planted)
+    patch.setattr(lifetimes, "unreferenced", planted)
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [

@@ -23,13 +23,13 @@ from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.file.reading import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX
 from mpi_runtime.batch.file.selection import Selection, select
-from mpi_runtime.batch.memory import past
+from mpi_runtime.batch.memory import batch_history
 from mpi_runtime.batch.memory.graph import wrong_names
 from mpi_runtime.batch.memory.journal import BatchJournal
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
 from mpi_runtime.batch.run.events import TIME_IS_OVER, TURN_S, Place, Setting
-from mpi_runtime.batch.run.joining import MemberRun
 from mpi_runtime.batch.run.loop import BatchRun
+from mpi_runtime.batch.run.member_run import MemberRun
 from mpi_runtime.batch.run.stream import END, lines_of
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.config import environment
@@ -140,7 +140,7 @@ def run_batch(options: argparse.Namespace) -> int:
         raise LaunchError(str(error)) from error
     with job:
         directory = directory_of(options)
-        is_joining = options.join or past.used_by(directory)
+        is_joining = options.join or batch_history.used_by(directory)
         if not is_joining and (problems := infeasible_here(groups)):
             return _refuse(options.file, problems)
         with live_view() as live:
@@ -216,16 +216,20 @@ class Part:
         wrong = [flag for flag, is_set in stated.items() if is_set]
         if wrong and not self._runs:
             self._is_new = True
-            if not Path(self._directory, past.FOLDER).is_dir() or not (jobs := past.jobs_of(self._directory)):
+            if not Path(self._directory, batch_history.FOLDER).is_dir() or not (
+                jobs := batch_history.jobs_of(self._directory)
+            ):
                 return None  # also if a job was killed on another host
             raise LaunchError(
                 f"the batch in {self._directory} is in use by {jobs[0]}, and a job can join it only without "
                 f"{wrong[0]}: wait until it has ended, or name another directory"
             )
-        job = past.used_by(self._directory)
+        job = batch_history.used_by(self._directory)
         if not job and not self._runs:
             return None
-        past.own_history(self._directory, False, "" if options.directory else options.file)  # not that of another file
+        batch_history.own_history(
+            self._directory, False, "" if options.directory else options.file
+        )  # not that of another file
         self._say(f"the batch is run by {job}: this job joins it")
         self._has_joined = True
         run = MemberRun(self._directory, self._say, options.idle_timeout, self._drain_at())
@@ -239,12 +243,12 @@ class Part:
             is_fresh = options.fresh and not self._runs
             journal = BatchJournal(self._directory, is_fresh, own_file, is_new=self._is_new)
         else:
-            journal = BatchJournal(self._directory, role=past.SUCCESSOR, claim=place.claim)
+            journal = BatchJournal(self._directory, role=batch_history.SUCCESSOR, claim=place.claim)
         with contextlib.closing(journal):
             history = journal.history
             if history.damaged_bytes and place is None:
-                self._say(past.damage_in_words(self._directory, history))
-            groups, source = self._groups, past.source_of(self._directory, options.file)
+                self._say(batch_history.damage_in_words(self._directory, history))
+            groups, source = self._groups, batch_history.source_of(self._directory, options.file)
             if place is None and journal.is_late and history.finished is not None:
                 self._say(
                     "the batch is finished for which this job was submitted, so the job has nothing to do; submit "
@@ -298,9 +302,9 @@ class Part:
         is_useful = not run.is_hopeless if isinstance(run, BatchRun) else run.has_run
         if code == TIME_IS_OVER and self._options.requeue and is_useful:
             _requeue()
-        history = past.read_history(self._directory) if code in (0, 1) and self._has_joined else None
+        history = batch_history.read_history(self._directory) if code in (0, 1) and self._has_joined else None
         # Without a plan the directory is gone, or cannot be read.
-        if history is not None and history.is_planned and (left := past.not_in_plan(history, self._groups)):
+        if history is not None and history.is_planned and (left := batch_history.not_in_plan(history, self._groups)):
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             self._say(
                 f"{self._options.file} differs from the batch that this job has joined: {left[0]}{more} are new or "

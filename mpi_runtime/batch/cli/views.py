@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.batch.file.model import unknown
-from mpi_runtime.batch.memory import past, submitted
+from mpi_runtime.batch.memory import batch_history, submitted
 from mpi_runtime.batch.memory.graph import NAMES_MAX
 from mpi_runtime.batch.memory.outputs import open_output
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
@@ -42,12 +42,12 @@ def directory_of(name: str) -> str:
     """
     tried = dict.fromkeys((name, f"batch-{name}", f"batch-{Path(name).stem}"))
     for directory in tried:
-        with past.readable(directory):
-            if Path(directory, past.FOLDER).is_dir():
+        with batch_history.readable(directory):
+            if Path(directory, batch_history.FOLDER).is_dir():
                 return directory
     raise NoBatchError(
-        f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {past.FOLDER!r} in it. "
-        "Name the directory of its output, or change to the directory in which it was started"
+        f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a "
+        f"{batch_history.FOLDER!r} in it. Name the directory of its output, or change to the directory in which it was started"
     )
 
 
@@ -59,7 +59,7 @@ def name_of(directory: str) -> str:
 def show_status(directory: str, chosen: argparse.Namespace) -> int:
     """Print the state of a batch. Return 1 if a command has failed."""
     while True:
-        history, jobs, now = past.planned_history(directory), past.jobs_of(directory), time.time()
+        history, jobs, now = batch_history.planned_history(directory), batch_history.jobs_of(directory), time.time()
         found = overview(history, now, bool(jobs))
         runs = history.session()
         parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
@@ -69,7 +69,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
             return int(bool(found.failed))
         lines = in_lines(name_of(directory), found, job, now, parts)
         if history.damaged_bytes and not jobs:  # else the last record may be half written
-            lines.append(past.damage_in_words(directory, history))
+            lines.append(batch_history.damage_in_words(directory, history))
         awaited = None if jobs else submitted.awaited(directory)
         if awaited is not None:
             lines.append(f"  {str(awaited).splitlines()[0]}")
@@ -103,7 +103,7 @@ def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any
 
 def document_of(directory: str) -> Document:
     """The page of a batch now."""
-    history, is_running = past.planned_history(directory), bool(past.jobs_of(directory))
+    history, is_running = batch_history.planned_history(directory), bool(batch_history.jobs_of(directory))
     return document(name_of(directory), directory, history, time.time(), is_running)
 
 
@@ -122,13 +122,13 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
 def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
     name = chosen.command
-    history = past.read_history(directory)
+    history = batch_history.read_history(directory)
     names = [command.name for command in history.commands()]
     if name not in history.ends and name not in names:
         if not names:
-            past.planned_history(directory)  # or why none is known
+            batch_history.planned_history(directory)  # or why none is known
         raise LaunchError(unknown("command", name, names[:NAMES_MAX]))
-    is_begun = name in history.began and bool(past.jobs_of(directory))
+    is_begun = name in history.began and bool(batch_history.jobs_of(directory))
     if chosen.follow and (is_begun or name not in history.ends):
         _follow(directory, name)
     elif is_begun:
@@ -141,7 +141,7 @@ def print_log(directory: str, chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _print_output(directory: str, ended: past.Ended) -> None:
+def _print_output(directory: str, ended: batch_history.Ended) -> None:
     """Print the output of a command that has ended."""
     result = ended.result
     if not result.stdout:
@@ -156,7 +156,7 @@ def _print_output(directory: str, ended: past.Ended) -> None:
     _write(chain([first], blocks))
 
 
-def _print_from(path: Path, began: past.Began | None, position: int) -> int:
+def _print_from(path: Path, began: batch_history.Began | None, position: int) -> int:
     """Print what a command has written from a position; return the next one. `began`: None if it has ended."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         found = os.fstat(file.fileno())
@@ -180,9 +180,9 @@ def _follow(directory: str, name: str) -> None:
     """Print the output of a command as it grows, until it has ended or no job runs the batch."""
     position = 0
     while True:
-        history = past.read_history(directory)
+        history = batch_history.read_history(directory)
         began, ended = history.began.get(name), history.ends.get(name)
-        is_over = not past.jobs_of(directory) or (ended is not None and began is None)
+        is_over = not batch_history.jobs_of(directory) or (ended is not None and began is None)
         if is_over and ended is not None and began is None and not position:
             _print_output(directory, ended)  # it may have none
             return

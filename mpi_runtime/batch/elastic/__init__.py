@@ -14,6 +14,6 @@ Pure: numbers and values in, orders out.
 These act on files, in a directory or in a simulation:
 
 - `files.py`: the files of one job, and those that it reads
-- `leading.py`: the turns of the coordinator
-- `belonging.py`: the turns of a member
+- `coordinator_turns.py`: the turns of the coordinator
+- `member_turns.py`: the turns of a member
 """

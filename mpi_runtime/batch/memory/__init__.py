@@ -1,6 +1,6 @@
 """The history of a batch and its results. No module here starts anything.
 
-- `past.py`: the history of a batch as its journal has it: commands, starts, ends
+- `batch_history.py`: the history of a batch as its journal has it: commands, starts, ends
 - `journal.py`: the journal while the batch runs: it records; which commands are done
 - `submitted.py`: the Slurm jobs of a batch: those that wait are cancelled when nothing is left
 - `results.py`: the result of a command, and the error of a failed one

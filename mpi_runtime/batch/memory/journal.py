@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from mpi_runtime.batch.elastic.coordinator_turns import is_open
 from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.leading import is_open
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
-from mpi_runtime.batch.memory import outputs, past, submitted
+from mpi_runtime.batch.memory import batch_history, outputs, submitted
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private, segments
@@ -40,7 +40,7 @@ class BatchJournal:
         directory: str,
         is_fresh: bool = False,
         file: str = "",
-        role: str = past.RUN,
+        role: str = batch_history.RUN,
         claim: Claim | None = None,
         is_new: bool = False,
     ) -> None:
@@ -58,7 +58,7 @@ class BatchJournal:
         Raises:
             JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.
         """
-        self.path = Path(directory, past.FOLDER)
+        self.path = Path(directory, batch_history.FOLDER)
         self.job = f"{os.uname().nodename} (pid {os.getpid()})"
         self.life = allocation().job, allocation().restarts
         self.published = 0
@@ -71,23 +71,23 @@ class BatchJournal:
         self._is_synced = True
         try:
             private.make_directory(self.path)
-            if role == past.RUN:
+            if role == batch_history.RUN:
                 self._claim = Claim(self.path, self.job)
             try:
-                self.history = past.own_history(directory, is_fresh, file)
+                self.history = batch_history.own_history(directory, is_fresh, file)
                 is_next = _is_next(self.life, self.history)
-                if role == past.RUN and not is_new and (is_next or not is_fresh) and self._has_jobs():
-                    role = past.SUCCESSOR
-                self.continues = role == past.SUCCESSOR or is_next
+                if role == batch_history.RUN and not is_new and (is_next or not is_fresh) and self._has_jobs():
+                    role = batch_history.SUCCESSOR
+                self.continues = role == batch_history.SUCCESSOR or is_next
                 """Whether this job does what the last run was to do: in its place, or because Slurm requeued its job.
                 Otherwise its command line says what it does."""
-                self.is_late = role == past.RUN and _is_late(self.life[0], self.history, directory)
+                self.is_late = role == batch_history.RUN and _is_late(self.life[0], self.history, directory)
                 """Whether the job was submitted for a batch that is finished, so that it has nothing to do."""
                 if is_fresh and not (self.continues or self.is_late):
                     for path in (*segments.paths(self.path), Path(directory, outputs.ARCHIVE)):
                         path.unlink(missing_ok=True)
                     shutil.rmtree(self.path / outputs.STARTED, ignore_errors=True)
-                    self.history = past.History()
+                    self.history = batch_history.History()
                 path, self._file = segments.create(self.path)
             except BaseException:
                 if self._claim is not None:
@@ -99,7 +99,7 @@ class BatchJournal:
                 f"the journal {self.path} cannot be used: {error.strerror or error} ({error.filename or self.path}). "
                 f"{advice} another directory with --directory, on a file system that all hosts of the job share."
             ) from error
-        self.is_successor = role == past.SUCCESSOR
+        self.is_successor = role == batch_history.SUCCESSOR
         """Whether this job takes the place of a coordinator that is gone: the run of that one continues."""
         self.keys: dict[str, tuple[bytes, int]] = {}
         """The key of each command and array that has ended in this run or before, with the number of its end."""
@@ -107,19 +107,19 @@ class BatchJournal:
         if self.is_late:
             return  # it records nothing
         self._pending.append(segments.frame(segments.Began(role, self.job, time.time())))
-        self.history.runs.append(past.Run(self.job, time.time(), role=role))
-        if role == past.RUN:
+        self.history.runs.append(batch_history.Run(self.job, time.time(), role=role))
+        if role == batch_history.RUN:
             self.history.new_run()
         if self._claim is not None:
             self.history.number = max(self.history.number, self._claim.number << EPOCH_BITS)
 
     def _has_jobs(self) -> bool:
         """Whether jobs may be at work in the last run, without a coordinator."""
-        files = JobFiles(self.path, "", past.notes_in)
+        files = JobFiles(self.path, "", batch_history.notes_in)
         files.epoch = self.epoch
         return self.history.is_planned and is_open(files, self.history.begun_by)
 
-    def plan(self, plan: past.Planning) -> None:
+    def plan(self, plan: batch_history.Planning) -> None:
         """Record commands of this run; with the first ones, its selection."""
         self._add(plan)
         self.history.note_plan(plan)
@@ -129,7 +129,7 @@ class BatchJournal:
         before = [self.keys.get(name, (b"", 0)) for name in command.after]
         return key_of(command, [key for key, _ in before]), max((number for _, number in before), default=0)
 
-    def known_end(self, command: Command, key: bytes, after: int) -> past.Ended | None:
+    def known_end(self, command: Command, key: bytes, after: int) -> batch_history.Ended | None:
         """The end of a command in an earlier run, if it is still valid."""
         found = self.history.ends.get(command.name)
         return found if found is not None and found.key == key and found.number > after else None
@@ -155,15 +155,15 @@ class BatchJournal:
 
     def began(self, name: str, number: int) -> None:
         """Record that a command is submitted to the scheduler."""
-        self._began(past.Began(name, time.time(), "", number))
+        self._began(batch_history.Began(name, time.time(), "", number))
 
     def placed(self, name: str, host: str, time_s: float) -> None:
         """Record where a submitted command runs and since when, unless this is known."""
         known = self.history.began.get(name)
         if known is not None and known.host != host:
-            self._began(past.Began(name, time_s, host, known.number))
+            self._began(batch_history.Began(name, time_s, host, known.number))
 
-    def _began(self, began: past.Began) -> None:
+    def _began(self, began: batch_history.Began) -> None:
         self.history.began[began.name] = began
         self._add(began, b"began" + began.name.encode())
 
@@ -178,7 +178,9 @@ class BatchJournal:
         """Record that a command has ended; `packed` is the place of its output in the archive."""
         had, ranks = command.demands()[result.alternative], command.ranks
         lacked_room = not result.is_success and _is_full(self.path)
-        ended = past.Ended(number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed, lacked_room)
+        ended = batch_history.Ended(
+            number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed, lacked_room
+        )
         self.history.note(ended)
         self.settled(command.name, key, ended.number)
         took_us = max(0, round((result.end - result.start) * 1e6))
@@ -192,11 +194,11 @@ class BatchJournal:
 
     def controlled(self, names: Sequence[str], what: str) -> None:
         """Record that a user has cancelled, paused or resumed commands."""
-        self._add(past.Control([*names], what))
+        self._add(batch_history.Control([*names], what))
 
     def finished(self, exit_code: int, jobs: Sequence[str]) -> None:
         """Record that nothing is left of the batch; `jobs`: those that were submitted for it."""
-        self.history.finished = past.Finished(exit_code, tuple(jobs))
+        self.history.finished = batch_history.Finished(exit_code, tuple(jobs))
         self._add(self.history.finished, b"finished %d" % self.history.number)
 
     @property
@@ -204,10 +206,10 @@ class BatchJournal:
         """The names in the directory, as of the last beat."""
         return self._claim.names if self._claim is not None else []
 
-    def _add(self, content: past.Content, id: bytes = b"", key: bytes = b"", took_us: int = 0) -> None:
+    def _add(self, content: batch_history.Content, id: bytes = b"", key: bytes = b"", took_us: int = 0) -> None:
         data = msgspec.msgpack.encode(content)
         own = digest(id or data, _ID_BYTES)
-        record = Record(own, key or own, b"", past.NAMES[type(content)], took_us, [Kept(data)])
+        record = Record(own, key or own, b"", batch_history.NAMES[type(content)], took_us, [Kept(data)])
         self._pending.append(segments.frame(record))
 
     def turn(self) -> None:
@@ -246,13 +248,13 @@ class BatchJournal:
             self._claim.release()
 
 
-def _is_next(life: tuple[str, int], history: past.History) -> bool:
+def _is_next(life: tuple[str, int], history: batch_history.History) -> bool:
     """Whether a job was requeued after it has begun a run that was not finished."""
     job, restarts = history.life
     return bool(job) and history.is_open and life[0] == job and life[1] > restarts
 
 
-def _is_late(job: str, history: past.History, directory: str) -> bool:
+def _is_late(job: str, history: batch_history.History, directory: str) -> bool:
     """Whether a job was submitted for a batch that is finished, and not once more since."""
     return history.finished is not None and job in history.finished.jobs and job not in submitted.noted(directory)
 

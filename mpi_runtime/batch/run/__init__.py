@@ -11,8 +11,8 @@
 - `starts.py`: submits ready commands, or offers them to all jobs
 - `ends.py`: the ends of commands, here and in other jobs, and the end of the batch
 - `events.py`: how a job runs a batch, its events, and the commands in its scheduler
-- `sharing.py`: the coordinator's side of a batch that several jobs run
-- `joining.py`: a job that joins the batch of another
+- `coordinator_run.py`: the coordinator's side of a batch that several jobs run
+- `member_run.py`: a job that joins the batch of another
 - `control.py`: requests of users to a batch that runs
 - `stream.py`: commands from standard input while the batch runs
 - `capacity.py`: finds commands that no node can ever run

@@ -12,9 +12,9 @@ from typing import Any
 
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.memory import submitted
+from mpi_runtime.batch.memory.batch_history import Planning
 from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
 from mpi_runtime.batch.memory.outputs import is_full, tail
-from mpi_runtime.batch.memory.past import Planning
 from mpi_runtime.batch.memory.requests import Answer, answer, pending
 from mpi_runtime.batch.memory.results import CommandResult, shortened
 from mpi_runtime.batch.run import events

@@ -7,18 +7,18 @@ from collections import deque
 from collections.abc import Sequence
 
 import mpi_runtime
-from mpi_runtime.batch.elastic.belonging import LEASE_S
+from mpi_runtime.batch.elastic.member_turns import LEASE_S
 from mpi_runtime.batch.elastic.records import Work, share_on
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.memory.batch_history import Planning
 from mpi_runtime.batch.memory.graph import STARTED, Graph
 from mpi_runtime.batch.memory.outputs import SharedFiles, forget_start
-from mpi_runtime.batch.memory.past import Planning
 from mpi_runtime.batch.memory.paths import Paths
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
+from mpi_runtime.batch.run.coordinator_run import Sharing, work_of
 from mpi_runtime.batch.run.events import TURN_S, Commands, Setting
-from mpi_runtime.batch.run.sharing import Sharing, work_of
 from mpi_runtime.extend import ask
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.util.streams import together

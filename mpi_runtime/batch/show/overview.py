@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory.past import Began, Ended, History
+from mpi_runtime.batch.memory.batch_history import Began, Ended, History
 from mpi_runtime.batch.memory.results import shortened
 from mpi_runtime.show.estimates import rest_s
 

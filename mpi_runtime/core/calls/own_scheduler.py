@@ -32,7 +32,7 @@ from mpi_runtime.core.client.client import Client, Executing, Executor
 from mpi_runtime.core.client.scope import Inherited, Scope
 from mpi_runtime.core.driver.head_handle import HeadHandle
 from mpi_runtime.core.driver.session import Session
-from mpi_runtime.core.executor import own
+from mpi_runtime.core.executor import own_scheduler_mark
 from mpi_runtime.core.host.launch import INSIDE, Launch
 from mpi_runtime.core.published import published
 from mpi_runtime.errors import LaunchError
@@ -64,7 +64,7 @@ def check(options: Mapping[str, Any]) -> None:
 
 def environment(outer: dict[str, str], name: str) -> dict[str, str]:
     """Return the environment of calls to `name` with `own_scheduler`, from that of other calls made here."""
-    if own.is_inside(outer):
+    if own_scheduler_mark.is_inside(outer):
         raise ValueError(
             f"{name} has own_scheduler=True and was called inside a call that brings its own scheduler. Schedulers are "
             f"not nested: call {name}.options(own_scheduler=False), which runs it on the CPUs of this call"
@@ -200,11 +200,13 @@ def _start(outer: Client) -> Session:
     is_warm = head is not None and not head.has_ended
     if head is None or not is_warm:
         variables = {name: text for name, text in configuration.environment().items() if name not in _OF_HOST}
-        variables[own.CALL_OF] = str(os.getpid())
+        variables[own_scheduler_mark.CALL_OF] = str(os.getpid())
         if not spec.gpu:
             variables[configuration.FIND_GPUS] = "never"
         head = HeadHandle(Launch(INSIDE), variables, _end_executor)
-    inside = Inherited(outer.inherited.namespace, own.inside(outer.inherited.environment, executor.gpu_ids))
+    inside = Inherited(
+        outer.inherited.namespace, own_scheduler_mark.inside(outer.inherited.environment, executor.gpu_ids)
+    )
     executing = Executing(cast(Executor, _Caller(executor)), None, outer.outbox.interrupts, outer.line.cancels)
     scopes = Scope(b"inside" + scope.call.id, scope.call.attempt, scope.call, scope.name)
     try:

@@ -18,7 +18,7 @@ import msgspec
 from mpi_runtime import errors
 from mpi_runtime.core.client.client import Client, Executing
 from mpi_runtime.core.client.scope import Inherited, Scope
-from mpi_runtime.core.executor import gpu_errors, output, own
+from mpi_runtime.core.executor import gpu_errors, output, own_scheduler_mark
 from mpi_runtime.core.executor.actor_methods import construct, find_method, title_of
 from mpi_runtime.core.executor.cancels import Cancels
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
@@ -33,7 +33,7 @@ from mpi_runtime.errors import frames as tracebacks
 from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, Began, Call, Spec, StateLost, Titled, Where
 
 if TYPE_CHECKING:
-    from mpi_runtime.core.executor.lanes import Lanes
+    from mpi_runtime.core.executor.concurrency import Lanes
     from mpi_runtime.core.gangs.member import Member
 
 FUNCTIONS_MAX, CODE_BYTES_MAX = 10_000, 1 << 29
@@ -77,7 +77,7 @@ class Executor:
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
-        self.gpu_ids = own.numbers(request.environment, request.gpu_ids)
+        self.gpu_ids = own_scheduler_mark.numbers(request.environment, request.gpu_ids)
         self.devices = request.devices
         self.member = member
         """Its place in a gang; None: it belongs to none."""
@@ -295,7 +295,9 @@ class Executor:
         if self.member is not None:
             positional = (self.member.enter(), *positional)
         if spec.concurrency:
-            from mpi_runtime.core.executor.lanes import Lanes  # not at the top: most actors run one call at a time
+            from mpi_runtime.core.executor.concurrency import (
+                Lanes,  # not at the top: most actors run one call at a time
+            )
 
             self.client.blocking.lends_cpu = False  # one call that waits says nothing about the others
             self.results.is_concurrent = True

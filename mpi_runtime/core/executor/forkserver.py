@@ -46,7 +46,7 @@ from mpi_runtime.core.executor.fork_messages import (
     Setup,
     read_request,
 )
-from mpi_runtime.core.executor.own import CALL_OF
+from mpi_runtime.core.executor.own_scheduler_mark import CALL_OF
 from mpi_runtime.core.host import mpi_files
 from mpi_runtime.core.host.machine import shortage
 from mpi_runtime.core.host.process_tree import (
@@ -65,7 +65,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted
 
 PUBLIC = (*(f"mpi_runtime.core.api.{name}" for name in ("job", "calls", "values", "context")),)
 """The modules that user code calls. They are text, since this module must not import them."""
-PRELOADED = ("cloudpickle", "mpi_runtime.core.executor.becoming", *PUBLIC)
+PRELOADED = ("cloudpickle", "mpi_runtime.core.executor.process_setup", *PUBLIC)
 """Modules that executors find loaded."""
 LOOK_AGAIN_MS = 20
 """Milliseconds between two looks at the rest of a group. The end of adopted processes, which are most, is signalled."""
@@ -283,9 +283,9 @@ class Forkserver:
         for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
             signal.signal(number, lambda *_: None)
         _seed_numpy()
-        from mpi_runtime.core.executor import becoming  # loaded already: see PRELOADED
+        from mpi_runtime.core.executor import process_setup  # loaded already: see PRELOADED
 
-        becoming.become(
+        process_setup.become(
             self._setup, request, descriptors, self._arena, self._drafts, self._shadowed, self._at_start, problem
         )
 

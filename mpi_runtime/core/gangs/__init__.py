@@ -5,7 +5,7 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 
 - `start.py`: all gangs that start on a node
 - `node.py`: one gang on one node: what a member needs, what members have done
-- `sides.py`: the two protocols of a start
+- `start_protocols.py`: the two protocols of a start
 - `member.py`: a member that is an executor: starts MPI, and gives each call a communicator
 - `greeting.py`: the first message between members on different nodes, and the error if it does not arrive
 - `rendezvous.py`: addresses of interfaces, and ports on the host of rank 0
@@ -19,6 +19,6 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 - `pmix_types.py`: its types in memory, and its functions
 - `pmix_older.py`: functions that it lacks before version 5
 - `library.py`: which MPI library programs here load, and which protocol it speaks
-- `talk.py`: what members that run commands say to their agent: output, and what their program has done
+- `command_channel.py`: what members that run commands say to their agent: output, and what their program has done
 - `environment.py`: variables that a member of a gang has, and variables that it must not have
 """

@@ -20,7 +20,7 @@ from mpi_runtime.scheduler.protocol.events import Spec
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-    from mpi_runtime.core.gangs import talk
+    from mpi_runtime.core.gangs import command_channel
     from mpi_runtime.scheduler.protocol.effects import Membership
 
 INIT_LIMIT_S = 60.0
@@ -95,11 +95,11 @@ class Member:
         return comm
 
     @functools.cached_property
-    def line(self) -> talk.Line:
+    def line(self) -> command_channel.Line:
         """The line to the agent of a member that does not start MPI."""
-        from mpi_runtime.core.gangs import talk  # not at the top: every forkserver loads this module
+        from mpi_runtime.core.gangs import command_channel  # not at the top: every forkserver loads this module
 
-        return talk.Line(int(configuration.environment()[talk.VARIABLE]), self.place.rank)
+        return command_channel.Line(int(configuration.environment()[command_channel.VARIABLE]), self.place.rank)
 
     def meet(self, part: bytes) -> list[bytes]:
         """Wait for all members, and return the bytes of each. For gangs that do not start MPI."""

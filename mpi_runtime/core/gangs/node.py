@@ -7,9 +7,9 @@ from threading import Timer
 from typing import NamedTuple, Protocol
 
 from mpi_runtime import config as configuration
-from mpi_runtime.core.gangs import environment, gather, talk
+from mpi_runtime.core.gangs import command_channel, environment, gather
+from mpi_runtime.core.gangs.command_channel import Talks
 from mpi_runtime.core.gangs.gather import Answer, Fence, Fenced, Gather, Question
-from mpi_runtime.core.gangs.talk import Talks
 from mpi_runtime.core.host.process_tree import kill_tagged
 from mpi_runtime.scheduler.protocol.effects import Membership
 
@@ -91,14 +91,14 @@ class NodeStart:
         """Return what a member of this node needs. Call it once for each rank, when `is_ready`."""
         variables, descriptors = self._of_this_start(rank)
         if self.talks is not None:
-            descriptors = {**descriptors, talk.VARIABLE: self.talks.member(rank)}
+            descriptors = {**descriptors, command_channel.VARIABLE: self.talks.member(rank)}
         env = {**environment.places(rank, self.hosts, self.names), **variables}
         return MemberStart(env, environment.unset(configuration.environment()), descriptors)
 
     def _of_this_start(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
         self._unserved.discard(rank)
         variables, descriptors = self._side.member(rank) if self._side is not None else ({}, {})
-        return (variables if self.talks is None else {**variables, talk.NAME: self.name}), descriptors
+        return (variables if self.talks is None else {**variables, command_channel.NAME: self.name}), descriptors
 
     def renew(self, rank: int) -> None:
         """Begin another start for a member that runs one program after another. All members of the node ask for it.
@@ -151,10 +151,10 @@ class NodeStart:
         if self._side is not None:
             self._side.on_message(message)
 
-    def status(self, rank: int) -> talk.Status:
+    def status(self, rank: int) -> command_channel.Status:
         """Return what the program of a member has done by now."""
         self.look(rank)
-        return talk.Status(rank in self.initialised, rank in self.finalized, self.protocol, self.why_none)
+        return command_channel.Status(rank in self.initialised, rank in self.finalized, self.protocol, self.why_none)
 
     def close(self) -> None:
         """End the start: the members have ended, or are about to be killed."""
@@ -206,8 +206,8 @@ class NodeStart:
 
 def end_launched(name: str) -> None:
     """Kill what another launcher has started here for a gang, now and once more: it may be starting more."""
-    kill_tagged(talk.NAME, name)
-    timer = Timer(LAUNCHED_S, kill_tagged, (talk.NAME, name))
+    kill_tagged(command_channel.NAME, name)
+    timer = Timer(LAUNCHED_S, kill_tagged, (command_channel.NAME, name))
     timer.daemon = True
     timer.start()
 

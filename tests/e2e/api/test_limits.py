@@ -131,7 +131,7 @@ def die(*_):
     raise RuntimeError("this module lets nobody live")
 
 def curse():
-    becoming = sys.modules.get("mpi_runtime.core.executor.becoming")
+    becoming = sys.modules.get("mpi_runtime.core.executor.process_setup")
     if becoming is not None:
         becoming.prepare = die
 

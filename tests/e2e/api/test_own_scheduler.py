@@ -18,7 +18,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime import cancel, get, get_gpu_ids, get_runtime_context, put, remote
 from mpi_runtime.core.client.refs import adopt
-from mpi_runtime.core.executor.own import CALL_OF
+from mpi_runtime.core.executor.own_scheduler_mark import CALL_OF
 from mpi_runtime.core.head import visitor
 from mpi_runtime.errors import ActorDiedError, MpiRuntimeError, TaskCancelledError, WorkerCrashedError
 from mpi_runtime.util import placement_group, state

@@ -15,9 +15,9 @@ import pytest
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer
 from mpi_runtime.batch.file.parse import read_batch
+from mpi_runtime.batch.memory.batch_history import Planning, read_history
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import Planning, read_history
-from mpi_runtime.batch.run.sharing import work_of
+from mpi_runtime.batch.run.coordinator_run import work_of
 from mpi_runtime.files.segments import bodies_in, frame
 from tests import helpers
 from tests.e2e.cli.test_batch import run_batch, written

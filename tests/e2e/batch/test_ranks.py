@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.core.gangs.talk import NAME
+from mpi_runtime.core.gangs.command_channel import NAME
 from tests.e2e.batch.test_python import output_of
 from tests.helpers import Completed, mpi_python, start_command, wait_until
 from tests.hosts.lab import Lab, lab, missing

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.memory.past import read_history
+from mpi_runtime.batch.memory.batch_history import read_history
 from tests import helpers
 from tests.e2e.cli.test_batch import run_batch, written
 

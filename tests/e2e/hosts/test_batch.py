@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.memory.past import read_history
+from mpi_runtime.batch.memory.batch_history import read_history
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.batch.show.overview import in_lines, overview
 from tests.helpers import Program, wait_until

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from mpi_runtime.batch.elastic.belonging import LEASE_S, Belonging, take
 from mpi_runtime.batch.elastic.coordinator import Coordinator
-from mpi_runtime.batch.elastic.leading import Leading, is_open, may_live
+from mpi_runtime.batch.elastic.coordinator_turns import Leading, is_open, may_live
 from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.elastic.member_turns import LEASE_S, Belonging, take
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Request, Status, Work
-from mpi_runtime.batch.memory.past import Ended, History
+from mpi_runtime.batch.memory.batch_history import Ended, History
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.files import claim
 from tests.simulation.batches.world import FileSystem, Process, SimulatedFiles, World

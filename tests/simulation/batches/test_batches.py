@@ -6,11 +6,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from mpi_runtime.batch.elastic import belonging, coordinator, leading
+from mpi_runtime.batch.elastic import coordinator, coordinator_turns, member_turns
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.records import Work, fits
 from mpi_runtime.batch.elastic.watch import Watch
-from mpi_runtime.batch.memory import past
+from mpi_runtime.batch.memory import batch_history
 from tests.simulation.batches import jobs, world
 from tests.simulation.batches.jobs import WrongError
 from tests.simulation.batches.run import RERUNS, STALLS, SUCCESSIONS, simulate
@@ -63,9 +63,9 @@ def ends_merged_by_number(patch: pytest.MonkeyPatch) -> None:
     ended = jobs.ended
     counts: Counter[str] = Counter()
 
-    def planted(work: Work, now: float) -> past.Ended:
+    def planted(work: Work, now: float) -> batch_history.Ended:
         counts[str(now)[:3]] += 1
-        return past.Ended(counts[str(now)[:3]], b"", ended(work, now).result)
+        return batch_history.Ended(counts[str(now)[:3]], b"", ended(work, now).result)
 
     patch.setattr(jobs, "ended", planted)
 
@@ -85,13 +85,13 @@ def a_slice_that_is_offered_again_before_it_is_taken_back(patch: pytest.MonkeyPa
 
 def without_grace(patch: pytest.MonkeyPatch) -> None:
     """What a silent job has begun is given to others at once, which makes second starts likelier."""
-    patch.setattr(leading, "GRACE_S", 0.0)
-    patch.setattr(leading, "GRACE_SHARE", 0.0)
+    patch.setattr(coordinator_turns, "GRACE_S", 0.0)
+    patch.setattr(coordinator_turns, "GRACE_SHARE", 0.0)
 
 
 def a_stopped_job_that_starts_at_once(patch: pytest.MonkeyPatch) -> None:
     """It neither waits for a sign of the coordinator nor lets its commands expire."""
-    patch.setattr(belonging, "LEASE_S", 1e9)
+    patch.setattr(member_turns, "LEASE_S", 1e9)
     patch.setattr(jobs, "LEASE_S", 1e9)
     without_grace(patch)
 
@@ -108,12 +108,12 @@ def deaths_counted_in_seconds(patch: pytest.MonkeyPatch) -> None:
         def failed(self) -> None:
             pass
 
-    patch.setattr(leading, "Watch", InSeconds)
+    patch.setattr(coordinator_turns, "Watch", InSeconds)
     without_grace(patch)
 
 
 def last_records_that_are_not_read(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leading.Leading, "_read", lambda self, one, is_last: True)
+    patch.setattr(coordinator_turns.Leading, "_read", lambda self, one, is_last: True)
 
 
 def shares_that_are_returned_when_others_get_the_command(patch: pytest.MonkeyPatch) -> None:

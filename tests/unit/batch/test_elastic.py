@@ -10,8 +10,8 @@ import pytest
 
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
+from mpi_runtime.batch.elastic.coordinator_turns import is_open
 from mpi_runtime.batch.elastic.files import JobFiles
-from mpi_runtime.batch.elastic.leading import is_open
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, fits, share_on
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch

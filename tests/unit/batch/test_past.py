@@ -13,9 +13,9 @@ import pytest
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection, select
-from mpi_runtime.batch.memory import past, submitted
+from mpi_runtime.batch.memory import batch_history, submitted
+from mpi_runtime.batch.memory.batch_history import FOLDER, Planning, read_history, source_of, used_by
 from mpi_runtime.batch.memory.journal import BatchJournal, key_of
-from mpi_runtime.batch.memory.past import FOLDER, Planning, read_history, source_of, used_by
 from mpi_runtime.batch.memory.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import segments
@@ -203,9 +203,9 @@ def test_names_that_nothing_has_are_said() -> None:
 
 def add_raw(made: BatchJournal, content: dict[str, object]) -> None:
     """Record this as the begin of a command."""
-    names: dict[Any, str] = past.NAMES
+    names: dict[Any, str] = batch_history.NAMES
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(names, dict, names[past.Began])
+        patch.setitem(names, dict, names[batch_history.Began])
         made._add(content)  # type: ignore[arg-type]
 
 
@@ -215,16 +215,16 @@ def test_results_are_small_on_disk() -> None:
 
 def test_records_of_several_jobs_count_in_any_order() -> None:
     """A command that a job which was taken for dead has ended too; one that began again; one that ran after another."""
-    records: list[past.Content] = [
-        past.Ended(7, b"", result("a", 1)),
-        past.Ended(7, b"", result("a")),
-        past.Ended(3, b"", result("a", 2)),
-        past.Began("a", 1.0, "", 7),
-        past.Began("b", 1.0, "", 8),
-        past.Ended(5, b"", result("b", 1)),
+    records: list[batch_history.Content] = [
+        batch_history.Ended(7, b"", result("a", 1)),
+        batch_history.Ended(7, b"", result("a")),
+        batch_history.Ended(3, b"", result("a", 2)),
+        batch_history.Began("a", 1.0, "", 7),
+        batch_history.Began("b", 1.0, "", 8),
+        batch_history.Ended(5, b"", result("b", 1)),
     ]
     for order in itertools.permutations(records):
-        history = past.History()
+        history = batch_history.History()
         for content in order:
             history.add(content)
         assert history.ends["a"].result.is_success
@@ -261,8 +261,8 @@ def test_a_journal_that_may_not_be_read_is_not_taken_for_an_empty_one(
         read_history(str(tmp_path))
 
 
-def open_history(*contents: past.Content) -> past.History:
-    history = past.History()
+def open_history(*contents: batch_history.Content) -> batch_history.History:
+    history = batch_history.History()
     for content in contents:
         history.add(content)
     return history
@@ -273,10 +273,10 @@ def planned(since: int, failed_since: int | None, **more: Any) -> Planning:
 
 
 def test_a_batch_is_open_from_its_plan_to_its_end() -> None:
-    assert not past.History().is_open
+    assert not batch_history.History().is_open
     assert not open_history(planned(5, None)).is_open, "an earlier version recorded no end"
     assert open_history(planned(5, 5)).is_open
-    done = past.Finished(1, ("7",))
+    done = batch_history.Finished(1, ("7",))
     assert not open_history(planned(5, 5), done).is_open
     again = open_history(planned(5, 5), done, planned(9, 9), Planning([], is_new=False))
     assert again.is_open
@@ -285,23 +285,23 @@ def test_a_batch_is_open_from_its_plan_to_its_end() -> None:
 
 def test_failures_stay_since_the_batch_began() -> None:
     history = open_history(planned(9, 5))
-    ends = [past.Ended(number, b"", result("a", 1)) for number in (5, 6, 10)]
+    ends = [batch_history.Ended(number, b"", result("a", 1)) for number in (5, 6, 10)]
     assert [history.stays_failed(ended) for ended in ends] == [False, True, True]
-    assert not history.stays_failed(past.Ended(6, b"", result("a", 1), lacked_room=True))
+    assert not history.stays_failed(batch_history.Ended(6, b"", result("a", 1), lacked_room=True))
     assert not open_history(planned(9, None)).stays_failed(ends[2])
 
 
 def test_requests_of_users_count_until_the_batch_is_finished() -> None:
-    requests = past.Control(["a", "b"], "cancel")
+    requests = batch_history.Control(["a", "b"], "cancel")
     history = open_history(planned(5, 5), requests)
     history.new_run()
     assert history.controls == {"a": "cancel", "b": "cancel"}
     history.add(planned(9, 5, selection=Selection(frozenset(["a"]))))
     assert history.controls == {"b": "cancel"}, "the other one was named"
-    history.add(past.Control(["a"], "cancel"))
+    history.add(batch_history.Control(["a"], "cancel"))
     history.add(planned(9, 5, selection=Selection(frozenset(["a"]))))
     assert len(history.controls) == 2, "a job takes the place of another in this run"
-    history.add(past.Finished(1))
+    history.add(batch_history.Finished(1))
     history.new_run()
     assert not history.controls
 

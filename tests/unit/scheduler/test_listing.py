@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.scheduler.answers.explain import QUERIES
+from mpi_runtime.scheduler.answers.why_waiting import QUERIES
 from tests.builders import LARGE, Cluster
 
 LISTS = {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.slurm import ends, nodelist, walltime
+from mpi_runtime.slurm import end_of_time, nodelist, walltime
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 
 BATCH = {
@@ -204,15 +204,15 @@ PBS_PRO = """Job Id: 315236.head
     ],
 )
 def test_the_end_as_batch_systems_answer(own: Allocation, command: str, answer: str, left_s: float | None) -> None:
-    asked = ends.question(own)
+    asked = end_of_time.question(own)
     assert asked is not None
     assert " ".join(asked[0]) == command
     assert asked[1](answer, NOON) == (None if left_s is None else NOON + left_s)
 
 
 def test_nobody_can_be_asked_on_grid_engine_and_outside_of_jobs() -> None:
-    assert ends.question(Allocation("sge", "5")) is None
-    assert ends.question(Allocation()) is None
+    assert end_of_time.question(Allocation("sge", "5")) is None
+    assert end_of_time.question(Allocation()) is None
 
 
 @pytest.mark.parametrize(

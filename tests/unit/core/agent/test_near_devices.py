@@ -2,8 +2,8 @@
 
 import pytest
 
-from mpi_runtime.core.executor.becoming import near_devices
 from mpi_runtime.core.executor.fork_messages import Fork
+from mpi_runtime.core.executor.process_setup import near_devices
 from mpi_runtime.gpu.device import Device
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mpi_runtime.scheduler.answers.explain import available_resources, cluster_resources, statistics
+from mpi_runtime.scheduler.answers.why_waiting import available_resources, cluster_resources, statistics
 from mpi_runtime.scheduler.log import errors
 from mpi_runtime.scheduler.log.listing import KINDS, busy_executors
 from mpi_runtime.scheduler.places import gpu_pool

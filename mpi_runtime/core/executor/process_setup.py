@@ -17,7 +17,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.config import OF_THIS_JOB
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.executor import output, own, scratch
+from mpi_runtime.core.executor import output, own_scheduler_mark, scratch
 from mpi_runtime.core.executor.executor import Executor, limit_threads
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
 from mpi_runtime.core.host.launchers import settings_for_mpi
@@ -82,7 +82,7 @@ def become(
     if not problem:
         problem = _settle_in(executor.client, setup, request, at_start)
     limit_threads(threads_of(request))
-    if own.brings_one(request.environment):
+    if own_scheduler_mark.brings_one(request.environment):
         current.set_aside(executor.client)
     else:
         current.set_client(executor.client)

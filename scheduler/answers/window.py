@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler.answers import explain, glance, store_summary
-from mpi_runtime.scheduler.answers.glance import fitting
-from mpi_runtime.scheduler.log import errors, history, listing, moves, notes
+from mpi_runtime.scheduler.answers import store_summary, summary, why_waiting
+from mpi_runtime.scheduler.answers.summary import fitting
+from mpi_runtime.scheduler.log import errors, history, listing, notes, value_moves
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
-from mpi_runtime.scheduler.records.seen import Run
 from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.statistics import Run
 
 ROWS_MAX = 200
 """The most entries of a list."""
@@ -75,7 +75,7 @@ def oldest(state: State, name: str, now: int) -> dict[str, str]:
     if not firsts:
         raise LookupError(f"no call of {name} waits")
     first = min(firsts, key=lambda task: task.order)
-    return {**explain.explain(state, first.id, now), "id": first.id.hex()}
+    return {**why_waiting.explain(state, first.id, now), "id": first.id.hex()}
 
 
 def store(state: State, _: Any, now: int) -> dict[str, Any]:
@@ -116,17 +116,17 @@ def _part(found: dict[str, Any], entries: str) -> dict[str, Any]:
 _LISTS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any], list[dict[str, Any]]]]] = {
     "actors": (lambda state: state.actors, listing.actors),
     "objects": (lambda state: state.objects, listing.objects),
-    "nodes": (lambda state: state.nodes, lambda state, number: explain.nodes(state, number.to_bytes(16, "big"))),
-    "groups": (lambda state: state.groups, explain.group_table),
+    "nodes": (lambda state: state.nodes, lambda state, number: why_waiting.nodes(state, number.to_bytes(16, "big"))),
+    "groups": (lambda state: state.groups, why_waiting.group_table),
 }
 QUESTIONS: dict[str, Callable[[State, Any, int], Any]] = {
-    "glance": lambda state, _, now: glance.glance(state, now),
+    "glance": lambda state, _, now: summary.glance(state, now),
     "runs": runs,
     "history": lambda state, first, _: _part(history.part(state, first, RUNS_MAX), "runs"),
-    "moves": lambda state, first, _: _part(moves.part(state, first, RUNS_MAX), "moves"),
+    "moves": lambda state, first, _: _part(value_moves.part(state, first, RUNS_MAX), "moves"),
     "errors": lambda state, name, _: _traced(errors.errors(state, name)),
     "list": lambda state, what, now: tasks(state, what, now) if what == "tasks" else rows(state, what, now),
     "oldest": oldest,
     "store": store,
-    "explain": lambda state, id, now: explain.explain(state, bytes.fromhex(id), now),
+    "explain": lambda state, id, now: why_waiting.explain(state, bytes.fromhex(id), now),
 }

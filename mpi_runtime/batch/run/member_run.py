@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.elastic.belonging import Belonging
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.elastic.member_turns import Belonging
 from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.memory.batch_history import MEMBER, Planning, notes_in
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import MEMBER, Planning, notes_in
 from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities
-from mpi_runtime.batch.run.sharing import Statuses, boot_clock
+from mpi_runtime.batch.run.coordinator_run import Statuses, boot_clock
 from mpi_runtime.errors import JournalError, TaskCancelledError
 from mpi_runtime.extend import Outcome
 from mpi_runtime.files.claim import Claim

@@ -12,7 +12,7 @@ from mpi_runtime.scheduler.records.records import Function, Process
 
 Move: TypeAlias = tuple[str, str, str, int, tuple[int, str], str, tuple[int, int]]
 """One move of a large value, or the level of an arena: kind, id, origin, size, node (number and name), the host from
-which it was copied, and start and duration by the head's clock. See `log/moves.py`."""
+which it was copied, and start and duration by the head's clock. See `log/value_moves.py`."""
 
 
 class ErrorSeen(Struct, eq=False, gc=False):

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from mpi_runtime.batch.elastic.belonging import LEASE_S, take
 from mpi_runtime.batch.elastic.coordinator import Coordinator
+from mpi_runtime.batch.elastic.coordinator_turns import Leading
 from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
-from mpi_runtime.batch.elastic.leading import Leading
 from mpi_runtime.batch.elastic.member import Member
+from mpi_runtime.batch.elastic.member_turns import LEASE_S, take
 from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work, fits
 from mpi_runtime.batch.file.model import Command, Demand
+from mpi_runtime.batch.memory.batch_history import Ended, notes_in
 from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.past import Ended, notes_in
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.events import TURN_S, Place
 from mpi_runtime.files import claim

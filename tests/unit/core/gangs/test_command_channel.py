@@ -8,11 +8,11 @@ from threading import Thread
 
 import pytest
 
+from mpi_runtime.core.gangs.command_channel import NAME, VARIABLE, AgentLostError, Line
 from mpi_runtime.core.gangs.gather import Gather
 from mpi_runtime.core.gangs.library import Library
 from mpi_runtime.core.gangs.node import NodeStart
 from mpi_runtime.core.gangs.start import Starts
-from mpi_runtime.core.gangs.talk import NAME, VARIABLE, AgentLostError, Line
 from mpi_runtime.core.transport.poller import Poller
 from tests.gang_driver import shape_of
 
